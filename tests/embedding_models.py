@@ -1,5 +1,7 @@
 """Embedding models to test with, and what they are measured on."""
 
+import random
+
 import torch
 from helpers import write_rows
 from transformers import BertConfig, BertModel
@@ -9,6 +11,9 @@ from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 
 MAX_LENGTH = 12
+TRAINING = ["--learning_rate", "3e-3", "--per_device_train_batch_size", "24", "--disable_tqdm", "true",
+            "--bf16", "false", "--logging_steps", "5", "--use_cpu", "true"]  # fmt: skip
+TOPICS = 24
 
 
 def random_bert(tokenizer, model_class=BertModel, seed: int = 0, **fields):
@@ -42,3 +47,13 @@ def write_matches(folder, queries, passages) -> None:
     write_rows(folder / "queries.jsonl", [dict(_id=f"q{i}", text=text) for i, text in enumerate(queries)])
     rows = [f"q{i},d{i},1" for i in range(len(queries))]
     (folder / "qrels.csv").write_text("\n".join(["query-id,corpus-id,score", *rows]) + "\n")
+
+
+def topic_pair(chance: random.Random, topic: int) -> tuple[str, str]:
+    """A query and a passage about a topic, in words that they do not share; the rest is noise of both."""
+    noise = [f"w{chance.randrange(30)}" for _ in range(6)]
+    query = [f"ask{topic}", *noise[:3]]
+    passage = [f"tell{topic}", *noise[3:]]
+    chance.shuffle(query)
+    chance.shuffle(passage)
+    return " ".join(query), " ".join(passage)

@@ -31,7 +31,7 @@ from .files import printable, use_writable_cache
 # Libraries' progress bars and notes would bury our tables; a variable that is set already stays.
 QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 # Packages that only some commands need, and what installs them.
-EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime"}
+EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime", "mteb": "mteb"}
 OUT_OF_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training: one given beside a recipe replaces its own
 RECIPES = Path(__file__).parent / "pretraining" / "recipes"

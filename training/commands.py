@@ -124,7 +124,8 @@ minibert evaluate {task} --model runs/finetune --validation rows.csv --per_devic
         examples="""\
 minibert finetune embed pairs.jsonl --model runs/minibert
 minibert finetune embed notes/ --pairs_from title adjacent --num_train_epochs 3
-minibert finetune embed triples.csv --validation test-folder/ --per_device_train_batch_size 256 --chunk_size 32""",
+minibert finetune embed triples.csv --validation test-folder/ --kind sparse
+minibert finetune embed notes/ --pairs_from title --model small-model --teacher large-model""",
     ),
     "finetune rerank": Command(
         f"Train a model to {TASKS['rerank']}.",
@@ -142,6 +143,7 @@ minibert finetune rerank pairs.jsonl --corpus notes/ --max_length 256""",
         ("data",),
         examples="""\
 minibert evaluate embed test-folder/ --model runs/embed
+minibert evaluate embed --tasks STSBenchmark NanoBEIR
 minibert evaluate embed sts.csv --columns first second gold --result scores.json
 minibert evaluate embed test-folder/ --model sentence-transformers/all-MiniLM-L6-v2 --max_length 128""",
     ),

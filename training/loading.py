@@ -143,7 +143,9 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
     for file in files:
         with safe_open(file, "pt") as weights:
             saved |= {name.removeprefix(prefix) for name in weights.keys()}  # noqa: SIM118
-    missing = [name for name in model.state_dict() if name.removeprefix(prefix) not in saved] if files else []
+    state = model.state_dict()
+    held = {weight.data_ptr() for name, weight in state.items() if name.removeprefix(prefix) in saved}  # tied ones too
+    missing = [name for name, weight in state.items() if weight.data_ptr() not in held] if files else []
     if missing and all(name.startswith("pooler.") for name in missing):  # a model of masked tokens has none to save
         model.pooler, model.config.add_pooling_layer, missing = None, False, []
     check_complete(path, model, missing, head)

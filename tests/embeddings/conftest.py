@@ -2,8 +2,10 @@
 modules and `minibert convert` converted. What sentence-transformers makes of the original is the reference.
 """
 
+import random
+
 import pytest
-from embedding_models import MAX_LENGTH, convert, random_bert
+from embedding_models import MAX_LENGTH, TOPICS, convert, random_bert, save_untrained, topic_pair, write_matches
 from helpers import WORDS, sentences, write_rows
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -60,3 +62,16 @@ def library(tmp_path):
     (folder / ".hidden.txt").write_text("hidden")
     (folder / "d.log").write_text("no text of ours")
     return folder
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory):
+    """An untrained model, and pairs of a language in which the passage's topic follows from the query's."""
+    root = tmp_path_factory.mktemp("toy")
+    chance = random.Random(0)
+    pairs = [topic_pair(chance, i % TOPICS) for i in range(600)]
+    write_rows(root / "train.jsonl", [dict(query=q, positive=p) for q, p in pairs])
+    held_out = [topic_pair(chance, topic) for topic in range(TOPICS)]
+    write_matches(root / "test", *zip(*held_out))
+    save_untrained(root / "model", [text for pair in pairs for text in pair], 16)
+    return root

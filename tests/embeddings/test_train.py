@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from embedding_models import save_untrained, write_matches
+from embedding_models import TOPICS, TRAINING, topic_pair
 from helpers import WORDS, refusal, run, write_rows
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
@@ -21,37 +21,10 @@ from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder
 from minibert.training.embeddings.train import Measure
 
-TOPICS = 24
 
-
-def topic_pair(chance: random.Random, topic: int) -> tuple[str, str]:
-    """A query and a passage about a topic, in words that they do not share; the rest is noise of both."""
-    noise = [f"w{chance.randrange(30)}" for _ in range(6)]
-    query = [f"ask{topic}", *noise[:3]]
-    passage = [f"tell{topic}", *noise[3:]]
-    chance.shuffle(query)
-    chance.shuffle(passage)
-    return " ".join(query), " ".join(passage)
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    """An untrained model, and pairs of a language in which the passage's topic follows from the query's."""
-    root = tmp_path_factory.mktemp("toy")
-    chance = random.Random(0)
-    pairs = [topic_pair(chance, i % TOPICS) for i in range(600)]
-    write_rows(root / "train.jsonl", [dict(query=q, positive=p) for q, p in pairs])
-    held_out = [topic_pair(chance, topic) for topic in range(TOPICS)]
-    write_matches(root / "test", *zip(*held_out))
-    save_untrained(root / "model", [text for pair in pairs for text in pair], 16)
-    return root
-
-
-TRAINING = ["--learning_rate", "3e-3", "--per_device_train_batch_size", "24", "--disable_tqdm", "true",
-            "--bf16", "false", "--logging_steps", "5", "--use_cpu", "true"]  # fmt: skip
-
-
-@pytest.mark.parametrize("chunk", [[], pytest.param(["--chunk_size", "8"], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "chunk", [[], pytest.param(["--loss_kwargs", '{"mini_batch_size": 8}'], marks=pytest.mark.slow)]
+)
 def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, capsys):
     output = tmp_path / "out"
     run("evaluate", "embed", "--model", toy / "model", "--data", toy / "test", "--result", tmp_path / "before.json")
@@ -147,7 +120,7 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
     )
     rows = [dict(query=f"ask{i} w{i}", positive=f"tell{i % 20}") for i in range(40)]
     run("finetune", "embed", write_rows(tmp_path / "train.jsonl", rows), "--model", toy / "model", "--output_dir",
-        tmp_path / "out", "--max_steps", "1", "--scale", "7", *TRAINING)  # fmt: skip
+        tmp_path / "out", "--max_steps", "1", "--loss_kwargs", '{"scale": 7}', *TRAINING)  # fmt: skip
     (trainer,) = trainers
     assert trainer.loss.scale == 7
     passages = trainer.train_dataset["second"]
@@ -203,8 +176,11 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
     (tmp_path / "done").mkdir()
     (tmp_path / "done/config.json").write_text("{}")
     for arguments, words in [
-        ([scored, "--loss", "ranking"], ["loss: ranking does not fit the data; use cosine or cosent"]),
-        ([toy / "train.jsonl", "--loss", "cosine"], ["loss: cosine does not fit the data; use ranking"]),
+        ([scored, "--loss", "ranking"], ["loss: ranking does not fit the data (scores); use CoSENTLoss, Cos"]),
+        (
+            [toy / "train.jsonl", "--loss", "cosine"],
+            ["loss: cosine does not fit the data (pairs without scores); use Mul"],
+        ),
         ([toy / "train.jsonl", "--validation", scored], ["must both have scores, or neither"]),
         ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is out of range", "up to 16"]),
         ([toy / "train.jsonl", "--max_length", "0"], ["max_length: 0 is out of range"]),

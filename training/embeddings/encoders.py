@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sentence_transformers.util import load_file_path
 from tqdm.auto import tqdm
@@ -44,6 +44,9 @@ OF_CONFIG = (
 TEXT_HEADS = ("MaskedLM", "PreTraining", "NextSentencePrediction", "CausalLM", "ReplacedTokenDetection")
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
 RERANKER = "MiniBertForSequenceClassification"
+MASKED_LM = "MiniBertForMaskedLM"
+# One vector of a text; one as wide as the vocabulary, mostly zero (SPLADE); one of every token (ColBERT).
+KINDS = {"dense": SentenceTransformer, "sparse": SparseEncoder, "multi-vector": MultiVectorEncoder}
 PoolingName = Literal["mean", "cls"]
 DtypeName = Literal["float32", "bfloat16"]
 
@@ -312,13 +315,58 @@ def check_encoder(path: str, reranker: bool = False) -> MiniBertConfig:
     return config
 
 
-def check_dense(path: str) -> None:
+def saved_class(path: str) -> str | None:
+    """The class of sentence-transformers that a model was saved by, if it was by one."""
+    with reading(path):
+        settings = load_file_path(path, "config_sentence_transformers.json")
+        return json.loads(Path(settings).read_text(encoding="utf-8")).get("model_type") if settings else None
+
+
+def check_dense(path: str, field: str = "model") -> None:
     """Refuse (a ValueError) what sentence-transformers saved of another class: it would open it as a new dense one."""
-    settings = load_file_path(path, "config_sentence_transformers.json")
-    kind = json.loads(Path(settings).read_text(encoding="utf-8")).get("model_type") if settings else None
-    if kind not in (None, "SentenceTransformer"):
+    if (kind := saved_class(path)) not in (None, "SentenceTransformer"):
         use = f"use {kind} of sentence-transformers, or for vectors of its encoder give a pooling"
-        raise ValueError(f"model: {path!r} is a {kind}, which makes no dense vector of a text; {use}")
+        raise ValueError(f"{field}: {path!r} is a {kind}, which makes no dense vector of a text; {use}")
+
+
+def open_encoder(
+    path: str, kind: str, dtype: str | None = None, pooling: PoolingName | None = None
+) -> SentenceTransformer | SparseEncoder | MultiVectorEncoder:
+    """A model of a kind, as it was saved or made of an encoder: dense with vectors of length 1, multi-vector with a new
+    projection.
+
+    Raises:
+        ValueError: no MiniBERT, one of another kind, or for sparse vectors one without a masked-LM head.
+    """
+    if kind == "dense":
+        return Embedder.from_pretrained(path, pooling, normalize=True, dtype=dtype, keep_pooler=True).model
+    config, saved, made = check_encoder(path), saved_class(path), KINDS[kind]
+    if saved not in (None, "SentenceTransformer", made.__name__):
+        raise ValueError(f"kind: {path!r} is a {saved}; give another model, or another kind")
+    if kind == "sparse" and (config.architectures or [""])[0] != MASKED_LM:
+        use = "use a model as it was pretrained, before fine-tuning"
+        raise ValueError(f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; {use}")
+    with reading(path):
+        model = made(path, model_kwargs={"dtype": dtype or dtype_of_saved(config)})
+    check_weights(path, model.transformers_model)
+    limit_length(model)
+    return model
+
+
+def open_any(
+    path: str,
+    pooling: PoolingName | None = None,
+    normalize: bool | None = None,
+    max_length: int | None = None,
+    dtype: str | None = None,
+) -> Embedder | SparseEncoder | MultiVectorEncoder:
+    """A saved model of any kind; with a `pooling`, dense vectors of its encoder."""
+    kind = next((kind for kind, made in KINDS.items() if made.__name__ == saved_class(path)), "dense")
+    if kind == "dense" or pooling is not None:
+        return Embedder.from_pretrained(path, pooling, normalize, max_length, dtype)
+    model = open_encoder(path, kind, dtype)
+    limit_length(model, max_length)
+    return model
 
 
 def limit_length(model: SentenceTransformer | CrossEncoder, tokens: int | None = None) -> None:

@@ -12,23 +12,27 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 
 from .. import metrics
 from ..files import prepare_result, write_result
-from ..report import format_scores
+from ..hub.card import add_table
+from ..report import format_scores, format_table
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
-from .encoders import DtypeName, Embedder, PoolingName, open_reranker, score_pairs
+from .encoders import DtypeName, Embedder, PoolingName, open_any, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
 KS = (1, 10)
+OTHER_KINDS = (SparseEncoder, MultiVectorEncoder)
+AT_ONCE = 8  # texts whose tokens have a score for every word of the vocabulary
 RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr", "ndcg"))
 
 
 def evaluate_embed(
-    data: str | Dataset,
+    data: str | Dataset | None = None,
     *,
+    tasks: Sequence[str] = (),
     split: str = "test",
     columns: Sequence[str] = (),
     model: str = "runs/embed",
@@ -38,10 +42,11 @@ def evaluate_embed(
     dtype: DtypeName | None = None,
     result: str | None = None,
 ) -> dict[str, Any]:
-    """Measure an embedding model on similarity or retrieval.
+    """Measure an embedding model on similarity or retrieval, or on tasks of mteb, whose table goes on its card.
 
     Args:
         data: A folder with corpus.jsonl, queries and qrels; or a table, or a data set, of two texts and a score.
+        tasks: In its place, tasks and benchmarks of mteb by name (STSBenchmark, NanoBEIR).
         split: Which queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or split of a Hub data set.
         columns: Columns of a table, two texts and the score; by default guessed.
         model: The model: a folder or a Hub name.
@@ -55,24 +60,60 @@ def evaluate_embed(
         The scores by name under "metrics", and what was measured on.
 
     Raises:
-        ValueError: bad data, or a model of another task.
+        ValueError: bad data, a task that mteb does not have, or a model of another task.
+        ModuleNotFoundError: there are tasks, and mteb is missing.
     """
     prepare_result(result)
-    task = read_task(data, columns, split)
-    if isinstance(task, Dataset) and "label" not in task.column_names:
-        raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
-    embedder = Embedder.from_pretrained(model, pooling, normalize, max_length, dtype)
-    started = time.perf_counter()
-    found = {"model": model, "data": name_of(data), "split": split, "pooling": embedder.pooling}
-    scores = measure(embedder, task, "Embedding")
-    if isinstance(task, Retrieval):
-        found |= {"queries": len(task.queries), "passages": len(task.passages)}
+    if bool(tasks) == (data is not None):
+        raise ValueError("data: give data, or --tasks of mteb")
+    if tasks:
+        tasks = find_tasks(tasks)
     else:
-        found["pairs"] = len(task)
-    found |= {"metrics": scores, "seconds": time.perf_counter() - started}
-    print_table({Path(model).name or model: scores})
+        task = read_task(data, columns, split)
+        if isinstance(task, Dataset) and "label" not in task.column_names:
+            raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
+    encoder, started = open_any(model, pooling, normalize, max_length, dtype), time.perf_counter()
+    if tasks:
+        found = evaluate_tasks(tasks, model, encoder.model if isinstance(encoder, Embedder) else encoder)
+    else:
+        found = {"model": model, "data": name_of(data), "split": split, "pooling": getattr(encoder, "pooling", None)}
+        if isinstance(task, Retrieval):
+            found |= {"queries": len(task.queries), "passages": len(task.passages)}
+        else:
+            found["pairs"] = len(task)
+        found["metrics"] = measure(encoder, task, "Embedding")
+        print_table({Path(model).name or model: found["metrics"]})
+    found["seconds"] = time.perf_counter() - started
     write_result(found, result)
     return found
+
+
+def find_tasks(names: Sequence[Any]) -> list[Any]:
+    """Tasks of mteb, and those of its benchmarks, by name; objects stay. A ValueError for an unknown name."""
+    import mteb
+
+    benchmarks = {each.name: list(each.tasks) for each in mteb.get_benchmarks()}
+    tasks = []
+    for name in names:
+        try:
+            tasks += benchmarks.get(name) or [mteb.get_task(name) if isinstance(name, str) else name]
+        except KeyError as error:
+            raise ValueError(f"tasks: mteb has no benchmark, and no task: {error}") from None
+    return tasks
+
+
+def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Any) -> dict[str, Any]:
+    """Measure by mteb, print the table, and put it on the card of a model of ours."""
+    import mteb
+
+    # its cache knows a model by name, also after another training
+    measured = mteb.evaluate(encoder, tasks, cache=None, show_progress_bar=False)
+    main = {task.metadata.name: task.metadata.main_score for task in tasks}
+    scores = {each.task_name: float(each.get_score()) for each in measured.task_results}
+    header, rows = ["task", "metric", "score"], [[name, main[name], f"{scores[name]:.4f}"] for name in scores]
+    print(format_table(header, rows))
+    add_table(model, "MTEB", f"Main scores by mteb {mteb.__version__}.", header, rows)
+    return {"model": model, "tasks": main, "metrics": scores}
 
 
 def evaluate_rerank(
@@ -115,24 +156,40 @@ def evaluate_rerank(
     return scores
 
 
-def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
-    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine with the score."""
+def measure(model: Any, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
+    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine (of what is not
+    dense: of its own similarity) with the score."""
+    model = Embedder(model) if isinstance(model, SentenceTransformer) else model
     if isinstance(task, Retrieval):
-        return score(task, find_passages(embedder, task, max(KS), progress))
-    vectors = (embedder.embed(task[side], progress=progress) for side in ("first", "second"))
-    cosines = pairwise_cos_sim(*vectors).tolist()
-    return metrics.Correlations().compute(predictions=cosines, references=task["label"][:])
+        return score(task, find_passages(model, task, max(KS), progress))
+    if isinstance(model, OTHER_KINDS):
+        near = model.similarity_pairwise(*(model.encode(task[x][:], batch_size=AT_ONCE) for x in ("first", "second")))
+    else:
+        near = pairwise_cos_sim(*(model.embed(task[x], progress=progress) for x in ("first", "second")))
+    return metrics.Correlations().compute(predictions=near.tolist(), references=task["label"][:])
 
 
-def find_passages(embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None) -> list[list[Passage]]:
-    """The `depth` passages of highest cosine for each query, best first."""
-    passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
-    queries = embedder.embed(list(task.queries.values()), progress=progress, task="query")
+def find_passages(
+    model: Embedder | SparseEncoder | MultiVectorEncoder, task: Retrieval, depth: int, progress: str | None = None
+) -> list[list[Passage]]:
+    """The `depth` passages that are nearest to each query, best first."""
+    texts, queries = [passage.text for passage in task.passages], [*task.queries.values()]
+    most = depth + task.ignore_identical_ids
+    if isinstance(model, OTHER_KINDS):
+        passages = model.encode_document(texts, batch_size=AT_ONCE, show_progress_bar=progress is not None)
+        places = []
+        for start in range(0, len(queries), 64):
+            near = model.similarity(model.encode_query(queries[start : start + 64], batch_size=AT_ONCE), passages)
+            places += near.topk(min(most, len(texts))).indices.tolist()
+    else:
+        passages = model.embed(texts, progress=progress, task="document")
+        hits = semantic_search(model.embed(queries, progress=progress, task="query"), passages, top_k=most)
+        places = [[hit["corpus_id"] for hit in row] for row in hits]
     found = []
-    for name, hits in zip(task.queries, semantic_search(queries, passages, top_k=depth + task.ignore_identical_ids)):
+    for name, row in zip(task.queries, places):
         itself = {name} - task.relevant[name].keys() if task.ignore_identical_ids else ()
-        hits = [task.passages[hit["corpus_id"]] for hit in hits]
-        found.append([passage for passage in hits if passage.id not in itself][:depth])
+        row = [task.passages[place] for place in row]
+        found.append([passage for passage in row if passage.id not in itself][:depth])
     return found
 
 

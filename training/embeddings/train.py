@@ -24,13 +24,14 @@ from sentence_transformers import (
     CrossEncoder,
     CrossEncoderTrainer,
     CrossEncoderTrainingArguments,
+    MultiVectorEncoderTrainer,
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
+    SparseEncoderTrainer,
 )
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
-from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
-from sentence_transformers.sentence_transformer import losses
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, MSELoss
 from sentence_transformers.util import mine_hard_negatives
 from transformers import TrainingArguments, set_seed
 
@@ -46,17 +47,14 @@ from ..precision import check_training, resolve_precision
 from ..report import judge, plot_embedding_training, warn
 from ..result import TrainingResult
 from .data import Passage, Retrieval, hold_out, name_of, read_pairs, read_passages, read_task
-from .encoders import RERANKER, Embedder, check_encoder, check_length, limit_length, score_pairs
+from .encoders import RERANKER, Embedder, check_encoder, check_length, limit_length, open_encoder, score_pairs
 from .evaluate import RETRIEVAL, measure, print_table, reorder, score
+from .losses import SHORT, find_loss, labels_of, make_loss, parse_kwargs, try_loss
+from .teachers import open_teacher, teach
 from .unlabelled import make_pairs, read_documents
 
 VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 MOST_COUNTED = 2000  # passages whose lengths are looked at
-LOSSES = {
-    "ranking": losses.MultipleNegativesRankingLoss,
-    "cosine": losses.CosineSimilarityLoss,
-    "cosent": losses.CoSENTLoss,
-}
 
 
 def setting(default: Any, help: str) -> Any:
@@ -109,6 +107,21 @@ class RerankerTrainer(HubMixin, CheckpointErrors, CrossEncoderTrainer):
     """The same for a cross-encoder."""
 
 
+class SparseTrainer(HubMixin, CheckpointErrors, SparseEncoderTrainer):
+    """The same for a sparse encoder."""
+
+    training_args_class = SentenceTransformerTrainingArguments
+
+
+class MultiVectorTrainer(HubMixin, CheckpointErrors, MultiVectorEncoderTrainer):
+    """The same for a multi-vector encoder."""
+
+    training_args_class = SentenceTransformerTrainingArguments
+
+
+TRAINERS = {"dense": EmbeddingTrainer, "sparse": SparseTrainer, "multi-vector": MultiVectorTrainer}
+
+
 class Measure(BaseEvaluator):
     """Calls a function of the model, which returns the metrics `names`, whenever the trainer evaluates; the best
     checkpoint is chosen by `metric`."""
@@ -149,17 +162,19 @@ def finetune_embed(
     validation_size: float = 0.05,
     pairs_from: list[str] = (),
     passage_words: int = 64,
+    kind: Literal["dense", "sparse", "multi-vector"] = "dense",
     pooling: Literal["mean", "cls"] | None = None,
-    loss: Literal["auto", "ranking", "cosine", "cosent"] = "auto",
-    scale: float = 20.0,
-    chunk_size: int | None = None,
+    matryoshka_dims: list[int] = (),
+    teacher: str | None = None,
+    loss: str = "auto",
+    loss_kwargs: str | None = None,
     max_length: int | None = None,
     patience: int = 3,
     args: EmbeddingConfig | None = None,
     **config: Any,
 ) -> TrainingResult:
     """Train an embedding model on pairs, triples or scored pairs of texts; the one best on the held-out data is saved
-    for `SentenceTransformer(output_dir)`.
+    for `SentenceTransformer(output_dir)`, `SparseEncoder` or `MultiVectorEncoder`.
 
     Args:
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or owner/name:config) of pairs (query,
@@ -173,11 +188,15 @@ def finetune_embed(
             title), and its pairs are one or several of: title (a document's title and text), adjacent (passages that
             follow each other), dropout (a passage and itself, told apart by dropout alone).
         passage_words: Longest passage of adjacent and dropout, in words (see `search`). Sentences stay whole.
+        kind: dense: a vector of a text; sparse: a weight for every word of the vocabulary (SPLADE), by a masked-LM
+            head; multi-vector: a vector of every token (ColBERT).
         pooling: mean or cls (the first token) of the last states; by default what the model was saved with, else mean.
+        matryoshka_dims: Train the first so many numbers of a dense vector to be a vector, too (Matryoshka).
+        teacher: A larger embedding model whose vectors are learned, or a reranker whose scores are.
         loss: ranking: a query's passage against all others of the batch; cosine: squared error of the cosine; cosent:
-            order of the cosines. auto: cosent where there are scores, else ranking.
-        scale: Factor of the cosines in the losses ranking and cosent (1 / temperature).
-        chunk_size: Texts encoded at once (GradCache) by the loss ranking, for large batches in little memory.
+            order of the cosines; or a loss of sentence-transformers by its class. auto: by the data and the teacher.
+        loss_kwargs: Keyword arguments of the loss, as JSON: {"scale": 30}; with {"mini_batch_size": 32} so many texts
+            are encoded at once (GradCache), for large batches in little memory.
         max_length: Cut texts off after this many tokens in training; the trained model reads as much as before.
         patience: Evaluations without a better one before training stops; 0: never.
         args: The settings of the training.
@@ -191,51 +210,44 @@ def finetune_embed(
     """
     options = {name: value for name, value in locals().items() if name not in ("data", "validation", "args", "config")}
     args, checkpoint, pushes = prepare_training(args or EmbeddingConfig(), config)
+    if kind != "dense" and (pooling or matryoshka_dims):
+        raise ValueError(f"kind: {kind} has no vector of a text to pool or cut; leave pooling and matryoshka_dims out")
+    arguments, taught_by = parse_kwargs(loss_kwargs), open_teacher(teacher, model)
     if "dropout" in pairs_from:
         check_dropout(model)
     if pairs_from:
         pairs, held_out = split_documents(data, validation, validation_size, pairs_from, passage_words, args.seed)
     else:
         pairs, held_out = split_pairs(data, columns, validation, validation_size, args.seed)
-    scored = "label" in pairs.column_names
-    kind = loss if loss != "auto" else "cosent" if scored else "ranking"
-    if (kind == "ranking") == scored:
-        fitting = "cosine or cosent: it has scores" if scored else "ranking: it has no scores"
-        raise ValueError(f"loss: {kind} does not fit the data; use {fitting}")
-    if kind == "ranking":
+    scored, labels = "label" in pairs.column_names, labels_of(taught_by, pairs.column_names, kind)
+    loss_class = find_loss(loss, kind, labels)
+    if labels == "none":
         check_repeated(pairs, args.train_batch_size)
     task = held_out if scored or isinstance(held_out, Retrieval) else as_retrieval(held_out)
     by_rank = isinstance(task, Retrieval)
-
     set_seed(args.seed)
     # in fp32: small steps are lost in weights of half precision, in which some models are saved
-    encoder = Embedder.from_pretrained(model, pooling, normalize=True, dtype="float32", keep_pooler=True).model
+    encoder = open_encoder(model, kind, "float32", pooling)
     check_length(encoder, max_length)
+    loss_function = make_loss(encoder, kind, loss_class, arguments, matryoshka_dims, args.world_size > 1)
+    pairs = teach(taught_by, pairs, encoder, labels, not args.disable_tqdm)
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
-    print(f"{len(pairs):,} rows to train on by the loss {kind}; held out: {kept}")
-    progress = None if args.disable_tqdm else "Embedding"
+    print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {kept}")
     metric, names = ("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])
-    evaluator = Measure(lambda model: measure(Embedder(model), task, progress), metric, names)
+    evaluator = Measure(lambda x: measure(x, task, None if args.disable_tqdm else "Embedding"), metric, names)
     query, document, default = (encoder.prompts.get(x) for x in ("query", "document", encoder.default_prompt_name))
     fields = {
         # as the model is measured: pairs are a query and passages, scored ones just texts
         "prompts": default if scored else {"first": query, "second": document, "third": document},
         # a passage that stands twice in a batch (of one process) would be its own negative
-        "batch_sampler": "batch_sampler" if scored else "no_duplicates",
+        "batch_sampler": "no_duplicates" if labels == "none" else "batch_sampler",
     }
     args = dataclasses.replace(args, **fields, **best_by(args, metric, names))
-    loss_function = make_loss(encoder, kind, scale, chunk_size, args)
-    trainer = EmbeddingTrainer(model=encoder, args=args, train_dataset=pairs, loss=loss_function, evaluator=evaluator)
-    return run(trainer, evaluator, options, name_of_all(data), checkpoint, pushes)
-
-
-def make_loss(model: Any, kind: str, scale: float, chunk_size: int | None, args: TrainingArguments) -> torch.nn.Module:
-    options: dict[str, Any] = {} if kind == "cosine" else {"scale": scale}
-    if kind == "ranking":  # among the passages of the whole batch, whichever process has them
-        options["gather_across_devices"] = args.world_size > 1
-        if chunk_size is not None:
-            return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=chunk_size, **options)
-    return LOSSES[kind](model, **options)
+    trainer = TRAINERS[kind](model=encoder, args=args, train_dataset=pairs, loss=loss_function, evaluator=evaluator)
+    if loss not in ("auto", *SHORT):
+        try_loss(trainer)
+    shown = taught_by if labels == "vectors" else None
+    return run(trainer, evaluator, options, name_of_all(data), checkpoint, pushes, shown)
 
 
 @locks_output(RerankerConfig)
@@ -250,6 +262,7 @@ def finetune_rerank(
     miner: str | None = None,
     mine_depth: int = 30,
     corpus: list[str] = (),
+    teacher: str | None = None,
     max_length: int | None = None,
     patience: int = 3,
     args: RerankerConfig | None = None,
@@ -269,6 +282,7 @@ def finetune_rerank(
         miner: An embedding model that finds hard negatives; by default they are random.
         mine_depth: With a miner, negatives are drawn from this many passages nearest to the query.
         corpus: Files or folders that negatives come from; by default the pairs' own passages.
+        teacher: A larger reranker whose scores are learned, in the place of labels.
         max_length: Cut texts off after this many tokens in training; the trained model reads as much as before.
         patience: Evaluations without a better one before training stops; 0: never.
         args: The settings of the training.
@@ -284,6 +298,7 @@ def finetune_rerank(
     args, checkpoint, pushes = prepare_training(args or RerankerConfig(), config)
     is_reranker = RERANKER in (minibert_config(model).architectures or [])
     check_encoder(model, reranker=is_reranker)
+    taught_by = open_teacher(teacher, model, reranker=True)
     pairs, held_out = split_pairs(data, columns, validation, validation_size, args.seed)
     if isinstance(held_out, Retrieval):
         raise ValueError(f"validation: {validation!r} is a folder; give a reranker a table like the data")
@@ -310,15 +325,16 @@ def finetune_rerank(
     check_weights(model, encoder.transformers_model, head=is_reranker)
     limit_length(encoder)
     check_length(encoder, max_length)
+    rows = teach(taught_by, rows, encoder, "scores", not args.disable_tqdm)
     print(f"{len(rows):,} labelled rows to train on; held out: {kept}")
     # None is true for a model without gradient checkpointing, and fails here with several processes
     fields = {"ddp_find_unused_parameters": bool(args.ddp_find_unused_parameters)}
     fields["prompts"] = encoder.prompts.get(encoder.default_prompt_name)  # as `predict` has it
     args = dataclasses.replace(args, **fields, **best_by(args, evaluator.metric, evaluator.names))
-    loss = BinaryCrossEntropyLoss(encoder)
+    loss = MSELoss(encoder) if teacher else BinaryCrossEntropyLoss(encoder)
     trainer = RerankerTrainer(model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=evaluator)
     trainer.new_weights = not is_reranker
-    return run(trainer, evaluator, options, name_of_all(data), checkpoint, pushes)
+    return run(trainer, evaluator, options, name_of_all(data), checkpoint, pushes, taught_by)
 
 
 # --- data ---
@@ -479,6 +495,7 @@ def run(
     data: str,
     checkpoint: str | None,
     pushes: bool,
+    teacher: Any = None,
 ) -> TrainingResult:
     """Train, measure before and after, and save the model, its card, report.json and training.png.
 
@@ -489,20 +506,21 @@ def run(
         data: What it is trained on, in words.
         checkpoint: To go on from.
         pushes: Push the finished model.
+        teacher: A model that is measured, too.
 
     Returns:
         The model and the report; of several processes one saves, and the others have neither.
     """
     args, model = trainer.args, trainer.model
-    rows = trainer.train_dataset
+    trained = trainer.train_dataset
     least = args.train_batch_size * args.world_size
-    if args.world_size > 1 and len(rows) < least:  # of several processes, none has an incomplete batch
+    if args.world_size > 1 and len(trained) < least:  # of several processes, none has an incomplete batch
         given = f"{args.train_batch_size} in each of {args.world_size} processes"
-        raise ValueError(f"per_device_train_batch_size: {given}, for {len(rows)} rows; use fewer")
+        raise ValueError(f"per_device_train_batch_size: {given}, for {len(trained)} rows; use fewer")
     settings = {name: value for name, value in options.items() if name != "patience"} | steps_of(args)
-    settings["rows"] = len(rows)
-    if not options.get("miner"):  # of which other machines may mine others
-        settings["text"] = rows_checksum(rows)
+    settings["rows"] = len(trained)
+    if not (options.get("miner") or options.get("teacher")):  # of which other machines may have others
+        settings["text"] = rows_checksum(trained)
     state = SettingsState(settings)
     if checkpoint is not None:
         state.check(checkpoint)
@@ -510,23 +528,28 @@ def run(
     if options["patience"] and args.eval_strategy != "no":
         trainer.add_callback(EarlyStopping(options["patience"]))
     add_callbacks(trainer)
-    before, full_length = evaluator(model), model.max_seq_length
+    rows = {"teacher": evaluator(teacher)} if teacher is not None else {}
+    rows["before"], full_length = evaluator(model), model.max_seq_length
     limit_length(model, options["max_length"] or full_length)
-    texts = rows["second"][:MOST_COUNTED] if isinstance(trainer, EmbeddingTrainer) else []
+    texts = trained["second"][:MOST_COUNTED] if isinstance(trainer, EmbeddingTrainer) else []
     if (cut := Embedder(model).count_cut(texts) if texts else 0) > 0.01 * len(texts):
         use = "use a larger --max_length, or shorter texts"
         warn(f"{cut:,} of {len(texts):,} passages have more than {model.max_seq_length} tokens and are cut; {use}")
     result = trainer.train(resume_from_checkpoint=checkpoint)
     limit_length(model, full_length)  # short texts in training do not make a model of short texts
     extract_model_from_parallel(model, keep_fp32_wrapper=False)  # else autocast stays on it
-    after = evaluator(model)  # as it is saved and as it began: not in the precision of the training
-    print_table({"before": before, "after": after})
+    rows["after"] = evaluator(model)  # as it is saved and as it began: not in the precision of the training
+    for width in options.get("matryoshka_dims") or ():
+        model.truncate_dim = width
+        rows[f"after, first {width}"] = evaluator(model)
+        model.truncate_dim = None
+    print_table(rows)
     output = Path(args.output_dir)
     if not args.should_save:
         return TrainingResult(None, None, {}, output)
     seconds = result.metrics["train_runtime"] if checkpoint is None else None  # it counts from the checkpoint
-    report = {"before": before, "after": after, "training_seconds": seconds, "arguments": options | {"data": data}}
-    compared = (each[evaluator.metric] for each in (after, before))
+    report = rows | {"training_seconds": seconds, "arguments": options | {"data": data}}
+    compared = (rows[each][evaluator.metric] for each in ("after", "before"))
     report["warning"] = judge(evaluator.metric, *compared, "the model that it started from")
     save(trainer, report, evaluator.metric)
     if report["warning"]:
@@ -544,6 +567,9 @@ def save(trainer: EmbeddingTrainer | RerankerTrainer, report: dict[str, Any], me
     before, after, options = report["before"], report["after"], report["arguments"]
     facts = facts_from_trainer(vars(state), args, describe_data(options["data"]))
     facts.results = [Result(name, after[name], "held-out data", "validation", before[name]) for name in after]
+    for width in options.get("matryoshka_dims") or ():
+        value = report[f"after, first {width}"][metric]
+        facts.results.append(Result(f"{metric} of the first {width} numbers", value, "held-out data", "validation"))
     facts.baseline, facts.base_model = "before this training", published_name(options["model"])
     facts.warning = report["warning"]
     if report["training_seconds"] is None:

@@ -1,5 +1,6 @@
 """The model card: what is known of a model, put into the template `hub_card.md`."""
 
+import json
 import math
 import os
 import platform
@@ -49,6 +50,8 @@ HEADS = {
 SENTENCE_TRANSFORMERS = {
     "SentenceTransformer": ("gives texts vectors to compare", "sentence-similarity"),
     "CrossEncoder": ("scores how well a text answers a query", "text-ranking"),
+    "SparseEncoder": ("gives texts sparse vectors to search by", "feature-extraction"),
+    "MultiVectorEncoder": ("gives every token of a text a vector to search by", "feature-extraction"),
 }
 OBJECTIVES = {
     "mlm": "masked language modelling",
@@ -108,6 +111,23 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
     text = render_card(folder, facts, repository)
     with whole(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def add_table(folder: str | Path, title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Put a section with a table before "Use" on the card in `folder`, in the place of the one of that title. Without
+    a card of ours, nothing happens."""
+    path = Path(folder) / CARD
+    text = path.read_text(encoding="utf-8") if path.is_file() and is_generated(path) else ""
+    if "\n## Use\n" not in text:
+        return
+    lines = [[*header], ["---"] * len(header), *([plain(value) for value in row] for row in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    section = f"## {title}\n\n{note}\n\n{table}\n\n"
+    text = re.sub(rf"^## {title}\n.*?(?=^## )", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(?=## Use$)", lambda _: section, text, count=1, flags=re.MULTILINE)
+    with whole(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    print(f"The table is on {printable(path)}")
 
 
 def is_generated(path: Path) -> bool:
@@ -173,7 +193,10 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     tokenizer = saved_tokenizer(folder) if (folder / "tokenizer_config.json").exists() else None
     kind, (purpose, task) = head, HEADS[head]
     if (folder / "modules.json").exists():
-        kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
+        settings = folder / "config_sentence_transformers.json"
+        kind = json.loads(settings.read_text(encoding="utf-8")).get("model_type") if settings.exists() else None
+        if kind not in SENTENCE_TRANSFORMERS:  # older versions do not write it
+            kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
         purpose, task = SENTENCE_TRANSFORMERS[kind]
     named = ("metric", "dataset", "split")
     results = [
@@ -203,6 +226,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     environment.filters["code"] = code
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, results=results, config=config, parameters=parameters, head=head, kind=kind, purpose=purpose,
+        of_library=kind in SENTENCE_TRANSFORMERS,
         tokenizer=tokenizer, model_id=repository, loss_curve=(folder / "loss.png").exists(),
     )  # fmt: skip
     text = re.sub(r"\n{3,}", "\n\n", text).strip()

@@ -1,0 +1,134 @@
+"""`minibert finetune embed --kind`: sentence-transformers opens what is saved; losses by name."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from embedding_models import TRAINING
+from helpers import refusal, run, write_rows
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
+
+from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.losses import find_loss, make_loss
+
+TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]
+FEW = [*TRAINING, "--max_steps", "10"]
+
+
+@pytest.mark.parametrize(("kind", "library"), [("sparse", SparseEncoder), ("multi-vector", MultiVectorEncoder)])
+@pytest.mark.parametrize(
+    "chunk", [[], pytest.param(["--loss_kwargs", '{"mini_batch_size": 8}'], marks=pytest.mark.slow)]
+)
+def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library, chunk):
+    output, onnx = tmp_path / "out", tmp_path / "onnx"
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--kind", kind,
+        "--validation", toy / "test", *FEW, *chunk)  # fmt: skip
+    report = json.loads((output / "report.json").read_text())
+    assert report["after"]["ndcg@10"] > report["before"]["ndcg@10"]
+    run("evaluate", "embed", toy / "test", "--model", output, "--result", tmp_path / "after.json")
+    assert json.loads((tmp_path / "after.json").read_text())["metrics"] == pytest.approx(report["after"])
+    card = (output / "README.md").read_text()
+    assert f"from sentence_transformers import {library.__name__}\n" in card and "sentence-transformers" in card
+    model = library(str(output), device="cpu")
+    found, corpus = [], [json.loads(line)["text"] for line in (toy / "test/corpus.jsonl").read_text().splitlines()]
+    for query in (toy / "test/queries.jsonl").read_text().splitlines():  # by the library alone
+        scores = model.similarity(model.encode_query([json.loads(query)["text"]]), model.encode_document(corpus))
+        found.append(scores.argmax().item())
+    assert np.mean([place == number for number, place in enumerate(found)]) == report["after"]["hit@1"]
+    if not chunk:
+        run("export", output, onnx)
+        np.testing.assert_allclose(of_graph(onnx, model, kind), vectors_of(model, kind), atol=1e-4)
+
+
+def vectors_of(model, kind) -> np.ndarray:
+    with torch.no_grad():
+        features = model.preprocess(TEXTS)
+        output = model(features)
+    return (output["sentence_embedding"] if kind == "sparse" else output["token_embeddings"]).numpy()
+
+
+def of_graph(folder, model, kind) -> np.ndarray:
+    """What onnxruntime makes of the texts, and the modules after the encoder of that."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(folder / "onnx/model.onnx"))
+    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    given = {each.name: batch[each.name].numpy() for each in session.get_inputs()}
+    features = {"token_embeddings": torch.from_numpy(session.run(None, given)[0]), **batch}
+    with torch.no_grad():
+        for module in [*model][1:]:
+            features = module(features)
+    return (features["sentence_embedding"] if kind == "sparse" else features["token_embeddings"]).numpy()
+
+
+def test_the_first_numbers_are_a_vector_too(toy, tmp_path, capsys):
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out", *FEW,
+        "--validation", toy / "test", "--matryoshka_dims", "16", "8")  # fmt: skip
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    short = SentenceTransformer(str(tmp_path / "out"), device="cpu", truncate_dim=16)
+    assert short.encode(TEXTS).shape == (3, 16)
+    assert report["after, first 16"]["ndcg@10"] > report["before"]["ndcg@10"]
+    assert report["after"] != report["after, first 16"] != report["after, first 8"]
+    assert "ndcg@10 of the first 8 numbers" in (tmp_path / "out/README.md").read_text()
+    whole = Embedder.from_pretrained(str(tmp_path / "out"))
+    np.testing.assert_allclose(
+        whole.embed(TEXTS), SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS), atol=1e-5
+    )
+
+
+def test_sparse_vectors_learn_scores(toy, tmp_path):
+    rows = [dict(sentence1=f"ask{i % 9} w{i}", sentence2=f"tell{i % 9}", score=i % 3) for i in range(60)]
+    run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--kind", "sparse",
+        "--output_dir", tmp_path / "out", *TRAINING, "--max_steps", "2", "--validation_size", "20")  # fmt: skip
+    assert {"spearman", "pearson"} == json.loads((tmp_path / "out/report.json").read_text())["after"].keys()
+
+
+@pytest.mark.parametrize(("name", "rows"), [
+    ("MultipleNegativesSymmetricRankingLoss", dict(positive="tell")),
+    ("TripletLoss", dict(positive="tell", negative="none")),
+    ("AnglELoss", dict(sentence2="tell", score=1.0)),
+])  # fmt: skip
+def test_losses_by_name(toy, tmp_path, name, rows):
+    first = "sentence1" if "score" in rows else "query"
+    rows = [
+        {first: f"ask{i}"} | {k: f"{v}{i}" if isinstance(v, str) else i % 2 for k, v in rows.items()} for i in range(40)
+    ]
+    more = ["--loss_kwargs", '{"triplet_margin": 0.5}'] if name == "TripletLoss" else []
+    run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--output_dir",
+        tmp_path / "out", *TRAINING, "--max_steps", "2", "--loss", name, *more)  # fmt: skip
+    assert json.loads((tmp_path / "out/report.json").read_text())["steps"] == 2
+
+
+def test_a_loss_has_its_arguments(toy):
+    model, given = SparseEncoder(str(toy / "model"), device="cpu"), {"scale": 3.0, "document_regularizer_weight": 0.1}
+    loss = make_loss(model, "sparse", find_loss("auto", "sparse", "none"), given, (), False)
+    assert (loss.loss.scale, loss.document_regularizer_weight, loss.query_regularizer_weight) == (3.0, 0.1, 5e-5)
+
+
+def test_what_does_not_fit_is_refused_before_training(toy, folder, tmp_path, capsys, monkeypatch):
+    scored = write_rows(tmp_path / "scored.jsonl", [dict(sentence1=f"a{i}", sentence2="b", score=1) for i in range(40)])
+    pairs = toy / "train.jsonl"
+    monkeypatch.setattr(
+        "sentence_transformers.base.trainer.BaseTrainer.train", lambda *_, **__: pytest.fail("it trains")
+    )
+    for arguments, words in [
+        ([pairs, "--model", folder, "--kind", "sparse"], ["kind: sparse vectors are made by a masked-LM head"]),
+        ([pairs, "--kind", "sparse", "--pooling", "cls"], ["kind: sparse has no vector of a text to pool or cut"]),
+        ([pairs, "--kind", "multi-vector", "--matryoshka_dims", "8"], ["kind: multi-vector has no vector"]),
+        ([scored, "--kind", "multi-vector"], ["no loss that trains multi-vector on scores"]),
+        ([pairs, "--matryoshka_dims", "65"], ["cannot exceed", "64"]),
+        ([pairs, "--loss", "RankingLoss"], ["loss: 'RankingLoss' is no loss of", "MultipleNegativesRankingLoss"]),
+        ([pairs, "--loss", "MSELoss"], ["loss: MSELoss does not fit the data"]),
+        ([pairs, "--loss", "GISTEmbedLoss"], ["loss: GISTEmbedLoss needs what rows", "guide"]),
+        ([pairs, "--loss", "BatchAllTripletLoss"], ["loss: BatchAllTripletLoss does not take these rows"]),
+        ([pairs, "--loss", "TripletLoss"], ["loss: TripletLoss does not take these rows"]),
+        ([pairs, "--loss_kwargs", "{"], ["loss_kwargs: '{' is no object of JSON"]),
+        ([pairs, "--loss_kwargs", "3"], ["loss_kwargs: '3' is no object of JSON"]),
+        ([pairs, "--loss_kwargs", '{"margin": 1}'], ["RankingLoss has no 'margin'; it has scale"]),
+        ([scored, "--loss_kwargs", '{"mini_batch_size": 8}'], ["CoSENTLoss has no 'mini_batch_size'"]),
+    ]:
+        given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]
+        error = refusal(capsys, "finetune", "embed", *given)
+        assert all(word in error for word in words), error
+    assert not (tmp_path / "out").exists()
