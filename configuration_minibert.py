@@ -183,6 +183,9 @@ class MiniBertConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
 
+    # Of a trained classifier: predict each label whose probability is above its threshold (chosen on validation rows).
+    thresholds: list[float] | None = None
+
     converted_from: str | None = None  # model_type of the architecture that the weights were converted from
     converted_rest: dict[str, Any] | None = None  # its settings that MiniBERT lacks, for the conversion back
 

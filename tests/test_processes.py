@@ -47,7 +47,8 @@ PRETRAININGS = {
     "stream": dict(streaming=True),
     "prepared": dict(streaming=True),
 }
-FINETUNINGS = ("classify", "tag", "answer", "embed", "rerank")
+FINETUNINGS = ("classify", "weighted", "tag", "answer", "embed", "rerank")
+WEIGHTED = dict(class_weights=[3.0, 1.0, 0.25], gradient_accumulation_steps=2)  # another way to classify
 SPLITS = ("train", "validation")
 LIMIT = 600  # seconds
 
@@ -74,7 +75,7 @@ def write_data(folder: Path) -> None:
             answers = dict(text=[words[-1]], answer_start=[text.rindex(words[-1])])
             rows["answer"].append(dict(id=text, question=words[0], context=text, answers=answers))
             rows["embed"].append(dict(anchor=text, positive=" ".join(reversed(words))))
-        rows["rerank"] = rows["embed"]
+        rows["rerank"], rows["weighted"] = rows["embed"], rows["classify"]
         for task, found in rows.items():
             (folder / task).mkdir(exist_ok=True)
             (folder / task / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
@@ -114,7 +115,9 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
                     "data" if split == "train" else split: str(folder / name / f"{split}.jsonl") for split in SPLITS
                 }
             kept = dict(save_strategy="steps", save_steps=5, learning_rate=1e-3)
-            minibert.finetune(name, model=str(folder / "one/mlm"), **settings | kept | data | more)
+            more |= WEIGHTED if name == "weighted" else {}
+            task = "classify" if name == "weighted" else name
+            minibert.finetune(task, model=str(folder / "one/mlm"), **settings | kept | data | more)
         else:
             data, arguments = str(folder / "text.txt"), SMALL | settings | PRETRAININGS[name] | more
             if name == "prepared":

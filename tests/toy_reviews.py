@@ -27,7 +27,7 @@ def sentences(count, seed=0):
 def prepare(task, *words):
     """The run of a command line `minibert finetune TASK`, before it trains."""
     _, keywords = cli.parse(f"finetune {task}", [*map(str, words)])
-    sources = {name: keywords.pop(name) for name in ("data", "train", "validation", "test")}
+    sources = {name: keywords.pop(name) for name in ("data", "train", "validation", "test", "columns")}
     model, size, args = (keywords.pop(name) for name in ("model", "validation_size", "args"))
     del keywords["task"], keywords["plan"]
     cls, options, args = run.resolve_options(task, args, keywords, FinetuningConfig)

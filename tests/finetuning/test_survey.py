@@ -163,37 +163,6 @@ class TestEntities:
         with pytest.raises(ValueError, match="has 'B_LOC', which looks like a tag of an entity; write 'B-LOC'"):
             finetune("tag", start, tmp_path / "out", train=[file])
 
-    @pytest.mark.parametrize("name", ["train.conll", "train.txt", "train.tsv"])
-    def test_conll_is_refused_with_a_command_that_converts_it(self, start, tmp_path, name):
-        separator = "\t" if name.endswith("tsv") else " "
-        lines = (f"Anna{separator}B-PER\nsaw{separator}O\n{i}{separator}O\n\n" for i in range(9))
-        (tmp_path / name).write_text("".join(lines))
-        with pytest.raises(ValueError, match=f"{name}' looks like CoNLL") as refused:
-            finetune("tag", start, tmp_path / "out", train=[str(tmp_path / name)])
-        code = str(refused.value).partition("python -c '")[2].partition("' < ")[0]
-        printed = []
-        source = (tmp_path / name).read_text()
-        exec(code.replace("sys.stdin.read()", "source").replace("print(", "printed.append("), locals())
-        rows = [json.loads(line) for line in printed]
-        assert rows[0] == {"tokens": ["Anna", "saw", "0"], "ner_tags": ["B-PER", "O", "O"]} and len(rows) == 9
-
-    @pytest.mark.parametrize(
-        "row",
-        [
-            {"text": "Anna saw", "label": [[0, 4, "PER"]]},
-            {"text": "Anna saw", "entities": [{"start_offset": 0, "end_offset": 4, "label": "PER"}]},
-            {"text": "Anna saw", "tokens": [{"text": "Anna"}], "spans": [{"start": 0, "end": 4, "label": "PER"}]},
-        ],
-    )
-    def test_spans_of_characters_are_refused_with_an_example(self, start, tmp_path, row):
-        file = write_rows(tmp_path / "train.jsonl", [row] * 9)
-        with pytest.raises(ValueError, match=r"has spans of characters .*ner_tags = \[") as refused:
-            finetune("tag", start, tmp_path / "out", train=[file], validation=[file])
-        found = {"text": "Anna Berg saw Oslo.", "spans": [(0, 9, "PER"), (14, 18, "LOC")]}
-        exec("import re; " + str(refused.value).partition("the tags of a text are: ")[2], found)
-        assert found["tokens"] == ["Anna", "Berg", "saw", "Oslo", "."]
-        assert found["ner_tags"] == ["B-PER", "I-PER", "O", "B-LOC", "O"]
-
 
 class TestSeveralLabels:
     @pytest.mark.parametrize("write", [str, lambda cell: json.dumps(cell).replace('"', '""')])

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ FORMATS = {
     ".tsv": "csv", ".parquet": "parquet",
 }  # fmt: skip
 TABLES = tuple(suffix for suffix, kind in FORMATS.items() if kind != "text")
+CONLL = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
+ENTITY_TAG = re.compile(r"O|[BIES]-.+")
+CONLL_EXAMPLE = "a word and its tag in each line, as 'Anna B-PER', and an empty line between sentences"
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 ENCLOSED = (
     "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones, or use another format"
@@ -51,6 +54,7 @@ def read_table(
     *,
     split: str = "train",
     field: str = "data",
+    header: Sequence[str] = (),
 ) -> datasets.Dataset:
     """The rows of a table.
 
@@ -58,11 +62,12 @@ def read_table(
     has the feature `datasets.Json`; a value that a row lacks is None.
 
     Args:
-        source: A JSON (.json, .jsonl, .ndjson, .jsonlines), csv, tsv or parquet file, a data set of the Hub
-            ("owner/name" or "owner/name:config"), or a loaded data set.
+        source: A JSON (.json, .jsonl, .ndjson, .jsonlines), csv, tsv or parquet file, tagged words in columns (CoNLL),
+            a data set of the Hub ("owner/name" or "owner/name:config"), or a loaded data set.
         columns: Those that are wanted; by default all.
         split: Which rows of a data set of the Hub, or of a `DatasetDict`.
         field: The argument that `source` was given as, which errors name.
+        header: The names of the columns of a csv or tsv file that has none in its first row.
 
     Raises:
         ValueError: There is no such file or data set, it is no table or has no rows, or a column is missing.
@@ -74,7 +79,7 @@ def read_table(
         table, name = source, "the data set"
     else:
         name = str(source)
-        table = _read_file(name, field) if os.path.exists(name) else load_hub(name, field, split=split)
+        table = _read_file(name, field, header) if os.path.exists(name) else load_hub(name, field, split=split)
     if not len(table):
         raise ValueError(f"{field}: {name!r} has no rows")
     if missing := [column for column in columns or () if column not in table.column_names]:
@@ -82,8 +87,14 @@ def read_table(
     return table.select_columns(list(columns)) if columns else table
 
 
-def _read_file(file: str, field: str) -> datasets.Dataset:
-    kind = FORMATS.get(Path(file).suffix.lower(), "text")
+def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset:
+    kind = "conll" if is_conll(file) else FORMATS.get(Path(file).suffix.lower(), "text")
+    if header and kind != "csv":
+        raise ValueError(f"columns: {file!r} is no csv or tsv, and names its columns itself; leave --columns out")
+    if kind == "conll":
+        return _from_rows([*_conll_rows(Path(file))])
+    if header:
+        return _from_rows([row for _, row in _csv_rows(Path(file), list(header))])
     if kind == "text" or not os.path.isfile(file):
         raise ValueError(f"{field}: {file!r} is no table; use a file that ends in one of {', '.join(TABLES)}")
     if kind != "parquet":
@@ -116,7 +127,7 @@ def read_rows(file: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises:
         ReadError: A row that is no object, or has more or fewer cells than the header, as behind a line break that no
-            quotes enclose; quotes that enclose no whole cell; bytes that are not UTF-8.
+            quotes enclose; quotes that enclose no whole cell; bytes that are not UTF-8 (nor UTF-16, with its mark).
     """
     try:
         yield from (_csv_rows if FORMATS.get(Path(file).suffix.lower()) == "csv" else _json_rows)(Path(file))
@@ -125,12 +136,58 @@ def read_rows(file: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise
 
 
-def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def encoding_of(file: str | Path) -> str:
+    """UTF-8, or UTF-16 where a file begins with its mark, as Excel writes it."""
+    with open(file, "rb") as stream:
+        return "utf-16" if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def is_conll(file: str | Path) -> bool:
+    """Whether a file has tagged words in columns: by its name, or since each line at its beginning is blank, or ends
+    with a tag behind a word."""
+    suffix = Path(file).suffix.lower()
+    if suffix in CONLL or suffix not in (".txt", ".tsv") or not os.path.isfile(file):
+        return suffix in CONLL
+    with open(file, encoding=encoding_of(file), errors="replace") as lines:
+        found = [line.split() for line in islice(lines, 200)]
+    found = [cells for cells in found if cells and cells[0] not in ("#", "-DOCSTART-")]
+    return bool(found) and all(len(cells) > 1 and ENTITY_TAG.fullmatch(cells[-1]) for cells in found)
+
+
+def _conll_rows(file: Path) -> Iterator[dict[str, list[str]]]:
+    """A sentence each, of columns between tabs or spaces: the first one is the word, the last one its tag. Of four
+    (CoNLL-2003) the middle ones are tags as well; of ten (CoNLL-U) they have names of their own."""
+    names = {4: ("tokens", "pos_tags", "chunk_tags", "ner_tags"), 10: ("", "tokens", "", "upos", "xpos")}
+    sentence: list[list[str]] = []
+    width = 0
+    with open(file, encoding=encoding_of(file)) as lines:
+        for number, line in enumerate(chain(lines, [""]), 1):
+            cells = [cell.strip() for cell in line.split("\t")] if "\t" in line.strip() else line.split()
+            is_word = cells and len(cells) == width and ("\t" in line or ENTITY_TAG.fullmatch(cells[-1]))
+            if cells and cells[0].startswith("#") and not sentence and not is_word:
+                continue  # a comment
+            if cells and cells[0] != "-DOCSTART-":
+                width = width or len(cells)
+                if len(cells) != width or width < 2 or not all(cells):
+                    raise ReadError(
+                        f"{file}, line {number}: {len(cells)} columns, not {max(width, 2)}; write {CONLL_EXAMPLE}"
+                    )
+                sentence += [cells] if width != 10 or cells[0].isdecimal() else []  # no 1-2, no 1.1 of CoNLL-U
+            elif sentence:
+                columns = names.get(width, ("tokens", *[""] * (width - 2), "ner_tags"))
+                yield {name: list(cells) for name, cells in zip(columns, zip(*sentence)) if name}
+                sentence = []
+
+
+def _csv_rows(file: Path, header: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, str]]]:
     csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
-    tsv, header, line = file.suffix.lower() == ".tsv", [], 1
-    with open(file, encoding="utf-8-sig", newline="") as lines:
+    tsv, named, line = file.suffix.lower() == ".tsv", header, 1
+    with open(file, encoding=encoding_of(file), newline="") as lines:
+        first = next((line for line in lines if not line.isspace()), "")
+        lines.seek(0)
+        delimiter = "\t" if tsv else max(",;\t", key=first.count)  # spreadsheets write ; where the comma is in numbers
         # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
-        rows = csv.reader(lines, strict=True, delimiter="\t" if tsv else ",")
+        rows = csv.reader(lines, strict=True, delimiter=delimiter)
         try:
             for row in rows:
                 # without blank lines; but in a table of one column, a cell may be blank
@@ -140,8 +197,14 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
                     if twice := [name for name in header if header.count(name) > 1]:
                         raise ReadError(f"{file}, line {line}: two columns are called {twice[0]!r}; rename one")
                 elif full:
+                    if line == 1 and row == [*named]:
+                        raise ReadError(f"columns: the first row of {str(file)!r} has these names; leave --columns out")
                     if len(row) != len(header):
-                        use = "put a cell with a separator or a line break in quotes, and add missing cells"
+                        use = (
+                            "name each one"
+                            if line == 1
+                            else "put a cell with a separator or a line break in quotes, and add missing cells"
+                        )
                         cells = f"{len(row)} cells, but {len(header)} columns"
                         raise ReadError(f"{file}, line {line}: {cells}; {use}")
                     if tsv and any("\t" in cell for cell in row):
@@ -153,7 +216,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open(file, encoding="utf-8-sig") as lines:
+    with open(file, encoding=encoding_of(file)) as lines:
         first = next((line for line in lines if not line.isspace()), "")
         lines.seek(0)
         whole = first.lstrip().startswith("[") or (file.suffix.lower() == ".json" and not is_object(first))

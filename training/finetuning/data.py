@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data import tables
 from ..data.documents import text_digests
+from .annotations import from_annotations
 
 if TYPE_CHECKING:
     from .tasks.base import Task
@@ -53,10 +54,11 @@ def load_splits(
     validation_size: float = VALIDATION_SIZE,
     seed: int = 0,
     names: Collection[str] = tuple(SPLITS),
+    columns: Sequence[str] | None = None,
 ) -> datasets.DatasetDict:
     """Load the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows, some of
     the training rows are held out (drawn with `seed`), each class of the task in proportion: rows that are copies of
-    each other together, and no label that training would then lack.
+    each other together, and no label that training would then lack. `columns` are those of csv files without a header.
 
     Raises:
         ValueError: Nothing is given, `data` has no effect, or a file cannot be read or is empty.
@@ -70,7 +72,7 @@ def load_splits(
     sources = of_data | given
     if not sources:
         raise ValueError("data: none given; use --data FOLDER, or files with --train, --validation, --test")
-    splits = _load({name: sources[name] for name in SPLITS if name in names and name in sources}, task)
+    splits = _load({name: sources[name] for name in SPLITS if name in names and name in sources}, columns or ())
     if "train" in splits and "validation" not in splits:
         rows = splits.pop("train")
         is_held_out = _hold_out(rows, validation_size, seed, task)
@@ -79,7 +81,7 @@ def load_splits(
     return datasets.DatasetDict(splits)
 
 
-def _load(sources: Mapping[str, Source], task: Task) -> dict[str, datasets.Dataset]:
+def _load(sources: Mapping[str, Source], columns: Sequence[str]) -> dict[str, datasets.Dataset]:
     local: dict[str, list[str]] = {}
     for name, source in sources.items():
         if not isinstance(source, datasets.Dataset):
@@ -88,10 +90,10 @@ def _load(sources: Mapping[str, Source], task: Task) -> dict[str, datasets.Datas
     for file in files:  # before a large one is loaded
         if not os.path.isfile(file):
             raise ValueError(f"data: {file!r} is no file")
-        task.check_file(Path(file))
-    loaded = {file: tables.read_table(file) for file in files}
+    loaded = {file: tables.read_table(file, header=columns) for file in files}
     # What the cells of a column are is decided by all files; beside files of other kinds, which know, they are numbers.
-    cells = {file: rows for file, rows in loaded.items() if file.lower().endswith((".csv", ".tsv"))}
+    is_text = {file: file.lower().endswith((".csv", ".tsv")) and not tables.is_conll(file) for file in loaded}
+    cells = {file: rows for file, rows in loaded.items() if is_text[file]}
     loaded |= dict(zip(cells, tables.with_numbers([*cells.values()], exact=len(cells) == len(loaded))))
     splits = {name: _join([(file, loaded[file]) for file in files]) for name, files in local.items()}
     return {
@@ -128,7 +130,8 @@ def find_column(split: datasets.Dataset, option: str, given: str | None, guesses
     if found is None:
         sought = option.replace("_columns", "s").removesuffix("_column")
         unclear = f"which column of {split[0][FILE]!r} holds the {sought} is not clear"
-        raise ValueError(f"{option}: {unclear}; name it with --{option} ({_columns(split)})")
+        header = "; where its first row is no header, give --columns" if split[0][FILE].endswith(("csv", "tsv")) else ""
+        raise ValueError(f"{option}: {unclear}; name it with --{option} ({_columns(split)}){header}")
     check_column(split, found, option)
     return found
 
@@ -183,7 +186,7 @@ def _splits_of(data: Source | datasets.DatasetDict, wanted: Collection[str]) -> 
 def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
-        if file.suffix.lower() in tables.TABLES:
+        if file.suffix.lower() in tables.TABLES or tables.is_conll(file):
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
     found = _by_split(files)
     for split, (first, *others) in found.items():
@@ -195,7 +198,7 @@ def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
             there = f"{count} of the files of the split {split} that {first.name!r} is one of"
             raise ValueError(f"data: {str(folder)!r} has {there}; put all there, or use --{split} FILE …")
     if not found:
-        endings = ", ".join(tables.TABLES)
+        endings = ", ".join((*tables.TABLES, *tables.CONLL))
         raise ValueError(
             f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {endings}"
         )
@@ -216,7 +219,7 @@ def _by_split(named: Mapping[str, Any]) -> dict[str, Any]:
 
 def _join(loaded: Sequence[tuple[str, datasets.Dataset]]) -> datasets.Dataset:
     """The rows of files, given with their names, one after the other."""
-    files, whole, *parts = [file for file, _ in loaded], *(_located(_flat(rows), file) for file, rows in loaded)
+    files, whole, *parts = [file for file, _ in loaded], *(_located(rows, file) for file, rows in loaded)
     for file, part in zip(files[1:], parts):
         if set(part.column_names) != set(whole.column_names):
             raise ValueError(f"data: {file!r} has other columns ({_columns(part)}) than {files[0]!r}")
@@ -247,7 +250,12 @@ def _flat(rows: datasets.Dataset) -> datasets.Dataset:
 
 
 def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
-    return with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
+    split = _flat(split)
+    split = with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
+    try:
+        return from_annotations(split)
+    except ValueError as error:
+        raise ValueError(f"data: {name!r}: {error}") from None
 
 
 def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task) -> np.ndarray:

@@ -43,6 +43,7 @@ def finetune(
     train: str | list[str] | Dataset | None = None,
     validation: str | list[str] | Dataset | None = None,
     test: str | list[str] | Dataset | None = None,
+    columns: list[str] | None = None,
     validation_size: float = VALIDATION_SIZE,
     plan: bool = False,
     args: FinetuningConfig | None = None,
@@ -58,6 +59,7 @@ def finetune(
         train: Files to train on, instead of those in `data`.
         validation: Files to validate on, instead of those in `data`.
         test: Files to test on, instead of those in `data`.
+        columns: Names of the columns of csv and tsv files whose first row is no header.
         validation_size: Training rows held out where no validation rows are given: a share (below 1) or a number.
         plan: Train nothing; write a recipe with reasons. What differs from the defaults is taken as given.
         args: The settings of the training; from Python, its fields can be given as keywords instead.
@@ -76,7 +78,7 @@ def finetune(
         return function(data, model=str(model), **{name: value for name, value in given.items() if value is not None})
     cls, task_options, args = resolve_options(task, args, options, FinetuningConfig)
     output = Path(args.output_dir)
-    sources = {"data": data, "train": train, "validation": validation, "test": test}
+    sources = {"data": data, "train": train, "validation": validation, "test": test, "columns": columns}
     with lock_output(args):
         if plan:
             bad: list[str] = []
@@ -100,6 +102,7 @@ def evaluate(
     data: str | os.PathLike | Dataset | None = None,
     validation: str | list[str] | Dataset | None = None,
     test: str | list[str] | Dataset | None = None,
+    columns: list[str] | None = None,
     args: EvaluationConfig | None = None,
     **options: Any,
 ) -> dict[str, Scores]:
@@ -112,6 +115,7 @@ def evaluate(
         data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set.
         validation: Files to validate on, instead of those in `data`.
         test: Files to test on, instead of those in `data`.
+        columns: Names of the columns of csv and tsv files whose first row is no header.
         args: The settings of the evaluation; from Python, its fields can be given as keywords instead.
         options: Options of the task (see its class in `training.finetuning.tasks`), and fields of `EvaluationConfig`.
 
@@ -130,7 +134,7 @@ def evaluate(
     check_folder(output)
     if (output / "config.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a model, whose report would be replaced; give another one")
-    sources = {"data": data, "validation": validation, "test": test}
+    sources = {"data": data, "validation": validation, "test": test, "columns": columns}
     with lock_output(args), random_state_kept():
         rows = read(cls, task_options, model, sources, args, trains=False)
         run = prepare(*rows, task_options, model, sources, args, trains=False)
@@ -238,6 +242,8 @@ def prepare(
         labels = getattr(labels, "feature", labels)  # of a list
         if args.label_smoothing_factor and (labels is None or not labels.dtype.startswith("int")):
             raise ValueError("label_smoothing_factor: it needs labels of classes; leave it out")
+        if args.label_smoothing_factor and task.label_weights:
+            raise ValueError("class_weights: the loss has no label smoothing; leave out label_smoothing_factor")
     settings = {"task": task.name, **options} | {"text": {name: rows_checksum(rows) for name, rows in encoded.items()}}
     settings |= {"model": str(model), "freeze": args.freeze, "lora": args.lora, "labels": list(task.labels)}
     settings |= {"layerwise_lr_decay": args.layerwise_lr_decay}

@@ -14,6 +14,7 @@ from ..checkpoints import kept_step
 from ..report import warn
 from .config import FinetuningConfig
 from .freezing import add_lora, freeze, parameter_groups
+from .imbalance import sum_of_weights, weighted_loss
 from .models import load_model
 from .tasks.base import LABEL, Predictions, Scores, Task
 
@@ -62,6 +63,7 @@ class TaskTrainer(CheckpointErrors, Trainer):
             def compute_metrics(output: Any) -> dict[str, float]:
                 """Without metrics that are not defined for these rows, which nothing can be chosen by."""
                 predictions = Predictions(*rows, *output.predictions)
+                task.tune(predictions)
                 scores = task.compute_metrics(predictions)
                 labels = task.decode(predictions), rows[0][LABEL]
                 said, true = ({task.show_label(*pair) for pair in zip(rows[0], each)} for each in labels)
@@ -70,6 +72,8 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 return {name: score for name, score in scores.items() if score is not None}
 
             options["compute_metrics"] = compute_metrics
+            if task.label_weights:
+                options["compute_loss_func"] = weighted_loss(task.label_weights)
             if args.lora is not None:
                 model = add_lora(model, args.lora)
             if args.layerwise_lr_decay < 1:
@@ -95,20 +99,24 @@ class TaskTrainer(CheckpointErrors, Trainer):
         if labels and labels[0] is not None and labels[0].is_floating_point():
             # `Trainer` leaves out labels of -100, which of values is one like any other.
             batch_samples = [{"labels": torch.zeros_like(values)} for values in labels]
+        elif labels and self.compute_loss_func is not None:
+            total = sum(sum_of_weights(self.task.label_weights, values) for values in labels).to(device)
+            shared = self.args.average_tokens_across_devices and self.args.world_size > 1
+            return self.accelerator.gather(total).sum() if shared else total
         return super()._get_num_items_in_batch(batch_samples, device)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         for module in self.resting:
             module.eval()
-        smoother = self.label_smoother
+        smoother, weighted = self.label_smoother, self.compute_loss_func
         if not model.training:
             # `Trainer` weighs the losses of ranks by rows: what it counts is not to be of other ranks. And it smooths
-            # what is held out as well, whose loss would then not be the one of `minibert evaluate`.
-            num_items_in_batch = self.label_smoother = None
+            # (or weights) what is held out as well, whose loss would then not be the one of `minibert evaluate`.
+            num_items_in_batch = self.label_smoother = self.compute_loss_func = None
         try:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
-            self.label_smoother = smoother
+            self.label_smoother, self.compute_loss_func = smoother, weighted
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
@@ -139,7 +147,8 @@ def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Tr
     seconds = result.metrics["train_runtime"] if checkpoint is None else None  # it counts from the resumption
     trained = trainer.model if run.args.lora is None else trainer.model.merge_and_unload()
     trained.requires_grad_(True)  # as the saved one is
-    (predictions, scores), state = score(run, trained), trainer.state
+    (predictions, scores), state = score(run, trained, tunes=True), trainer.state
+    trained.config.update(run.task.config_fields())
     report = scores | {
         "best_step": kept_step(vars(state), run.args.load_best_model_at_end),
         "steps": state.global_step,
@@ -151,12 +160,14 @@ def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Tr
     return Trained(trained, report, predictions, state)
 
 
-def score(run: Run, model: PreTrainedModel) -> tuple[dict[str, Predictions], dict[str, Scores]]:
+def score(run: Run, model: PreTrainedModel, tunes: bool = False) -> tuple[dict[str, Predictions], dict[str, Scores]]:
     """Predictions, and metrics with the loss, of `model` for every split that is not trained on."""
     predictions, scores = {}, {}
-    for name in run.encoded:
+    for name in run.encoded:  # the validation rows first
         if name != "train":
             output = TaskTrainer(run, model).predict(run.encoded[name])
             predictions[name] = Predictions(run.splits[name], run.encoded[name], *output.predictions)
+            if tunes and name == "validation":
+                run.task.tune(predictions[name])
             scores[name] = {**run.task.compute_metrics(predictions[name]), "loss": output.metrics["test_loss"]}
     return predictions, scores

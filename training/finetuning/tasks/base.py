@@ -57,6 +57,7 @@ class Task(abc.ABC):
     label_column: str
     label_feature: Any = None  # the type of `LABEL`
     labels: Sequence[str] = ()  # their names by id, where they have any
+    label_weights: Sequence[float] | None = None  # of the loss
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **columns: str | Sequence[str] | None):
         self.tokenizer = tokenizer
@@ -85,9 +86,6 @@ class Task(abc.ABC):
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
 
     # --- columns and rows ---
-
-    def check_file(self, path: Path) -> None:  # noqa: B027
-        """Refuse (a ValueError) a file in a format of this task that is not read, with how to convert it."""
 
     def find(self, split: datasets.Dataset, option: str) -> str:
         return find_column(split, option, self.named_columns[option], self.columns[option])
@@ -158,6 +156,9 @@ class Task(abc.ABC):
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
         """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""
         return logits.argmax(-1)
+
+    def tune(self, predictions: Predictions) -> None:  # noqa: B027
+        """Choose what `decode` decides by on predictions for the validation rows."""
 
     def decode(self, predictions: Predictions) -> Iterable[Any]:
         """What is predicted for each example, in the form of `LABEL`."""

@@ -20,6 +20,7 @@ from ...files import printable
 from ...metrics import Correlations, class_scores
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
+from ..imbalance import Weights, best_threshold, class_weights
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
 
 PAIRS = (
@@ -50,6 +51,8 @@ class Classify(Task):
         labels: Names of the labels; a label that is a number counts them from 0.
         problem_type: By default lists are several labels, numbers with a fraction are values, the rest are classes.
         max_length: Longest input, in tokens, the rest is cut; by default the model's.
+        class_weights: Weights of the classes in the loss: balanced, a number for each, or CLASS=NUMBER.
+        tune_threshold: Predict two classes or several labels by thresholds chosen on the validation rows.
     """
 
     name = "classify"
@@ -73,9 +76,13 @@ class Classify(Task):
         labels: Sequence[str] = (),
         problem_type: ProblemType | None = None,
         max_length: int | None = None,
+        class_weights: Weights = None,
+        tune_threshold: bool = False,
     ):
         super().__init__(tokenizer, text_column=text_column, pair_column=pair_column, label_column=label_column)
         self.named_labels, self.asked_type = list(labels), problem_type
+        self.asked_weights, self.tunes = class_weights, tune_threshold
+        self.thresholds: list[float] | None = None
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         given = [option for option in ("text_column", "pair_column") if self.named_columns[option]]
@@ -132,6 +139,9 @@ class Classify(Task):
             trained = trained or REGRESSION  # as Transformers reads a model of one label
         if trained and asked not in (None, trained):
             raise ValueError(f"problem_type: {asked!r} is asked for, but the model was fine-tuned for {trained!r}")
+        every = [value for rows in labels.values() for value in rows]
+        if MULTI not in (asked, trained) and all(isinstance(value, list) and len(value) == 1 for value in every):
+            labels = {name: [value[0] for value in rows] for name, rows in labels.items()}  # as doccano writes classes
         first = next(iter(labels))
         self.problem_type = trained or asked or _problem_type(splits[first], labels[first])
         self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
@@ -140,7 +150,32 @@ class Classify(Task):
             raise ValueError(f"label_column: {self.label_column!r} {said}; use {LIST}")
         self.labels = self._names(splits, labels, config)
         self._find_label = label_finder(self.labels)
-        return {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
+        encoded = {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
+        if "train" in encoded:
+            self._balance(encoded["train"])
+        else:
+            self.thresholds = getattr(config, "thresholds", None)
+            if self.thresholds and len(self.thresholds) != len(self.labels):
+                raise ValueError(
+                    f"model: its config has {len(self.thresholds)} thresholds for {len(self.labels)} labels"
+                )
+        return encoded
+
+    def _balance(self, train: list[Any]) -> None:
+        """Settle the weights of the loss; refuse weights and thresholds that these labels cannot have."""
+        if not self.asked_weights and not self.tunes:
+            return
+        if self.problem_type == REGRESSION:
+            option = "class_weights" if self.asked_weights else "tune_threshold"
+            raise ValueError(f"{option}: {self.label_column!r} has values, not classes; leave it out")
+        if self.tunes and self.problem_type == SINGLE and len(self.labels) != 2:
+            has = f"{self.label_column!r} has {len(self.labels)} classes"
+            raise ValueError(f"tune_threshold: {has}; it needs two classes, or several labels a row")
+        self.metric_for_best_model = "f1_macro"
+        if self.asked_weights:
+            several = self.problem_type == MULTI
+            counts = Counter(self.labels[i] for row in train for i in (np.flatnonzero(row) if several else [row]))
+            self.label_weights = class_weights(self.asked_weights, self.labels, counts, len(train) if several else None)
 
     def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
         """The names of all labels, in the order of their ids."""
@@ -207,18 +242,34 @@ class Classify(Task):
         return row
 
     def config_fields(self) -> dict[str, Any]:
-        return {**super().config_fields(), "problem_type": self.problem_type}
+        return {**super().config_fields(), "problem_type": self.problem_type, "thresholds": self.thresholds}
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
         return self.map_columns(split, [*self.text_columns, LABEL], encode_texts)
 
     def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The class, [batch]; 0 or 1 for every label, [batch, labels]; or the value, [batch]."""
+        """The class, [batch]; of two classes, the log-odds of the second one, [batch]; the log-odds of every label,
+        [batch, labels]; or the value, [batch]."""
         if self.problem_type == SINGLE:
-            return logits.argmax(-1)
-        if self.problem_type == MULTI:
-            return (logits > 0).to(torch.uint8)  # a probability above one half
-        return logits.float().squeeze(-1)
+            return logits[:, 1].float() - logits[:, 0].float() if len(self.labels) == 2 else logits.argmax(-1)
+        return logits.float() if self.problem_type == MULTI else logits.float().squeeze(-1)
+
+    def tune(self, predictions: Predictions) -> None:
+        """The thresholds are those with the best F1 of each label (of two classes: with the best macro F1)."""
+        if self.tunes:
+            outputs, references = predictions.outputs, np.asarray(predictions.examples[LABEL][:], np.int32)
+            if self.problem_type == MULTI:
+                self.thresholds = [best_threshold(*columns, both=False) for columns in zip(outputs.T, references.T)]
+            else:
+                second = best_threshold(outputs, references, both=True)
+                self.thresholds = [1 - second, second]
+
+    def decode(self, predictions: Predictions) -> list[Any]:
+        outputs = predictions.outputs
+        if self.problem_type == MULTI or (self.problem_type == SINGLE and len(self.labels) == 2):
+            thresholds = np.array(self.thresholds or [0.5] * len(self.labels))
+            outputs = outputs > np.log(thresholds / (1 - thresholds))[slice(None) if self.problem_type == MULTI else 1]
+        return outputs.astype(np.int32).tolist() if outputs.dtype == bool else outputs.tolist()
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
         """Macro F1 is the mean over the labels that occur in `references`."""
@@ -289,7 +340,7 @@ class Classify(Task):
         return f1_score(references, predictions, average=average, labels=[*labels], zero_division=0)
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
-        outputs, references = predictions.outputs, predictions.examples[LABEL][:]
+        outputs, references = np.asarray(self.decode(predictions)), predictions.examples[LABEL][:]
         if self.problem_type == REGRESSION:
             plot_values(outputs, references, path, note)
         elif self.problem_type == SINGLE:

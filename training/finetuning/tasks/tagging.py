@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,25 +18,13 @@ from ....tokenization import plain_tokenizer
 from ...metrics import EntityScores, class_scores
 from ...report import plot_per_type, plot_scores
 from ..data import FILE, BadRow, as_list, bad_value, each_row
+from ..imbalance import Weights, class_weights
 from . import label_schemes as schemes
 from .base import LABEL, Labels, Predictions, Scores, Task, saved_labels, shortened
 
 IGNORED = -100  # the label that no loss counts
 EXAMPLE = (
     'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"], "ner_tags": ["B-PER", "I-PER", "O"]}'
-)
-
-
-# How other formats are converted, for errors.
-CONLL_SUFFIXES = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
-FROM_CONLL = (
-    'python -c \'import json, sys; [print(json.dumps({"tokens": [w[0] for w in s], "ner_tags": [w[-1] for w in s]}))'
-    " for s in ([line.split() for line in part.splitlines() if line.strip()] for part in"
-    ' sys.stdin.read().split("\\n\\n")) if s]\' < train.conll > train.jsonl'
-)
-FROM_SPANS = (
-    r"words = [*re.finditer(r'\w+|[^\w\s]', text)]; tokens = [w[0] for w in words]; ner_tags = [next((('B-' if start =="
-    " w.start() else 'I-') + kind for start, end, kind in spans if start <= w.start() < end), 'O') for w in words]"
 )
 
 
@@ -52,6 +39,7 @@ class Tag(Task):
         repair_tags: Read tags that break their scheme as seqeval does, no error.
         max_length: Longest part of a sentence, in tokens: longer ones are read in parts; by default the model's.
         stride: Tokens that neighbouring parts of a sentence share that is longer than that.
+        class_weights: Weights of the tags in the loss: balanced, a number for each, or TAG=NUMBER.
     """
 
     name = "tag"
@@ -75,32 +63,20 @@ class Tag(Task):
         repair_tags: bool = False,
         max_length: int | None = None,
         stride: int = 32,
+        class_weights: Weights = None,
     ):
         tokenizer = with_spaces_before_words(tokenizer)
         super().__init__(tokenizer, tokens_column=tokens_column, tags_column=tags_column)
         if stride < 0:
             raise ValueError(f"stride: {stride} is too small; use 0 or more")
         self.tag_names, self.asked_scheme, self.repair_tags, self.stride = tag_names, scheme, repair_tags, stride
+        self.asked_weights = class_weights
         tokenizer.padding_side = "right"  # `decode` finds tokens by their column
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         for row, tokens in enumerate(split[self.text_columns[0]]):
             if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
                 raise BadRow(split[row], bad_value(self.text_columns[0], tokens, f"a list of words, {EXAMPLE}"))
-
-    def check_file(self, path: Path) -> None:
-        suffix = path.suffix.lower()
-        if suffix in CONLL_SUFFIXES or (suffix in (".txt", ".tsv") and looks_like_conll(path)):
-            raise ValueError(f"data: {str(path)!r} looks like CoNLL, which is not read; convert it: {FROM_CONLL}")
-
-    def find_labels(self, split: datasets.Dataset) -> str:
-        for name, value in split[0].items():
-            span = value[0] if isinstance(value, list) and value else None
-            is_span = isinstance(span, list) and len(span) == 3 and all(isinstance(each, int) for each in span[:2])
-            if is_span or (isinstance(span, dict) and {"start", "start_offset"} & span.keys() and "label" in span):
-                spans = f"{split[0][FILE]!r} has spans of characters in {name!r}, as doccano and Prodigy write them"
-                raise ValueError(f"tags_column: {spans}; write {EXAMPLE}; the tags of a text are: {FROM_SPANS}")
-        return super().find_labels(split)
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         return [set(map(str, as_list(tags))) for tags in split[self.find_labels(split)]]
@@ -148,6 +124,10 @@ class Tag(Task):
             self._check_known(splits, name, rows)
         self.transitions = None if self.scheme == "none" else schemes.transitions(self.labels)
         self.metric_for_best_model = "accuracy" if self.scheme == "none" else "f1"
+        if self.asked_weights and "train" in tags:
+            counts = Counter(tag for row in tags["train"] for tag in schemes.convert_tags(row, self.scheme))
+            self.label_weights = class_weights(self.asked_weights, self.labels, counts)
+            self.metric_for_best_model = "f1_macro" if self.scheme == "none" else "f1"
         return tags
 
     def _schemes(self, splits: datasets.DatasetDict, labels: Labels, known: list[str] | None) -> dict[str, str]:
@@ -287,16 +267,6 @@ def entity_scores(predictions: Sequence[list[str]], references: Sequence[list[st
     """`EntityScores` of tags in scheme bio, which can express whatever the other schemes can."""
     predictions, references = ([schemes.convert_tags(t, "bio") for t in rows] for rows in (predictions, references))
     return EntityScores().compute(predictions=predictions, references=references)
-
-
-def looks_like_conll(path: Path) -> bool:
-    """Whether each line of the beginning of a text file ends with a tag behind a word, or is blank."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        lines = [line.split() for line in islice(file, 200)]
-    lines = [fields for fields in lines if fields and fields[0] not in ("#", "-DOCSTART-")]
-    return bool(lines) and all(
-        len(fields) > 1 and (fields[-1] == schemes.OUTSIDE or schemes.split_tag(fields[-1])[0]) for fields in lines
-    )
 
 
 def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

@@ -1,0 +1,202 @@
+"""Classes of unequal size: weights of the loss, and thresholds chosen on validation rows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import write_rows
+from sklearn.metrics import f1_score
+from sklearn.utils.class_weight import compute_class_weight
+from toy_reviews import QUICK, finetune, load, sentences
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+import minibert
+from minibert import MiniBertConfig, train_tokenizer
+from minibert.training.finetuning.config import FinetuningConfig
+from minibert.training.finetuning.imbalance import best_threshold
+from minibert.training.finetuning.tasks.classification import Classify
+from minibert.training.finetuning.tasks.tagging import Tag
+from minibert.training.finetuning.trainer import Run, TaskTrainer
+
+WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
+ROWS = {
+    "classify": lambda i: {"text": " ".join(WORDS[: 1 + i]), "label": "abc"[i % 3]},
+    "tag": lambda i: {"tokens": WORDS[: 1 + i], "pos": ["NV"[j % 2] for j in range(1 + i)]},
+    "several": lambda i: {"text": " ".join(WORDS[: 1 + i]), "label": ["a", "b"][: i % 3]},
+}
+GIVEN = {"classify": [0.3, 2.0, 5.0], "tag": {"V": 4.0}, "several": ["b=3", "a=0.5"]}
+WEIGHTS = {"classify": [0.3, 2.0, 5.0], "tag": [1.0, 4.0], "several": [0.5, 3.0]}
+
+
+def prepared(kind, folder, given, **options):
+    """A trainer on six rows, with its one batch."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer([" ".join(WORDS)] * 9, "wordpiece", 40, show_progress=False, model_max_length=16)
+    task = (Tag if kind == "tag" else Classify)(tokenizer, class_weights=given)
+    file = write_rows(folder / "train.jsonl", [ROWS[kind](i) for i in range(6)])
+    splits = task.read(load(train=[file], validation=[file]))
+    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
+        attention_dropout=0.0, **task.config_fields(),
+    )  # fmt: skip
+    options = {"per_device_train_batch_size": 6, "use_cpu": True, "report_to": "none", "bf16": False} | options
+    options |= {"eval_strategy": "no", "load_best_model_at_end": False}
+    run = Run(task, splits, encoded, "", FinetuningConfig(str(folder), **options), {}, {})
+    return TaskTrainer(run, task.model_class(config).train(), trains=True)
+
+
+def expected_loss(logits, labels, weights):
+    """Weighted cross-entropy, in NumPy and float64."""
+    logits, labels = logits.detach().double().numpy(), labels.numpy()
+    if labels.dtype.kind == "f":
+        probabilities = 1 / (1 + np.exp(-logits))
+        parts = labels * np.log(probabilities) * weights + (1 - labels) * np.log(1 - probabilities)
+        return -parts.mean()
+    logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    logits, labels = logits[labels != -100], labels[labels != -100]
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(labels)), labels]
+    weight = np.array(weights)[labels]
+    return (weight * losses).sum() / weight.sum()
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_the_loss_is_weighted_as_torch_does(kind, tmp_path):
+    """Also over batches with different weights in one step; and what is held out is measured without weights."""
+    trainer = prepared(kind, tmp_path, GIVEN[kind])
+    (batch,) = trainer.get_train_dataloader()
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    logits = trainer.model(**inputs).logits
+    expected = expected_loss(logits, batch["labels"], WEIGHTS[kind])
+    plain = expected_loss(logits, batch["labels"], [1.0] * logits.shape[-1])
+    assert abs(expected - plain) > 0.01
+    assert trainer.compute_loss(trainer.model, dict(batch)).item() == pytest.approx(expected, rel=1e-5)
+    parts = [{name: value[rows] for name, value in batch.items()} for rows in (slice(2), slice(2, None))]
+    count = trainer._get_num_items_in_batch(parts, torch.device("cpu"))
+    losses = [trainer.compute_loss(trainer.model, dict(part), num_items_in_batch=count) for part in parts]
+    assert sum(losses).item() == pytest.approx(expected, rel=1e-5)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(plain, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_accumulated_steps_train_the_same(kind, tmp_path):
+    """(By plain descent: Adam makes much of gradients that are almost 0.)"""
+    models, options = [], {"max_steps": 3, "save_strategy": "no", "optim": "sgd", "learning_rate": 0.1}
+    for accumulated in (1, 3):
+        sizes = {"per_device_train_batch_size": 6 // accumulated, "gradient_accumulation_steps": accumulated}
+        trainer = prepared(kind, tmp_path, GIVEN[kind], **options, **sizes)
+        trainer.train()
+        models.append(trainer.model)
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+class TestBalanced:
+    def test_it_is_that_of_scikit_learn(self, tmp_path):
+        weights = prepared("tag", tmp_path, "balanced").task.label_weights
+        tags = [tag for i in range(6) for tag in ROWS["tag"](i)["pos"]]
+        assert weights == pytest.approx(compute_class_weight("balanced", classes=np.array(["N", "V"]), y=tags))
+
+    def test_of_several_labels_it_is_the_negatives_for_each_positive(self, tmp_path):
+        assert prepared("several", tmp_path, ["balanced"]).task.label_weights == [2 / 4, 4 / 2]
+
+
+class TestBestThreshold:
+    @pytest.mark.parametrize("both", [False, True])
+    def test_no_other_is_better(self, both):
+        draw = np.random.default_rng(0)
+        for _ in range(6):
+            true = draw.random(30) < draw.choice([0.1, 0.5, 0.9])
+            log_odds = np.round(draw.normal(size=30) + true, 1).astype(np.float32)  # some are equal
+
+            def score(threshold, true=true, log_odds=log_odds):
+                predicted = log_odds > np.log(threshold / (1 - threshold))
+                options = {"average": "macro"} if both else {}
+                return f1_score(true, predicted, zero_division=0, **options)
+
+            best = best_threshold(log_odds, true, both)
+            assert 0 < best < 1
+            if 0 < true.sum() < 30:
+                assert score(best) >= max(map(score, np.linspace(0.01, 0.99, 99))) - 1e-9
+
+    def test_without_a_choice_it_is_one_half(self):
+        assert best_threshold(np.zeros(3), np.zeros(3, bool), both=True) == 0.5
+        assert best_threshold(np.array([-1.0, 1.0]), np.array([False, True]), both=True) == pytest.approx(0.5)
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory):
+    """Rows of which few are bad, and of which some words say so."""
+    folder = tmp_path_factory.mktemp("rare")
+    for seed, (name, count) in enumerate({"train": 300, "validation": 200}.items()):
+        rows = [{"text": text, "label": "good" if good else "bad"} for text, good, _ in sentences(count, seed)]
+        write_rows(folder / f"{name}.jsonl", [row for i, row in enumerate(rows) if row["label"] == "good" or i < 60])
+    return folder
+
+
+def test_thresholds_are_saved_and_used(start, rare, tmp_path):
+    """By `minibert evaluate`, and by whoever reads the field; another training starts without them."""
+    given = [*QUICK, "--model", start, "--data", str(rare), "--max_steps", "3", "--learning_rate", "1e-3"]
+    options = ["--tune_threshold", "--class_weights", "balanced", "--output_dir", str(tmp_path / "out")]
+    report = finetune("classify", *given, *options).report
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    low, high = config["thresholds"]
+    assert low + high == pytest.approx(1) and high != 0.5
+    assert config["id2label"] == {"0": "bad", "1": "good"}
+    test = {"test": str(rare / "validation.jsonl"), "output_dir": str(tmp_path / "scores"), "bf16": False}
+    measured = minibert.evaluate("classify", model=tmp_path / "out", use_cpu=True, **test)["test"]
+    assert measured["f1_macro"] == pytest.approx(report["validation"]["f1_macro"])
+    rows = [json.loads(line) for line in Path(test["test"]).read_text().splitlines()]
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    classify = pipeline("text-classification", model, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "out"))
+    threshold = dict(zip(model.config.id2label.values(), model.config.thresholds))
+    predicted = []
+    for scores in classify([row["text"] for row in rows], top_k=None):
+        (name,) = (each["label"] for each in scores if each["score"] > threshold[each["label"]])
+        predicted.append(name)
+    assert f1_score([row["label"] for row in rows], predicted, average="macro") == pytest.approx(measured["f1_macro"])
+    again = [*given[:-6], "--model", str(tmp_path / "out"), "--data", str(rare), "--max_steps", "1"]
+    assert finetune("classify", *again, "--output_dir", str(tmp_path / "again")).model.config.thresholds is None
+
+
+def test_each_of_several_labels_has_a_threshold(start, tmp_path):
+    rows = [{"text": text, "labels": ["good"] * good + ["film"] * film} for text, good, film in sentences(120)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    given = ["--model", start, "--train", file, "--tune_threshold", "true", "--output_dir", str(tmp_path / "out")]
+    result = finetune("classify", *QUICK, *given)
+    assert len(result.model.config.thresholds) == 2
+    assert result.report["validation"]["f1_macro"] > 0.6
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "said"),
+    [
+        ("good", ["--class_weights", "nice=2"], "'nice' is no label; the labels are bad, good"),
+        ("good", ["--class_weights", "1", "2", "3"], "3 weights for 2 labels .bad, good."),
+        ("good", ["--class_weights", "1", "0"], "no number above 0"),
+        ("good", ["--class_weights", "1", "-2"], "no number above 0"),
+        ("good", ["--class_weights", "equal"], "could not convert.*use balanced"),
+        ("good", ["--class_weights", "balanced", "--label_smoothing_factor", "0.1"], "leave out label_smoothing"),
+        (0.5, ["--class_weights", "balanced"], "class_weights: 'label' has values, not classes"),
+        (0.5, ["--tune_threshold", "true"], "tune_threshold: 'label' has values, not classes"),
+        ("fine", ["--tune_threshold", "true"], "has 3 classes; it needs two classes"),
+    ],
+)
+def test_what_cannot_be_is_refused(label, options, said, start, tmp_path):
+    rows = [{"text": text, "label": label if i % 3 else 1.5} for i, (text, *_) in enumerate(sentences(30))]
+    if isinstance(label, str):
+        rows = [row | {"label": (label, "good", "bad")[i % 3]} for i, row in enumerate(rows)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    with pytest.raises(ValueError, match=said):
+        finetune("classify", "--model", start, "--train", file, "--output_dir", str(tmp_path / "out"), *options)
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_unknown_tags_are_refused(start, tmp_path):
+    rows = [{"tokens": ["the", "film"], "ner_tags": ["O", "B-X"]} for _ in range(20)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    given = ["--model", start, "--train", file, "--validation", file, "--class_weights", "X=2"]
+    with pytest.raises(ValueError, match="class_weights: 'X' is no label; the labels are O, B-X, I-X"):
+        finetune("tag", *given, "--output_dir", str(tmp_path / "out"))
