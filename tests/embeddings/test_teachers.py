@@ -79,7 +79,7 @@ def test_wider_vectors_keep_most_of_their_dot_products():
     np.testing.assert_allclose(fitted @ fitted.T, flat @ flat.T, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["dense", "multi-vector"])
+@pytest.mark.parametrize("kind", ["dense", pytest.param("multi-vector", marks=pytest.mark.slow)])
 def test_a_student_learns_margins(toy, teachers, tmp_path, kind):
     rows = [dict(query=f"ask{i}", positive=f"tell{i}", negative=f"tell{i + 1} w1") for i in range(40)]
     run("finetune", "embed", write_rows(tmp_path / "triples.jsonl", rows), "--model", toy / "model", "--teacher",
@@ -88,6 +88,7 @@ def test_a_student_learns_margins(toy, teachers, tmp_path, kind):
     assert json.loads((tmp_path / "out/report.json").read_text())["steps"] == 2
 
 
+@pytest.mark.slow
 def test_a_reranker_learns_the_scores_of_its_teacher(toy, teachers, tmp_path):
     run("finetune", "rerank", toy / "train.jsonl", "--model", toy / "model", "--teacher", teachers / "reranker",
         "--output_dir", tmp_path / "out", *TAUGHT)  # fmt: skip
