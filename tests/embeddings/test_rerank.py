@@ -120,7 +120,7 @@ def test_rerank_refuses(root, tmp_path, capsys):
         ([*model], ["missing QUERY"]),
         (["katan", *model], ["passages: none given"]),
         (["katan", "--file", tmp_path / "blank.txt", *model], ["there is no text in", "blank.txt"]),
-        (["katan", "--file", tmp_path / "no.txt", *model], ["No such file"]),
+        (["katan", "--file", tmp_path / "no.txt", *model], ["no.txt", "does not exist"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
         (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),

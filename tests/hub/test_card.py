@@ -120,7 +120,7 @@ def test_every_snippet_runs(name, architecture, changes, saved, tmp_path, monkey
     [
         ("de=owner/corpus:2024, de=owner/more, haw=train.txt, code=owner/code", None, ["de", "haw"],
          ["owner/corpus", "owner/more", "owner/code"]),
-        ("de=owner/corpus", "fr", "fr", ["owner/corpus"]),
+        ("de=owner/corpus", "fr", ["fr"], ["owner/corpus"]),
         ("owner/corpus, train.txt", None, None, ["owner/corpus"]),
         (None, None, None, None),
     ],
@@ -136,7 +136,7 @@ def test_metadata_of_every_head(name, saved):
     card = ModelCard(render_card(saved(name), FACTS, "owner/model"))
     assert card.data.pipeline_tag == TASKS.get(name)
     assert card.data.library_name == "transformers" and "minibert" in card.data.tags
-    assert card.data.license == "mit" and card.data.base_model == "owner/base" and card.data.language == "en"
+    assert card.data.license == "mit" and card.data.base_model == "owner/base" and card.data.language == ["en"]
     assert card.data.datasets == ["owner/corpus"]
     for snippet in snippets(card.text):
         assert 'model_id = "owner/model"\n' in snippet and 'revision="main", trust_remote_code=True' in snippet

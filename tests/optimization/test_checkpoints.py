@@ -150,7 +150,7 @@ def test_a_kill_while_saving_leaves_an_older_whole_one(tmp_path):
 
 def test_the_command_refuses_before_anything_is_read(run, tmp_path, capsys):
     (run / "checkpoint-4" / "optimizer.pt").unlink()
-    missing = str(tmp_path / "no such file")
+    missing = str(tmp_path / "no such file*")  # a glob, which is looked for when the text is read
     for given, said in (
         (["--resume_from_checkpoint", str(run / "checkpoint-4")], "optimizer.pt is missing"),
         (["--resume_from_checkpoint", str(run / "checkpoint-9")], "is no folder; give a checkpoint's path, or true"),

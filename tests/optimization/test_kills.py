@@ -304,7 +304,7 @@ def test_a_full_disk_loses_no_earlier_checkpoint(name, corpus, tmp_path, capsys)
 
 
 def as_nobody(corpus: Path, output: Path, said: Path) -> int:
-    cli.main(["pretrain", "--data", "nowhere.txt", "--output_dir", str(output)])  # imports what nobody may not read
+    cli.main(["pretrain", "--data", "nowhere*.txt", "--output_dir", str(output)])  # imports what nobody may not read
     sys.stderr = said.open("w")
     os.setuid(65534)
     return command(corpus, output)
@@ -315,5 +315,5 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(corpus, tmp_
     said = tmp_path / "said"
     for path in (tmp_path, *list(tmp_path.parents)[:-1], corpus.parent):
         path.chmod(path.stat().st_mode | 0o055)
-    assert in_a_process(as_nobody, tmp_path / "missing.txt", tmp_path / "out" / "run", said) == 2
+    assert in_a_process(as_nobody, tmp_path / "missing*.txt", tmp_path / "out" / "run", said) == 2
     assert "output_dir: nothing can be written" in said.read_text()

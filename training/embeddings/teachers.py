@@ -29,7 +29,7 @@ def open_teacher(path: str | None, student: str, reranker: bool = False) -> Sent
     if path == student or (Path(path).exists() and Path(path).resolve() == Path(student).resolve()):
         raise ValueError(f"teacher: {path!r} is the model that is trained; give another one")
     with reading(path):
-        config = AutoConfig.from_pretrained(path)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         classifies = (config.architectures or [""])[0].endswith("ForSequenceClassification")
         if classifies and config.num_labels == 1:
             return CrossEncoder(path)
