@@ -35,7 +35,7 @@ class TestSomethingSimple:
         scores = simple("classify", train, test, problem_type="single_label_classification", labels="ab")
         assert scores["accuracy"] == accuracy_score(test[LABEL], [0] * 50) and scores["matthews_correlation"] == 0
         rng = np.random.default_rng(0)
-        guesses = [f1_score(test[LABEL], rng.random(50) < 0.05, average="macro") for _ in range(4000)]
+        guesses = [f1_score(test[LABEL], rng.random(50) < 0.05, average="macro") for _ in range(400)]
         assert scores["f1_macro"] == pytest.approx(np.mean(guesses), abs=0.02)
         assert scores["f1_macro"] >= f1_score(test[LABEL], [0] * 50, average="macro")
 

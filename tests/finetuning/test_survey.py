@@ -241,3 +241,11 @@ class TestNotFinite:
         with pytest.raises(ValueError, match="finite"):
             finetune("classify", start, tmp_path / "out", data=data, learning_rate=1e30, max_steps=20, max_grad_norm=0)
         assert not (tmp_path / "out" / "metrics.json").exists() and not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize(("text", "lost"), [("something new", False), ("фильм очень хорош " * 9, True)])
+def test_text_that_the_tokenizer_does_not_know(text, lost, start, tmp_path):
+    rows = [{"text": text + " left" * i, "label": "ab"[i % 2]} for i in range(20)]
+    train = write_rows(tmp_path / "train.jsonl", rows)
+    minibert.finetune("classify", start, train=[train], plan=True, output_dir=str(tmp_path / "plan"), bf16=False)
+    assert ("the model reads what is left" in (tmp_path / "plan" / "plan.md").read_text()) == lost

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import datasets
 import numpy as np
 
+from ...tokenization.coverage import MOST_LOST, Coverage, measure_coverage
 from ..metrics import margin
 from .tasks.base import CUT, LABEL, Task
 
 MANY = 0.01  # the share of cut texts from which on it is said
 MOST_NAMES = 20  # that are listed
 UNSURE = 0.05  # the error of a score from which on it is said
+SAMPLE = 1000  # rows whose texts are compared with what comes back from their tokens
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Survey:
     labelled: int  # rows, or words, that may have them
     answers: dict[int, set[str]]  # the labels that each different input (its hash) occurs with
     repeated: int  # inputs that were there before
+    coverage: Coverage  # what the tokenizer loses of the first rows
 
     @property
     def contradictions(self) -> int:
@@ -57,14 +60,19 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
         labelled += 1 if several else len(of_row)
     lengths = np.array([len(ids) for row in parts for ids in row])
     cut = sum(encoded[CUT]) if CUT in encoded.column_names else 0
-    return Survey(len(examples), lengths, cut, counts, labelled, answers, len(parts) - len(answers))
+    texts = (text for name in task.text_columns for text in examples[:SAMPLE][name])
+    coverage = measure_coverage(task.tokenizer, (text if isinstance(text, str) else " ".join(text) for text in texts))
+    return Survey(len(examples), lengths, cut, counts, labelled, answers, len(parts) - len(answers), coverage)
 
 
 def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
-    """What is wrong with the splits, a line each: texts that are cut, classes that a split lacks, too few rows to
-    validate on, inputs that are in the training split too."""
+    """What is wrong with the splits, a line each: text that the tokenizer does not know, texts that are cut, classes
+    that a split lacks, too few rows to validate on, inputs that are in the training split too."""
     lines = []
     for name, split in surveys.items():
+        if split.coverage.lost_share > MOST_LOST:
+            use = "the model reads what is left: use one whose tokenizer knows this text"
+            lines.append(f"{name}: {split.coverage.describe()}; {use}")
         if split.cut >= max(1, MANY * split.rows):
             share = "all" if split.cut == split.rows else f"{split.cut:,} of"
             use = "use a larger --max_length, a model that reads more, or shorter texts"
