@@ -33,7 +33,7 @@ class Extension:
     fertility: tuple[float, float] | None  # tokens a word (between spaces) before and after; None: nothing held out
     used: int  # new words that occur in the held-out text
 
-    def figures(self) -> dict[str, float | None]:
+    def metrics(self) -> dict[str, float | None]:
         before, after = self.fertility or (None, None)
         return {"added": len(self.pieces), "used": self.used, "fertility_before": before, "fertility_after": after}
 

@@ -57,7 +57,7 @@ def add_callbacks(trainer: Trainer) -> None:
 
 
 class ConsoleLog(ProgressCallback):
-    """Prints every log of a training as one line: the step, losses, learning rate and speed, or the figures of an
+    """Prints every log of a training as one line: the step, losses, learning rate and speed, or the metrics of an
     evaluation; and in a terminal (without `--disable_tqdm`) a bar below them."""
 
     since = (0, 0.0)  # tokens seen, and the time, at the last log
@@ -102,9 +102,9 @@ def describe_log(logs: Mapping[str, float]) -> str:
     if "loss" in logs:
         shown = {name: value for name, value in logs.items() if name.endswith("loss")} | {"rate": logs["learning_rate"]}
         return "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
-    figures = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
+    metrics = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
     without = ("runtime", "per_second", "preparation_time", "targets")
-    shown = {name: x for name, x in figures.items() if not name.endswith(without)}
+    shown = {name: x for name, x in metrics.items() if not name.endswith(without)}
     if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
         shown.pop("loss", None)  # of several data sets there is none
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""

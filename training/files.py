@@ -119,7 +119,7 @@ def check_folder(folder: Path, argument: str = "output_dir") -> None:
 
 
 def prepare_result(path: str | None) -> None:
-    """Make the folder of the JSON file that is asked for, before there are figures to lose."""
+    """Make the folder of the JSON file that is asked for, before there are metrics to lose."""
     if path is not None:
         if Path(path).is_dir():
             raise ValueError(f"result: {path!r} is a folder; give a JSON file")
@@ -128,7 +128,7 @@ def prepare_result(path: str | None) -> None:
 
 
 def write_result(result: dict[str, Any], path: str | None) -> None:
-    """Write the figures to a JSON file, if one is asked for."""
+    """Write the metrics to a JSON file, if one is asked for."""
     if path is not None:
         write_json(Path(path), result)
         print(f"Written to {path}")

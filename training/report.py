@@ -150,7 +150,7 @@ KNOWN = (
 
 
 def describe_pretraining(report: Mapping[str, Any]) -> str:
-    """The figures of a pretraining (`report.json`), beside those of something simple: unigram frequencies, or the
+    """The metrics of a pretraining (`report.json`), beside those of something simple: unigram frequencies, or the
     answer "original" for every token."""
     if report["validation_loss"] is None:
         return "The held-out documents have no position to predict: there is no score (--validation_size, --seq_length)"

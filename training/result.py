@@ -11,5 +11,5 @@ class TrainingResult:
 
     model: Any  # as it was saved (None in a process of several that saves nothing)
     tokenizer: Any
-    report: dict[str, Any] = field(default_factory=dict)  # the final figures by name, as they stand in the folder
+    report: dict[str, Any] = field(default_factory=dict)  # the final metrics by name, as they stand in the folder
     output_dir: Path = Path()  # the folder of the model, the tokenizer, the card and the pictures

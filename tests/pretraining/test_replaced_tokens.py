@@ -387,7 +387,7 @@ def test_figures_are_those_of_all_tokens(tmp_path, tokenizer, rows):
 
 
 def test_f1_by_hand():
-    figures = make().figures(
+    figures = make().metrics(
         np.array([6.0, 1, 2, 3.0, 10, 3, 4, 5])  # 3 found, 1 flagged in vain, 2 missed, 4 rightly left alone
     )
     assert figures["accuracy"] == pytest.approx(0.7)

@@ -91,10 +91,10 @@ def test_the_gain_is_that_of_held_out_text(tokenizer, extension):
         assert value == pytest.approx(sum(len(ids_of(side, text)) for text in held_out) / words)
     used = {i for text in held_out for i in ids_of(extension.tokenizer, text)} & set(extension.pieces)
     assert extension.used == len(used) == 3
-    figures = extension.figures()
-    assert (figures["fertility_before"], figures["fertility_after"]) == extension.fertility and figures["added"] == 3
+    metrics = extension.metrics()
+    assert (metrics["fertility_before"], metrics["fertility_after"]) == extension.fertility and metrics["added"] == 3
     alone = extend_tokenizer(tokenizer, DOMAIN[:1], 3, min_count=1)
-    assert alone.fertility is None and alone.figures()["fertility_before"] is None
+    assert alone.fertility is None and alone.metrics()["fertility_before"] is None
 
 
 def test_clauses_and_rare_words_are_not_added():
@@ -144,7 +144,7 @@ def test_a_tokenizer_that_pads(tokenizer):
     given = copy.deepcopy(tokenizer)
     given.backend_tokenizer.enable_padding(length=128, pad_id=given.pad_token_id, pad_token=given.pad_token)
     padded, plain = (extend_tokenizer(each, DOMAIN, 3) for each in (given, tokenizer))
-    assert padded.pieces == plain.pieces and padded.figures() == plain.figures()
+    assert padded.pieces == plain.pieces and padded.metrics() == plain.metrics()
     assert padded.tokenizer.backend_tokenizer.padding["length"] == 128
 
 

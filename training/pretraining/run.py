@@ -115,7 +115,7 @@ def pretrain(
         else:
             train = prepared.stream(shuffle_buffer) if streaming else prepared.load("train")
             validation, sample, described = prepared.load("validation"), None, prepared.describe()
-        source, loaded, figures, new_ids = load_model(
+        source, loaded, metrics, new_ids = load_model(
             model_name_or_path, base, objective, loaded, extend_vocabulary, sample
         )
         print(described)
@@ -124,7 +124,7 @@ def pretrain(
             trainer.budget.start = start  # reading is in it
         read = corpus if prepared is None else prepared.corpus
         trainer.data_description = ", ".join(map(str, read.data or ["the built-in corpus"]))
-        trainer.more_figures, trainer.new_ids = figures, new_ids
+        trainer.more_metrics, trainer.new_ids = metrics, new_ids
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         save(trainer)
     return finish(trainer, validation)
@@ -150,7 +150,7 @@ def load_model(
     extension = extend_tokenizer(tokenizer, sample["text"], words)
     print(extension.describe())
     extend_embeddings(model, extension.pieces)
-    return model, extension.tokenizer, {"extension": extension.figures()}, list(extension.pieces)
+    return model, extension.tokenizer, {"extension": extension.metrics()}, list(extension.pieces)
 
 
 def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> TrainingResult:

@@ -115,9 +115,9 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         callbacks = [*(callbacks or []), *([self.budget] if self.budget else [])]
         super().__init__(built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options)
         self.is_new, self.streamed = new, streamed or isinstance(rows[0], StreamedRows)
-        self.data_description, self.more_figures = "text", {}  # on the card; in the report
+        self.data_description, self.more_metrics = "text", {}  # on the card; in the report
         self.new_ids: list[int] = []  # tokens that the model did not have before
-        self.start: Mapping[str, float] = {}  # figures of the saved model that the training goes on from
+        self.start: Mapping[str, float] = {}  # metrics of the saved model that the training goes on from
         self.report: dict[str, Any] | None = None
         self.training_seconds: float | None = None
         self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
@@ -322,10 +322,10 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         sums = torch.stack(self._sums).cpu().double().sum(0)
         sums = self.accelerator.reduce(sums.to(self.args.device), "sum") if ranks > 1 else sums
         loss, counted, *sums = sums.tolist()
-        figures = self.objective.figures(sums)
-        if self.objective.metric in figures:  # else there was no target, whose loss would be 0
-            figures["loss"] = loss / counted
-        output.metrics.update({f"{metric_key_prefix}_{name}": figure for name, figure in figures.items()})
+        metrics = self.objective.metrics(sums)
+        if self.objective.metric in metrics:  # else there was no target, whose loss would be 0
+            metrics["loss"] = loss / counted
+        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in metrics.items()})
         return output
 
     # --- saving ---
@@ -350,16 +350,16 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             self.push_to_hub()
 
     def _make_report(self) -> dict[str, Any]:
-        """The figures of the last evaluation and of the whole training."""
+        """The metrics of the last evaluation and of the whole training."""
         state, tokenizer, seconds = self.state, self.processing_class, self.training_seconds
         if self.report is not None and self.report["steps"] == state.global_step:
             return self.report  # saved once more
-        figures, batches = self.last_evaluation(), self.evaluation_batches(self.eval_dataset)
+        metrics, batches = self.last_evaluation(), self.evaluation_batches(self.eval_dataset)
         baseline = unigram_baseline(self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids)
         start = {"loss": self.start.get(f"start_{self.objective.metric}"), "accuracy": self.start.get("start_accuracy")}
         report = (
-            self.objective.report(figures, baseline)
-            | self.more_figures
+            self.objective.report(metrics, baseline)
+            | self.more_metrics
             | {f"start_{name}": value for name, value in start.items() if value is not None}
             | {
                 "objective": self.objective.name,
@@ -380,7 +380,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         return {name: getattr(self.args, name) for name in (*names, "minutes")} | masking
 
     def last_evaluation(self) -> Mapping[str, float]:
-        """The figures of the model as it stands: those of the evaluation at its step, if there was one."""
+        """The metrics of the model as it stands: those of the evaluation at its step, if there was one."""
         step = kept_step(vars(self.state), self.args.load_best_model_at_end)
         history = [log for log in self.state.log_history if "eval_targets" in log and log["step"] == step]
         return history[-1] if history else self.evaluate()

@@ -1,4 +1,4 @@
-"""The base of the objectives: from documents to rows, batches, a loss and its figures."""
+"""The base of the objectives: from documents to rows, batches, a loss and its metrics."""
 
 import abc
 import math
@@ -22,10 +22,10 @@ from ..config import MASKING_FIELDS, PretrainingConfig, config_path
 
 
 class Objective(abc.ABC):
-    """One way to pretrain: the steps from documents to a loss, and the figures of an evaluation.
+    """One way to pretrain: the steps from documents to a loss, and the metrics of an evaluation.
 
     An evaluation reduces each batch to a few sums (`score`), adds these up over all batches and ranks, and turns them
-    into means at the end (`figures`). So it needs no more memory for more data.
+    into means at the end (`metrics`). So it needs no more memory for more data.
 
     To add an objective, write a subclass with `name`, `model_class`, `collator` and `examples`, and add it to
     `OBJECTIVES` in `objectives/__init__.py`.
@@ -127,20 +127,20 @@ class Objective(abc.ABC):
         """The sums over a batch of an evaluation, fp32 [k]. `outputs` are the model's with `sparse_prediction=True`."""
         return token_score(outputs["logits"], batch["labels"])
 
-    def figures(self, sums: Sequence[float]) -> dict[str, float]:
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         """The means for the log from the sums over all batches, [k]. A mean over nothing is left out."""
         loss, right, targets = sums
         return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
 
-    def report(self, figures: Mapping[str, float], baseline: tuple[float | None, float | None]) -> dict[str, Any]:
-        """The final figures, from those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for a figure
+    def report(self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]) -> dict[str, Any]:
+        """The final metrics, from those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for a metric
         that was not measured."""
-        loss = figures.get(f"eval_{self.metric}")
+        loss = metrics.get(f"eval_{self.metric}")
         return {
             "validation_loss": loss,
             "perplexity": perplexity(loss),
-            "accuracy": figures.get("eval_accuracy"),
-            "targets": int(figures["eval_targets"]),
+            "accuracy": metrics.get("eval_accuracy"),
+            "targets": int(metrics["eval_targets"]),
             "unigram_loss": baseline[0],
             "unigram_perplexity": perplexity(baseline[0]),
             "unigram_accuracy": baseline[1],

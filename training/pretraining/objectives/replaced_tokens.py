@@ -221,31 +221,31 @@ class ReplacedTokenDetection(MaskedLM):
         found = torch.stack([loss, *(count.float() for count in counts)])
         return torch.cat([token_score(outputs["generator_logits"], batch["labels"]), found])
 
-    def figures(self, sums: Sequence[float]) -> dict[str, float]:
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         mlm_loss, right, targets, rtd_loss, tokens, found, flagged, replaced = sums
         right_tokens = tokens - (flagged + replaced - 2 * found)
-        figures = means(tokens, rtd_loss=rtd_loss, accuracy=right_tokens, replaced=replaced)
-        figures |= means(targets, mlm_loss=mlm_loss, mlm_accuracy=right)
+        metrics = means(tokens, rtd_loss=rtd_loss, accuracy=right_tokens, replaced=replaced)
+        metrics |= means(targets, mlm_loss=mlm_loss, mlm_accuracy=right)
         if replaced:
-            figures["replaced_precision"] = found / max(flagged, 1)
-            figures |= means(replaced, replaced_recall=found) | means(flagged + replaced, replaced_f1=2 * found)
-        return figures | {"targets": tokens, "mlm_targets": targets}
+            metrics["replaced_precision"] = found / max(flagged, 1)
+            metrics |= means(replaced, replaced_recall=found) | means(flagged + replaced, replaced_f1=2 * found)
+        return metrics | {"targets": tokens, "mlm_targets": targets}
 
-    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        """The discriminator's figures, beside those of `constant_` answers: "original" for every token, at best with
+    def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+        """The discriminator's metrics, beside those of `constant_` answers: "original" for every token, at best with
         the probability that it is; and the generator's."""
-        share, shown = figures["eval_replaced"], ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1")
+        share, shown = metrics["eval_replaced"], ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1")
         entropy = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
         return {
-            "validation_loss": figures["eval_rtd_loss"],
-            **{name: figures.get(f"eval_{name}") for name in shown},
-            "targets": int(figures["eval_targets"]),
+            "validation_loss": metrics["eval_rtd_loss"],
+            **{name: metrics.get(f"eval_{name}") for name in shown},
+            "targets": int(metrics["eval_targets"]),
             "constant_loss": entropy,
             "constant_accuracy": 1 - share,
             "generator": {
-                "loss": figures.get("eval_mlm_loss"),
-                "accuracy": figures.get("eval_mlm_accuracy"),
-                "targets": int(figures["eval_mlm_targets"]),
+                "loss": metrics.get("eval_mlm_loss"),
+                "accuracy": metrics.get("eval_mlm_accuracy"),
+                "targets": int(metrics["eval_mlm_targets"]),
                 "unigram_loss": baseline[0],
                 "unigram_accuracy": baseline[1],
             },

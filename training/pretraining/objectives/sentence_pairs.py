@@ -68,13 +68,13 @@ class MaskedLMWithNextSentence(MaskedLM):
         pairs = token_score(outputs["seq_relationship_logits"], labels)
         return torch.cat([token_score(outputs["prediction_logits"], batch["labels"]), pairs])
 
-    def figures(self, sums: Sequence[float]) -> dict[str, float]:
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         loss, right, pairs = sums[3:]
-        return super().figures(sums[:3]) | means(pairs, nsp_loss=loss, nsp_accuracy=right)
+        return super().metrics(sums[:3]) | means(pairs, nsp_loss=loss, nsp_accuracy=right)
 
-    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        ours = {name: figures.get(f"eval_{name}") for name in ("nsp_loss", "nsp_accuracy")}
-        return super().report(figures, baseline) | ours
+    def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+        ours = {name: metrics.get(f"eval_{name}") for name in ("nsp_loss", "nsp_accuracy")}
+        return super().report(metrics, baseline) | ours
 
 
 def make_pairs(
