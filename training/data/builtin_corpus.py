@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+BUILTIN = "the built-in corpus"  # its name, where data are described
 # Test suites hold fixtures rather than documentation; site-packages may lie inside the standard library's folder.
 SKIPPED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.

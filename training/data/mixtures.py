@@ -26,6 +26,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..report import format_table
+from .builtin_corpus import BUILTIN
 from .documents import Source, hold_out, in_share, is_plain, language_of, load_documents, load_sources, map_tables
 from .documents import name_of as _name
 from .tables import DatasetOrStream
@@ -109,7 +110,7 @@ def prepare_documents(
 
     (names, alpha), documents = check_mixture(corpus), corpus.load()
     if len(documents) < MINIMUM_DOCUMENTS:
-        source = ", ".join(map(_name, corpus.data)) or "the built-in corpus"
+        source = ", ".join(map(_name, corpus.data)) or BUILTIN
         raise ValueError(f"data: {len(documents)} documents in {source}; give {MINIMUM_DOCUMENTS} or more")
     columns, needed = ["text"], minimum_validation
     if len(names) > 1 and all(language_of(item)[0] for item in corpus.data):
@@ -140,7 +141,7 @@ def check_mixture(corpus: Corpus) -> tuple[list[str], float]:
         raise ValueError(f"data: {unnamed!r} names no language but others do; use language=item for all or none")
     names = [language or _name(item) for language, item in zip(languages, data)]
     if weights and len(weights) != len(data):
-        sources = ", ".join(names) or "the built-in corpus"
+        sources = ", ".join(names) or BUILTIN
         raise ValueError(f"weights: {len(weights)} for the sources {sources}; give one for every entry of data")
     for name, weight in zip(names, weights):
         if not 0 < weight < math.inf:

@@ -18,6 +18,7 @@ from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertModel
 from ...tokenization import extend_tokenizer
 from ..checkpoints import check_same, checkpoint_to_resume
+from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, check_stream, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
@@ -123,7 +124,7 @@ def pretrain(
         if trainer.budget is not None:
             trainer.budget.start = start  # reading is in it
         read = corpus if prepared is None else prepared.corpus
-        trainer.data_description = ", ".join(map(str, read.data or ["the built-in corpus"]))
+        trainer.data_description = ", ".join(map(str, read.data or [BUILTIN]))
         trainer.more_metrics, trainer.new_ids = metrics, new_ids
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         save(trainer)

@@ -18,6 +18,7 @@ from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabula
 from ...tokenization import train_tokenizer
 from ..callbacks import CheckpointErrors, SettingsState, add_callbacks, leave_group, steps_of
 from ..checkpoints import checkpoint_to_resume, kept_step, rows_checksum
+from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.documents import check_tokenization, hold_out
 from ..data.masking import unigram_counts
@@ -212,7 +213,8 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         passes = 1 if by_clock else args.max_steps * batch / len(rows) if args.max_steps > 0 else args.num_train_epochs
         counts, parameters, lines = unigram_counts(rows, self.model.config.vocab_size), self.model.num_parameters(), []
         tokens = passes * counts.sum()
-        if self.is_new and not by_clock and tokens < FEW_TOKENS * parameters:
+        is_example = self.data_description == BUILTIN  # which is small, to show a training
+        if self.is_new and not by_clock and not is_example and tokens < FEW_TOKENS * parameters:
             few = f"{tokens:,.0f} tokens for {parameters:,} parameters, {tokens / parameters:.1f} for each, are few"
             lines.append(f"{few}; below {FEW_TOKENS}, use a smaller --size, more text, or more --num_train_epochs")
         if self.new_ids and (seen := np.median(counts[self.new_ids]) * passes) < FEW_EXAMPLES:
