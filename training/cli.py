@@ -39,6 +39,8 @@ RECIPES = Path(__file__).parent / "pretraining" / "recipes"
 PATHS = {"file", "model", "model_name_or_path", "tokenizer", "extend", "miner", "embedder", "reranker", "source"}
 LISTS = {"data", "train", "validation", "test", "corpus"}
 SUFFIXES = (".txt", ".json", ".jsonl", ".ndjson", ".jsonlines", ".csv", ".tsv", ".parquet")
+# What other programs call options that Transformers has under another name.
+USUAL = {"epochs": "num_train_epochs", "lr": "learning_rate", "batch_size": "per_device_train_batch_size"}
 UNIONS = (typing.Union, types.UnionType)
 MOST_BYTES, MOST_LEVELS = 1_000_000, 20  # of a recipe
 
@@ -162,7 +164,7 @@ def overview(group: str | None = None) -> str:
 
 
 def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
-    matches = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.7)
+    matches = [USUAL[word]] if USUAL.get(word) in known else difflib.get_close_matches(word, sorted(known), 3, 0.7)
     return f"; close matches: {', '.join(prefix + match for match in matches)}" if matches else ""
 
 

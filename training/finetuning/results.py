@@ -44,7 +44,11 @@ class Results:
         self.value, self.simple = (
             scores[self.last].get(metric) for scores in (self.scores, {self.last: {}} | {**baseline})
         )
-        self.warning = judge(metric, self.value, self.simple, task.baseline, len(predictions[self.last].examples))
+        rows = len(predictions[self.last].examples)
+        supports = [each["support"] for each in self.by_class[self.last].values() if each["support"]]
+        if metric == "f1_macro" and supports:  # the rarest class says as much in it as any other
+            rows = min(rows, min(supports) * len(supports))
+        self.warning = judge(metric, self.value, self.simple, task.baseline, rows)
         self.mistakes = find_mistakes(task, predictions[self.last], decoded[self.last])
 
     def save(self, report: dict[str, Any], output: Path) -> None:

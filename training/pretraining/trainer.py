@@ -216,7 +216,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         is_example = self.data_description == BUILTIN  # which is small, to show a training
         if self.is_new and not by_clock and not is_example and tokens < FEW_TOKENS * parameters:
             few = f"{tokens:,.0f} tokens for {parameters:,} parameters, {tokens / parameters:.1f} for each, are few"
-            lines.append(f"{few}; below {FEW_TOKENS}, use a smaller --size, more text, or more --num_train_epochs")
+            lines.append(f"{few}; below {FEW_TOKENS}, use a smaller --size, or train longer and on more text")
         if self.new_ids and (seen := np.median(counts[self.new_ids]) * passes) < FEW_EXAMPLES:
             few = f"half of the {len(self.new_ids):,} new words stand {seen:.0f} times or less in what is trained on"
             lines.append(f"{few}: they learn little; use a smaller --extend_vocabulary, or more text")
