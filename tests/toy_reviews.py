@@ -2,16 +2,22 @@
 
 import random
 
+import torch
+from helpers import write_rows
+
+from minibert import MiniBertConfig, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning import run
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.data import load_splits
 from minibert.training.finetuning.tasks.classification import Classify
+from minibert.training.finetuning.trainer import Run, TaskTrainer
 
 QUICK = [
     "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
     "true", "--logging_steps", "1",
 ]  # fmt: skip
+WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 NOUNS, GOOD, BAD = ("film", "book", "meal", "song"), ("great", "lovely", "fine"), ("awful", "dull", "poor")
 
 
@@ -44,3 +50,20 @@ def finetune(task, *words):
 def load(task=None, **sources):
     """The splits of files, for a task (by default to classify)."""
     return load_splits(task or Classify(None), **sources)
+
+
+def six_rows(task_class, row, folder, arguments, trains=False, **options):
+    """A trainer on the rows of a function of their number, in one batch, with a model whose outputs differ."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer([" ".join(WORDS)] * 9, "wordpiece", 40, show_progress=False, model_max_length=16)
+    task = task_class(tokenizer, **arguments)
+    file = write_rows(folder / "train.jsonl", [row(i) for i in range(6)])
+    splits = task.read(load(train=[file], validation=[file]))
+    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
+        attention_dropout=0.0, **task.config_fields(),
+    )  # fmt: skip
+    options = {"per_device_train_batch_size": 6, "use_cpu": True, "report_to": "none", "bf16": False} | options
+    run = Run(task, splits, encoded, "", FinetuningConfig(str(folder), **options), {}, {})
+    return TaskTrainer(run, task.model_class(config).train(), trains)

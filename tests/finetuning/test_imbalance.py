@@ -9,18 +9,14 @@ import torch
 from helpers import write_rows
 from sklearn.metrics import f1_score
 from sklearn.utils.class_weight import compute_class_weight
-from toy_reviews import QUICK, finetune, load, sentences
+from toy_reviews import QUICK, WORDS, finetune, sentences, six_rows
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 import minibert
-from minibert import MiniBertConfig, train_tokenizer
-from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.imbalance import best_threshold
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.tagging import Tag
-from minibert.training.finetuning.trainer import Run, TaskTrainer
 
-WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 ROWS = {
     "classify": lambda i: {"text": " ".join(WORDS[: 1 + i]), "label": "abc"[i % 3]},
     "tag": lambda i: {"tokens": WORDS[: 1 + i], "pos": ["NV"[j % 2] for j in range(1 + i)]},
@@ -32,20 +28,8 @@ WEIGHTS = {"classify": [0.3, 2.0, 5.0], "tag": [1.0, 4.0], "several": [0.5, 3.0]
 
 def prepared(kind, folder, given, **options):
     """A trainer on six rows, with its one batch."""
-    torch.manual_seed(0)
-    tokenizer = train_tokenizer([" ".join(WORDS)] * 9, "wordpiece", 40, show_progress=False, model_max_length=16)
-    task = (Tag if kind == "tag" else Classify)(tokenizer, class_weights=given)
-    file = write_rows(folder / "train.jsonl", [ROWS[kind](i) for i in range(6)])
-    splits = task.read(load(train=[file], validation=[file]))
-    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
-        attention_dropout=0.0, **task.config_fields(),
-    )  # fmt: skip
-    options = {"per_device_train_batch_size": 6, "use_cpu": True, "report_to": "none", "bf16": False} | options
-    options |= {"eval_strategy": "no", "load_best_model_at_end": False}
-    run = Run(task, splits, encoded, "", FinetuningConfig(str(folder), **options), {}, {})
-    return TaskTrainer(run, task.model_class(config).train(), trains=True)
+    task_class, never = Tag if kind == "tag" else Classify, {"eval_strategy": "no", "load_best_model_at_end": False}
+    return six_rows(task_class, ROWS[kind], folder, {"class_weights": given}, True, **never | options)
 
 
 def expected_loss(logits, labels, weights):

@@ -43,7 +43,8 @@ def _accepted(rows: datasets.Dataset) -> datasets.Dataset:
     """The rows that were answered. "accept" holds the options chosen; where one label is asked for, "label" has it in
     the rows that were accepted, and is empty in those that were rejected."""
     answers, names = rows["answer"][:], rows.column_names
-    asked = {*rows["label"]} if "label" in names and not {"spans", "accept"} & {*names} else set()
+    labels = rows["label"] if "label" in names and not {"spans", "accept"} & {*names} else []
+    asked = {label for label in labels if isinstance(label, str)}
     binary = len(asked) == 1
     kept = [i for i, answer in enumerate(answers) if answer == "accept" or (binary and answer == "reject")]
     print(f"{len(rows) - len(kept):,} of {len(rows):,} rows are left out (ignored{', rejected' * (not binary)})")

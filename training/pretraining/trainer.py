@@ -211,11 +211,15 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         by_clock = self.budget is not None
         passes = 1 if by_clock else args.max_steps * batch / len(rows) if args.max_steps > 0 else args.num_train_epochs
-        counts, parameters, lines = unigram_counts(rows, self.model.config.vocab_size), self.model.num_parameters(), []
+        some = rows.select(range(0, len(rows), -(-len(rows) // SAMPLE_ROWS)))  # all may be a terabyte
+        passes *= len(rows) / len(some)
+        counts, parameters, lines = unigram_counts(some, self.model.config.vocab_size), self.model.num_parameters(), []
         tokens = passes * counts.sum()
         is_example = self.data_description == BUILTIN  # which is small, to show a training
         if self.is_new and not by_clock and not is_example and tokens < FEW_TOKENS * parameters:
-            few = f"{tokens:,.0f} tokens for {parameters:,} parameters, {tokens / parameters:.1f} for each, are few"
+            few = (
+                f"about {tokens:,.0f} tokens for {parameters:,} parameters, {tokens / parameters:.1f} for each, are few"
+            )
             lines.append(f"{few}; below {FEW_TOKENS}, use a smaller --size, or train longer and on more text")
         if self.new_ids and (seen := np.median(counts[self.new_ids]) * passes) < FEW_EXAMPLES:
             few = f"half of the {len(self.new_ids):,} new words stand {seen:.0f} times or less in what is trained on"
