@@ -34,8 +34,8 @@ from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
 from .report import warn
 
-# What `Watch` takes for few steps, for enough logs to compare with, and for an exploding gradient: so many times the
-# median. By the clock, the number of steps is known after a share of the time.
+# Limits of `Watch`: steps that are few, logs that are enough to compare with, and how many times the median norm an
+# exploding gradient has. With --minutes, the number of steps is estimated after the share FIRST_SHARE of the time.
 FEW_STEPS, FEW_LOGS, EXPLODING, FIRST_SHARE = 50, 4, 50, 0.05
 # Bars of evaluations that are over at once would only flicker.
 BATCHES_WITH_BAR = 50
@@ -136,11 +136,11 @@ class StopIfNotFinite(TrainerCallback):
 
 
 class Watch(TrainerCallback):
-    """Says, once each, what tells early that a training comes to nothing: few steps for new weights, gradients that
-    explode, a loss that does not fall."""
+    """Warn of early signs that a training will fail: few steps for new weights, exploding gradients, a loss that does
+    not fall."""
 
     def __init__(self, is_new: bool, budget: Any = None):
-        """`is_new`: some weights are new, as those of a head are."""
+        """`is_new`: some weights are new, for example those of a head. `budget`: the `TimeBudget` of the training."""
         self.is_new, self.budget, self.losses, self.norms = is_new, budget, [], []
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -172,8 +172,8 @@ class Watch(TrainerCallback):
 
 
 class EarlyStopping(EarlyStoppingCallback):
-    """Goes on counting from where a checkpoint stood, with the patience given now; ends at once if that is over. It
-    begins to count once the metric is above `floor`, which something simple reaches."""
+    """Stop after `patience` evaluations without a better one. Evaluations count only once the metric is above `floor`,
+    the score of a simple baseline. A resumed training continues the count of its checkpoint."""
 
     def __init__(self, patience: int, floor: float | None = None):
         super().__init__(patience)

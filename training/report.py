@@ -48,7 +48,8 @@ def warn(text: str) -> None:
 
 
 def judge(metric: str, value: float | None, baseline: float | None, what: str, rows: int | None = None) -> str | None:
-    """What to say of a result that is not better than `what`, or on so few `rows` not clearly; None if it is."""
+    """A warning if a result is not better than `what`, or if the difference may be chance on so few `rows`; else
+    None."""
     if value is None or baseline is None:
         return None
     figures = f"{what} ({metric} {value:.4g}, against {baseline:.4g})"

@@ -25,8 +25,8 @@ def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Sc
 
 
 class Results:
-    """What is said of predictions, beside their scores: by split `baseline` and the scores `by_class`; and of the
-    `last` split the mistakes, and a `warning`, if it shows no more than the baseline."""
+    """The scores of every split, beside the `baseline` and `by_class`. For the `last` split also the worst mistakes,
+    and a `warning` if the model is not better than the baseline."""
 
     def __init__(
         self, task: Task, predictions: Mapping[str, Predictions], scores: Mapping[str, Scores],
@@ -39,7 +39,7 @@ class Results:
             name: task.by_class(decoded[name], each.examples[LABEL][:]) for name, each in predictions.items()
         }
         self.last = list(predictions)[-1]
-        # which alone shows that a class is passed over
+        # accuracy can be high although a rare class is never predicted
         self.metric = metric = "f1_macro" if "f1_macro" in self.scores[self.last] else task.metric_for_best_model
         self.value, self.simple = (
             scores[self.last].get(metric) for scores in (self.scores, {self.last: {}} | {**baseline})

@@ -204,7 +204,8 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         return result
 
     def _warnings(self) -> list[str]:
-        """What lets a training come to little, with what to do instead; of a known number of steps and rows."""
+        """Warnings about the data: too few tokens for the model, or new words that hardly occur. Streams, whose rows
+        are not counted, have none."""
         args, rows = self.args, self.train_dataset
         if self.streamed or not has_length(rows):
             return []
