@@ -6,20 +6,17 @@ import math
 import os
 import signal
 import statistics
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from tqdm.auto import tqdm
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
-    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainerState,
@@ -27,7 +24,6 @@ from transformers import (
 )
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import SaveStrategy
 
 from .checkpoints import check_same, write_manifest
@@ -37,12 +33,11 @@ from .report import warn
 # Limits of `Watch`: steps that are few, logs that are enough to compare with, and how many times the median norm an
 # exploding gradient has. With --minutes, the number of steps is estimated after the share FIRST_SHARE of the time.
 FEW_STEPS, FEW_LOGS, EXPLODING, FIRST_SHARE = 50, 4, 50, 0.05
-# Bars of evaluations that are over at once would only flicker.
-BATCHES_WITH_BAR = 50
-# Signals within these seconds are of one stop.
-STOP_SECONDS = {signal.SIGTERM: 5.0, signal.SIGINT: 1.0}
-# What can be done where a training broke off.
-RESUME, AGAIN = "go on with --resume_from_checkpoint true", "start again in another folder"
+# A launcher and the system may both send a signal for the same stop: one within these seconds is not a second one.
+STOP_SECONDS = 2.0
+RESUME = "go on with --resume_from_checkpoint true"
+# Of an evaluation, what is no metric.
+NO_METRICS = ("runtime", "per_second", "preparation_time", "targets")
 
 
 def add_callbacks(trainer: Trainer) -> None:
@@ -50,106 +45,72 @@ def add_callbacks(trainer: Trainer) -> None:
     SIGTERM or Ctrl-C comes, and stop where a number is no longer finite."""
     for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
         trainer.pop_callback(printer)
-    advice = getattr(trainer, "advice", RESUME)
     budget, is_new = getattr(trainer, "budget", None), bool(getattr(trainer, "new_weights", None))
-    for callback in (StopIfNotFinite(), ConsoleLog(budget), Watch(is_new, budget), SaveAndStop(advice)):
+    for callback in (Watch(is_new, budget), ConsoleLog(budget), SaveAndStop()):
         trainer.add_callback(callback)
 
 
-class ConsoleLog(ProgressCallback):
-    """Prints every log of a training as one line: the step, losses, learning rate and speed, or the metrics of an
-    evaluation; and in a terminal (without `--disable_tqdm`) a bar below them."""
-
-    since = (0, 0.0)  # tokens seen, and the time, at the last log
+class ConsoleLog(TrainerCallback):
+    """Print every log of a training as one line: the step, losses, learning rate and speed, or the metrics of an
+    evaluation."""
 
     def __init__(self, budget: Any = None):
         """`budget`: the `TimeBudget` of a training by the clock, the number of whose steps is not known before."""
-        super().__init__()
-        self.budget = budget
+        self.budget, self.since = budget, (0, 0.0)  # tokens seen, and the time, at the last log
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.current_step, self.since = 0, (state.num_input_tokens_seen, time.perf_counter())
-        if state.is_world_process_zero:
-            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=args.disable_tqdm or None)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            self.training_bar.total = state.max_steps  # which training by the clock corrects
-        super().on_step_end(args, state, control, **kwargs)
-
-    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
-        if (
-            not args.disable_tqdm
-            and getattr(sys.stderr, "isatty", bool)()
-            and len(eval_dataloader or ()) >= BATCHES_WITH_BAR
-        ):
-            super().on_prediction_step(args, state, control, eval_dataloader, **kwargs)
+        self.since = state.num_input_tokens_seen, time.perf_counter()
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        text, (tokens, before), now = describe_log(logs), self.since, time.perf_counter()
-        if "loss" in logs and state.num_input_tokens_seen > tokens:
-            text += f"  {(state.num_input_tokens_seen - tokens) / (now - before):,.0f} tokens/s"
-        self.since = state.num_input_tokens_seen, now
-        if state.is_world_process_zero and text:
-            done = f"step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}"
+        (tokens, before), self.since = self.since, (state.num_input_tokens_seen, time.perf_counter())
+        if "loss" in logs:
+            shown = {name: value for name, value in logs.items() if name.endswith("loss")}
+            text = _describe(shown | {"rate": logs["learning_rate"]})
+            if self.since[0] > tokens:
+                text += f"  {(self.since[0] - tokens) / (self.since[1] - before):,.0f} tokens/s"
+        else:
+            metrics = {name[5:]: value for name, value in logs.items() if name.startswith("eval_")}
+            text = "evaluation: " + _describe({k: v for k, v in metrics.items() if not k.endswith(NO_METRICS)})
+        if state.is_world_process_zero and ("loss" in logs or metrics):  # there are neither at the end
+            done = f"{state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}"
             if self.budget is not None:
-                done = f"step {state.global_step} ({self.budget.progress:.0%})"
-            tqdm.write(f"{done}  {text}")
+                done = f"{state.global_step} ({self.budget.progress:.0%})"
+            print(f"step {done}  {text}", flush=True)
 
 
-def describe_log(logs: Mapping[str, float]) -> str:
-    """What `Trainer` logs, as words and numbers; "" of the summary at the end."""
-    if "loss" in logs:
-        shown = {name: value for name, value in logs.items() if name.endswith("loss")} | {"rate": logs["learning_rate"]}
-        return "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
-    metrics = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
-    without = ("runtime", "per_second", "preparation_time", "targets")
-    shown = {name: x for name, x in metrics.items() if not name.endswith(without)}
-    if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
-        shown.pop("loss", None)  # of several data sets there is none
-    return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
-
-
-class StopIfNotFinite(TrainerCallback):
-    """Stop a training with a ValueError as soon as its weights or its evaluation loss are not finite.
-
-    NaN spreads to all weights within a step, so it is enough to watch the smallest trained parameter. Nothing that is
-    computed afterwards is of use.
-    """
-
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.numel()]
-        self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if not self.watched.detach().isfinite().all():
-            self.stop(args, f"step {state.global_step}: the weights are no longer finite")
-
-    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        for name, value in (metrics or {}).items():
-            if name.endswith("loss") and isinstance(value, float) and not math.isfinite(value):
-                self.stop(args, f"step {state.global_step}: {name} is {value}")
-
-    def stop(self, args: TrainingArguments, what: str) -> None:
-        rate = f"a lower --learning_rate (it was {args.learning_rate:g})"
-        raise ValueError(f"{what}; nothing of it is saved: start again with {rate}, more --warmup_steps or bf16")
+def _describe(numbers: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
 
 
 class Watch(TrainerCallback):
-    """Warn of early signs that a training will fail: few steps for new weights, exploding gradients, a loss that does
-    not fall."""
+    """Stop a training with a ValueError once its weights or its evaluation loss are not finite, and warn of few steps
+    for new weights, exploding gradients and a loss that does not fall."""
 
     def __init__(self, is_new: bool, budget: Any = None):
         """`is_new`: some weights are new, for example those of a head. `budget`: the `TimeBudget` of the training."""
         self.is_new, self.budget, self.losses, self.norms = is_new, budget, [], []
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.numel()]
+        # NaN spreads to all weights within a step: it is enough to look at a few.
+        self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
         if self.budget is None:
             self.check_steps(state.max_steps)
 
     def on_step_end(self, args, state, control, **kwargs):
+        if not self.watched.detach().isfinite().all():
+            self.stop(args, state, "the weights are no longer finite")
         if self.budget is not None and self.budget.progress >= FIRST_SHARE:
             self.check_steps(round(state.global_step / self.budget.progress))
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        for name, value in (metrics or {}).items():
+            if name.endswith("loss") and isinstance(value, float) and not math.isfinite(value):
+                self.stop(args, state, f"{name} is {value}")
+
+    def stop(self, args: TrainingArguments, state: TrainerState, what: str) -> None:
+        use = f"a lower --learning_rate (it was {args.learning_rate:g}), more --warmup_steps or bf16"
+        raise ValueError(f"step {state.global_step}: {what}; nothing of it is saved: start again with {use}")
 
     def check_steps(self, steps: int) -> None:
         if self.is_new and steps < FEW_STEPS:
@@ -158,15 +119,18 @@ class Watch(TrainerCallback):
         self.is_new = False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        logs = logs or {}
-        usual = statistics.median(self.norms) if len(self.norms) >= FEW_LOGS else math.inf
-        if logs.get("grad_norm", 0.0) > EXPLODING * usual:
+        if "loss" not in logs:
+            return
+        norm, usual = logs.get("grad_norm", 0.0), math.inf
+        if len(self.norms) >= FEW_LOGS:
+            usual = statistics.median(self.norms)
+        if norm > EXPLODING * usual:
             use = "if the loss rises, use a lower --learning_rate or more --warmup_steps"
-            warn(f"step {state.global_step}: the gradient's norm is {logs['grad_norm']:.3g}, not {usual:.3g}; {use}")
-            self.norms = []
-        self.norms += [logs[name] for name in ("grad_norm",) if name in logs]
-        self.losses += [logs[name] for name in ("loss",) if name in logs]
-        if "loss" in logs and len(self.losses) == 2 * FEW_LOGS and min(self.losses[FEW_LOGS:]) >= 0.99 * self.losses[0]:
+            warn(f"step {state.global_step}: the gradient's norm is {norm:.3g}, not {usual:.3g}; {use}")
+            self.norms.clear()
+        self.norms.append(norm)
+        self.losses.append(logs["loss"])
+        if len(self.losses) == 2 * FEW_LOGS and min(self.losses[FEW_LOGS:]) >= 0.99 * self.losses[0]:
             falls = f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now {logs['loss']:.4g})"
             warn(f"{falls}; try a third of --learning_rate ({args.learning_rate:g}), and three times it")
 
@@ -211,7 +175,7 @@ class SettingsState(TrainerCallback, ExportableState):
         self.settings = json.loads(json.dumps(settings))
 
     def on_train_begin(self, args, state, control, **kwargs):
-        state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # one of an older version has none
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # a plain `Trainer`'s has none
 
     def state(self) -> dict[str, Any]:
         return {"args": {"settings": self.settings}, "attributes": {}}
@@ -219,25 +183,19 @@ class SettingsState(TrainerCallback, ExportableState):
     def check(self, checkpoint: str) -> None:
         """Refuse (ValueError) to go on from a checkpoint that was trained with other settings."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
-        saved = state.stateful_callbacks.get(type(self).__name__)
-        if saved is not None:  # older versions kept none, or fewer
-            saved, use = saved["args"]["settings"], f"the checkpoint {str(checkpoint)!r} was trained with"
-            now = {name: value for name, value in self.settings.items() if name in saved}
-            check_same(saved, now, use, "give the arguments of that run")
+        saved = state.stateful_callbacks.get(type(self).__name__, self.state())["args"]["settings"]
+        now = {name: value for name, value in self.settings.items() if name in saved}  # older ones kept fewer
+        check_same(saved, now, f"the checkpoint {str(checkpoint)!r} was trained with", "give the arguments of that run")
 
 
 class CheckpointErrors:
     """Put before `Trainer` to make its checkpoints safe to write and to resume from.
 
     - A checkpoint that cannot be written raises an OSError that names it.
-    - A checkpoint of another optimizer raises a ValueError.
     - A training that had reached its last step is not continued by another one.
-    - Rows grouped by length keep their order when the training is resumed.
     - If rows cannot be read, a checkpoint is saved before the error is raised.
     - The signal handlers from before the training are restored after it.
     """
-
-    advice = RESUME
 
     def train(self, *args, **kwargs):
         try:
@@ -255,16 +213,15 @@ class CheckpointErrors:
             error = raised
         if not on_any_rank(error is not None):
             return batch
-        step, reason = self.state.global_step, "another process could not read its rows"
-        if error is not None:  # of a worker of the data loader, the message ends with that of the error
-            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        step, error = self.state.global_step, error or ValueError("another process could not read its rows")
         if step == 0:
-            raise error or ValueError(reason)
+            raise error
         if not (Path(self.args.output_dir) / f"checkpoint-{step}").exists():
             self.args.save_only_model = False
             self._save_checkpoint(self.model_wrapped, None)
-            complete_checkpoint(self.args, self.state)
-        raise ValueError(f"{reason} (step {step} is saved; mend the data, and {self.advice})") from error
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]  # of a worker, the error's own line
+        raise ValueError(f"{reason} (step {step} is saved; mend the data, and {RESUME})") from error
 
     def _save(self, output_dir=None, *args, **kwargs):
         super()._save(output_dir, *args, **kwargs)
@@ -275,52 +232,13 @@ class CheckpointErrors:
         if not self.control.should_training_stop:
             super()._run_epoch(*args, **kwargs)
 
-    def _find_best(self, checkpoint: str) -> None:
-        """The best checkpoint until then lies beside this one, wherever both were moved to: Transformers knows the path
-        of that time only, and forgets one that is not there without a word."""
-        best = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).best_model_checkpoint
-        if best is None or not self.args.load_best_model_at_end:
-            return
-        there = [path for path in (Path(checkpoint).with_name(Path(best).name), Path(best)) if path.is_dir()]
-        if not there:
-            raise ValueError(
-                f"resume_from_checkpoint: {Path(best).name}, the best until {checkpoint!r}, is missing; put it beside"
-                " that one, or give --load_best_model_at_end false"
-            )
-        self.state.best_model_checkpoint = str(there[0])
-
-    def _load_optimizer_and_scheduler(self, checkpoint):
-        if checkpoint is not None:
-            self._find_best(checkpoint)
-        try:
-            super()._load_optimizer_and_scheduler(checkpoint)
-        except ValueError as error:
-            use = f"the checkpoint {str(checkpoint)!r} was trained with another; give the arguments of that run"
-            raise ValueError(f"optimizer: {use} ({error})") from error
-
-    def _get_train_sampler(self, *args, **kwargs):
-        sampler, training = super()._get_train_sampler(*args, **kwargs), self.args
-        if isinstance(sampler, LengthGroupedSampler):  # which has no seed
-            seed = training.seed if training.data_seed is None else training.data_seed
-            sampler.generator = torch.Generator()
-            sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
-        return sampler
-
-    def _evaluate(self, trial, *args, **kwargs):
-        if on_any_rank(any(getattr(callback, "received", False) for callback in self.callback_handler.callbacks)):
-            self._save_checkpoint(self.model_wrapped, trial)  # the process may be killed before the evaluation ends
-            complete_checkpoint(self.args, self.state)
-        return super()._evaluate(trial, *args, **kwargs)
-
     def _save_checkpoint(self, *args, **kwargs):
         try:
             super()._save_checkpoint(*args, **kwargs)
         except Exception as error:  # torch, `safetensors` and `tokenizers` have their own for a full disk
             name, reason = f"checkpoint-{self.state.global_step}", (str(error) or type(error).__name__).splitlines()[0]
-            raise OSError(
-                f"{name} could not be written to {self.args.output_dir!r} ({reason}); what was"
-                f" saved before is whole: make room, and {AGAIN if self.args.save_only_model else self.advice}"
-            ) from error
+            whole = f"what was saved before is whole: make room, and {RESUME}"
+            raise OSError(f"{name} could not be written to {self.args.output_dir!r} ({reason}); {whole}") from error
 
 
 def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
@@ -332,28 +250,18 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
         before(worker)
 
 
-def complete_checkpoint(args: TrainingArguments, state: TrainerState) -> None:
-    """Write the manifest of the checkpoint of this step, behind everything else."""
-    checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-    PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
-    if state.is_world_process_zero and checkpoint.is_dir():
-        write_manifest(checkpoint)
-
-
 class SaveAndStop(TrainerCallback):
     """Mark checkpoints as complete, and save one before a signal ends the training.
 
     The manifest of a checkpoint is written last, so `checkpoint_to_resume` knows that a checkpoint with one is whole.
     SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end the training after its current step or
     evaluation, with a checkpoint that can be resumed. The process then exits with status 143, or raises
-    KeyboardInterrupt. A second signal ends the process at once. Signals that follow the first one within
-    `STOP_SECONDS` do not count as a second one: a launcher and the system may both send one for the same stop.
+    KeyboardInterrupt. A second signal, later than `STOP_SECONDS`, ends the process at once.
     """
 
     received, at = 0, 0.0  # the signal, and when it came
 
-    def __init__(self, advice: str = RESUME):
-        self.advice = advice
+    def __init__(self):
         self.before: dict[int, Any] = {}  # who handled the signals before
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
@@ -367,12 +275,12 @@ class SaveAndStop(TrainerCallback):
                     self.before[number] = signal.signal(number, self.receive)
 
     def receive(self, number, *_):
-        if self.received and time.monotonic() - self.at > STOP_SECONDS[number]:
+        if self.received and time.monotonic() - self.at > STOP_SECONDS:
             self.restore()
             return os.kill(os.getpid(), number)
-        if not self.received and number == signal.SIGINT:
-            os.write(2, b"\nCtrl-C: stopping behind this step, with a checkpoint; once more to stop at once\n")
-        self.received, self.at = self.received or number, self.at or time.monotonic()
+        if not self.received:
+            self.received, self.at = number, time.monotonic()
+            os.write(2, b"\nStopping behind this step, with a checkpoint; once more to stop at once\n")
 
     def restore(self):
         while self.before:
@@ -397,10 +305,12 @@ class SaveAndStop(TrainerCallback):
             control.should_save = False  # but behind this epoch's evaluation, which a resumed training would leave out
 
     def on_save(self, args, state, control, **kwargs):
-        complete_checkpoint(args, state)
+        PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and checkpoint.is_dir():
+            write_manifest(checkpoint)
         if self.stops() and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:
-                by = {signal.SIGINT: "Ctrl-C"}.get(self.received, "SIGTERM")
-                tqdm.write(f"Stopped by {by}: step {state.global_step} is saved; {self.advice}")
+                print(f"Stopped by a signal: step {state.global_step} is saved; {RESUME}")
             raise KeyboardInterrupt if self.received == signal.SIGINT else SystemExit(128 + signal.SIGTERM)

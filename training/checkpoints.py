@@ -4,30 +4,19 @@ import hashlib
 import json
 import re
 import shutil
-import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from .files import check_folder, write_json
 from .processes import of_first_rank
 
 MANIFEST = "checkpoint_manifest.json"
-
-OPTIMIZER = ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*")
-# What a training needs to go on; of each, one file is enough (the later names: several processes, FSDP, DeepSpeed).
-NEEDED = (
-    ("trainer_state.json",),
-    ("model.safetensors", "*model*.safetensors", "pytorch_model*", "global_step*"),
-    OPTIMIZER,
-    ("scheduler.pt", "global_step*"),
-    ("rng_state.pth", "rng_state_*.pth"),
-)
+OPTIMIZER = ("optimizer*", "global_step*")  # the names of several processes, FSDP and DeepSpeed among them
 
 
 def checkpoint_to_resume(training: TrainingArguments, given: str | bool | None = None) -> str | None:
@@ -40,58 +29,39 @@ def checkpoint_to_resume(training: TrainingArguments, given: str | bool | None =
             of the checkpoints is whole; or another process does not see it.
     """
     given = str((training.resume_from_checkpoint if given is None else given) or "false")
-    checkpoint = of_first_rank(None if training.process_index else _checkpoint_to_resume(training, given))
+    checkpoint = of_first_rank(None if training.process_index else _find_checkpoint(Path(training.output_dir), given))
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise ValueError(f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines share")
     return checkpoint
 
 
-def _checkpoint_to_resume(training: TrainingArguments, given: str) -> str | None:
-    folder = Path(training.output_dir)
+def _find_checkpoint(folder: Path, given: str) -> str | None:
     newest = given.lower() == "true"
-    if given.lower() == "false" or (newest and not _checkpoints(folder)):
+    if given.lower() == "false" or not (newest or Path(given).resolve().parent == folder.resolve()):
         check_unused(folder)
-        if newest:
-            print(f"No checkpoint in {str(folder)!r}: starting anew")
+    if given.lower() == "false":
         return None
-    if not newest and not Path(given).is_dir():
-        raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
-    if not newest and Path(given).resolve().parent != folder.resolve():
-        check_unused(folder)
-    passed_over = []
-    for checkpoint in _checkpoints(folder) if newest else [Path(given)]:
+    candidates, damages = _checkpoints(folder) if newest else [Path(given)], []
+    for checkpoint in candidates:
         damage = find_damage(checkpoint)
         if damage is None:
-            print("".join(f"Passed over {line}\n" for line in passed_over) + f"Going on from {checkpoint}")
+            print("".join(f"Passed over {line}\n" for line in damages) + f"Going on from {checkpoint}")
             return str(checkpoint)
-        passed_over.append(f"{checkpoint.name}: {damage}")
-    if not newest:
-        raise ValueError(
-            f"resume_from_checkpoint: {given!r} is not whole: {damage}; use another checkpoint, or true for the newest"
-            " one in output_dir that is whole"
-        )
-    if not any(_is_complete(each / name) for each in _checkpoints(folder) for name in (MANIFEST, "trainer_state.json")):
-        print(f"Starting anew: of {passed_over[0].partition(':')[0]} nothing but a part was written")
-        return None
+        damages.append(f"{checkpoint.name}: {damage}")
     _check_unfinished(folder)
-    raise ValueError(
-        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r} ({'; '.join(passed_over)}); start"
-        " again in another folder"
-    )
+    if not newest or any((checkpoint / MANIFEST).exists() for checkpoint in candidates):
+        raise ValueError(f"resume_from_checkpoint: no whole checkpoint ({'; '.join(damages)}); start in another folder")
+    print(f"No checkpoint in {str(folder)!r} was finished: starting anew")
+    return None
 
 
-def check_unused(folder: Path, one_of_several: bool = False) -> None:
-    """`check_folder`; and one that holds a finished or an unfinished run is refused too. `one_of_several`: it is for a
-    run that is a part of another one."""
+def check_unused(folder: Path) -> None:
+    """`check_folder`; and one that holds a finished or an unfinished run is refused too."""
     check_folder(folder)
     _check_unfinished(folder)
-    last = next(iter(_checkpoints(folder)), None)
-    if last is not None:
-        holds_more = any(any(last.glob(name)) for name in OPTIMIZER)  # than a model
-        goes_on = "go on with --resume_from_checkpoint true, " if holds_more and not one_of_several else ""
-        raise ValueError(
-            f"output_dir: {str(folder)!r} holds an unfinished run; {goes_on}give another one, or remove it"
-        )
+    if _checkpoints(folder):
+        use = "go on with --resume_from_checkpoint true, give another one, or remove it"
+        raise ValueError(f"output_dir: {str(folder)!r} holds an unfinished run; {use}")
 
 
 def _check_unfinished(folder: Path) -> None:
@@ -120,8 +90,6 @@ def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict
     """The fields that say which of the `known` metrics chooses the best checkpoint: `own`, if the user names none."""
     metric = training.metric_for_best_model.removeprefix("eval_")
     if metric == "auto":
-        if training.greater_is_better is False:  # where nothing is said, it is true
-            raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
         return {"metric_for_best_model": own, "greater_is_better": True}
     if metric not in known:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(known)}")
@@ -145,26 +113,16 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def find_damage(checkpoint: Path) -> str | None:
-    """What keeps a training from going on from a checkpoint, in words; None if it is whole.
-
-    One with a manifest is held against that; one without (an older one, or a plain `Trainer`'s) is judged by the files
-    it must have, and by whether they end where their formats say.
-    """
-    for names in NEEDED:
-        if not any(found for name in names for found in checkpoint.glob(name)):
-            hint = " (to be resumed, train with --save_only_model false)" if names[0] == "optimizer.pt" else ""
-            return f"{names[0]} is missing{hint}"
-    manifest = checkpoint / MANIFEST
-    if _is_complete(manifest):
-        saved, found = json.loads(manifest.read_text()), _contents(checkpoint)
-        if not isinstance(saved, dict):
-            return f"{MANIFEST} is not as it was saved"
-        changed = [name for name, content in saved.items() if found.get(name) != content]
-        if changed:
-            return f"{changed[0]} is {'not as it was saved' if changed[0] in found else 'missing'}"
-        return None
-    damaged = [path.name for path in checkpoint.iterdir() if path.is_file() and not _is_complete(path)]
-    return f"{damaged[0]} is half-written" if damaged else None
+    """What keeps a training from going on from a checkpoint, in words; None if all is there as the manifest says."""
+    try:
+        saved = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return f"it was not finished (no {MANIFEST})"
+    if not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
+        return "it holds the model alone (train with --save_only_model false)"
+    found = _contents(checkpoint)
+    changed = [name for name in saved if found.get(name) != saved[name]]
+    return f"{changed[0]} is missing, or not as it was saved" if changed else None
 
 
 def write_manifest(checkpoint: Path) -> None:
@@ -194,17 +152,3 @@ def _checksum(path: Path) -> int:
         while part := file.read(1 << 20):
             checksum = zlib.crc32(part, checksum)
     return checksum
-
-
-def _is_complete(path: Path) -> bool:
-    try:
-        if path.suffix == ".json":
-            json.loads(path.read_text(encoding="utf-8"))
-        elif path.suffix == ".safetensors":
-            with safe_open(path, "np"):
-                pass
-        elif path.suffix in (".pt", ".pth", ".bin"):  # archives, whose contents are listed at their end
-            return zipfile.is_zipfile(path)
-    except (FileNotFoundError, ValueError, SafetensorError):
-        return False
-    return True

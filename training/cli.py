@@ -25,24 +25,25 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from .. import __version__
-from .commands import COMMANDS
+from .commands import COMMANDS, examples
 from .files import printable, use_writable_cache
 
 # Libraries' progress bars and notes would bury our tables; a variable that is set already stays.
 QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 # Packages that only some commands need, and what installs them.
 EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime", "mteb": "mteb"}
-OUT_OF_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
+# In the names or texts of errors of libraries that are no fault of ours.
+OUT_OF_MEMORY = ("MemoryError", "allocate memory", "Storage size calculation overflowed", "out of memory")
+FOREIGN = ("SafetensorError", "PytorchStreamWriter", "(os error ", "PanicException", "StrictDataclass")
+MOST_LEVELS = 20  # of a recipe
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training: one given beside a recipe replaces its own
 RECIPES = Path(__file__).parent / "pretraining" / "recipes"
-# Options whose values are folders or names of the Hub; files, globs or such; and what the names of files end in.
+# Options whose values are files, folders or names of the Hub: one each, or several.
 PATHS = {"file", "model", "model_name_or_path", "tokenizer", "extend", "miner", "embedder", "reranker", "source"}
 LISTS = {"data", "train", "validation", "test", "corpus"}
 SUFFIXES = (".txt", ".json", ".jsonl", ".ndjson", ".jsonlines", ".csv", ".tsv", ".parquet")
 # What other programs call options that Transformers has under another name.
 USUAL = {"epochs": "num_train_epochs", "lr": "learning_rate", "batch_size": "per_device_train_batch_size"}
-UNIONS = (typing.Union, types.UnionType)
-MOST_BYTES, MOST_LEVELS = 1_000_000, 20  # of a recipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,58 +65,48 @@ def main(argv: Sequence[str] | None = None) -> int:
         use_writable_cache()
         first = int(os.environ.get("RANK", 0)) == 0
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(sys.stdout if first else nowhere):
-            status = run(words)
+            run(words)
         # A process that ends with its group open may be aborted (pytorch#190489), and the launcher then kills others
         # that may still be saving. Not after an error: they could wait for each other.
         distributed = sys.modules.get("torch.distributed")
         if distributed and distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
-        return status
+        return 0
     except BaseException as error:
-        said = explain(error, words)
+        said = explain(error)
         if said is None or "--traceback" in argv:
             raise
         print(f"minibert: {printable(said)}", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 2
 
 
-def explain(error: BaseException, words: Sequence[str]) -> str | None:
+def explain(error: BaseException) -> str | None:
     """The line for an error that the user can do something about; None for a fault of ours."""
-    said, hub, kind = " ".join(str(error).split()), sys.modules.get("huggingface_hub.errors"), type(error)
+    said, name = " ".join(str(error).split()), type(error).__name__
     if isinstance(error, KeyboardInterrupt):
-        trains = words[:1] in (["pretrain"], ["finetune"])
-        use = "add --resume_from_checkpoint true to go on from the last checkpoint" if trains else "run it again"
-        return f"interrupted; {use}"
+        return "interrupted; a training goes on with --resume_from_checkpoint true"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"error: this needs {error.name}: pip install {EXTRAS[error.name]}"
-    if isinstance(error, (ValueError, OSError, ImportError)) or (hub and isinstance(error, hub.StrictDataclassError)):
+    if isinstance(error, (ValueError, OSError, ImportError)):
         return f"error: {said}"
-    if isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY):
+    if any(mark in f"{name} {said}" for mark in OUT_OF_MEMORY):
         return f"error: the memory is too small; use a smaller model, batch or seq_length: {said[:200]}"
-    if kind.__name__ == "SafetensorError" or any(x in said for x in ("PytorchStreamWriter", "(os error ")):
-        return f"error: a file could not be read or written; is the disk full, or the file damaged? {said[:200]}"
-    if kind.__module__ == "pyo3_runtime":  # PanicException of `tokenizers`, no Exception
-        return f"error: the tokenizer cannot be used; is its file damaged? {said[:200]}"
-    return None
+    return f"error: {name}: {said[:200]}" if any(mark in f"{name} {said}" for mark in FOREIGN) else None
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run a command line; the exit status."""
+def run(argv: Sequence[str]) -> None:
+    """Run a command line."""
     group = argv[0] if argv and argv[0] not in COMMANDS and tasks_of(argv[0]) else None
     if argv[:1] in ([], ["-h"], ["--help"]) or (group and argv[1:2] in (["-h"], ["--help"])):
-        print(overview(group))
-        return 0
+        return print(overview(group))
     if argv[0] == "--version":
-        print(f"minibert {__version__}")
-        return 0
+        return print(f"minibert {__version__}")
     name, rest = split_command(argv)
-    if {"-h", "--help", "--help_all"} & {*rest}:
-        build_parser(name, everything="--help_all" in rest).print_help()
-        return 0
+    if {"-h", "--help"} & {*rest}:
+        return build_parser(name).print_help()
     check_paths(name, rest)
     function, keywords = parse(name, rest)
     function(**keywords)
-    return 0
 
 
 def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -133,19 +124,17 @@ def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
 def check_paths(name: str, argv: Sequence[str]) -> None:
     """Refuse (a ValueError) a missing file before the imports of seconds that the command needs. What may be a glob or
     a name of the Hub is left to the command."""
-    options = [*COMMANDS[name].positional]
+    option = "".join(COMMANDS[name].positional[:1])
     for word in argv:
         if word.startswith("--"):
-            options, sign, word = [word[2:].partition("=")[0]], *word.partition("=")[1:]
-            if not sign:
-                continue
-        option = options[0] if options else ""
-        options = options if option in LISTS else options[1:]
+            option, _, word = word[2:].partition("=")
         path = word if os.path.exists(word) else word.rpartition("=")[2]  # de=file.txt
         local = option == "file" or path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith(SUFFIXES)
-        missing = local and path != "-" and not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))
-        if missing and option in PATHS | LISTS:
+        missing = local and path not in ("", "-") and not glob.has_magic(path)
+        if option in PATHS | LISTS and missing and not os.path.exists(os.path.expanduser(path)):
             raise ValueError(f"{option}: {path!r} does not exist")
+        if word and option not in LISTS:
+            option = ""  # it has its value
 
 
 def tasks_of(group: str) -> list[str]:
@@ -185,36 +174,29 @@ def options_of(callables: Iterable[Callable], positional: Sequence[str], skipped
         help_of = describe_parameters(each)
         hints = typing.get_type_hints(each.__init__ if inspect.isclass(each) else each)
         for name, parameter in inspect.signature(each).parameters.items():
-            kind = option_type(hints.get(name))
-            if kind is None or name in skipped or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            kind, default = option_type(hints.get(name)), parameter.default
+            if kind is None or name in skipped:
                 continue
-            default = None if name in positional and parameter.default is parameter.empty else parameter.default
-            metadata = {"help": help_of.get(name, "").replace("%", "%%")}
-            if default is parameter.empty:
-                field = dataclasses.field(metadata=metadata, kw_only=True)
-            elif isinstance(default, (list, tuple)):
-                field = dataclasses.field(default_factory=[*default].copy, metadata=metadata, kw_only=True)
-            else:
-                kind = kind | None if default is None else kind
-                field = dataclasses.field(default=default, metadata=metadata, kw_only=True)
-            fields.setdefault(name, (name, kind, field))
+            options = {"metadata": {"help": help_of.get(name, "").replace("%", "%%")}, "kw_only": True}
+            if isinstance(default, (list, tuple)):
+                options["default_factory"] = [*default].copy
+            elif default is not parameter.empty or name in positional:
+                options["default"] = None if default is parameter.empty else default
+                kind = kind | None if options["default"] is None else kind
+            fields.setdefault(name, (name, kind, dataclasses.field(**options)))
     return dataclasses.make_dataclass("Options", fields.values())
 
 
 def option_type(hint: Any) -> Any:
     """What `HfArgumentParser` can make of a value (str, int, float, bool, a Literal or a list of such), or None."""
-    parts = typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
-    parts = [part for part in parts if part is not type(None)]
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    parts = [part for part in (typing.get_args(hint) if union else (hint,)) if part is not type(None)]
     for part in parts:
-        if typing.get_origin(part) in (list, tuple, Sequence, Iterable):
-            element = option_type(typing.get_args(part)[0])
-            return element and list[element]
+        if typing.get_origin(part) in (list, Sequence, Iterable):
+            return list[option_type(typing.get_args(part)[0])]
     if len(parts) == 1 and (parts[0] is bool or typing.get_origin(parts[0]) is Literal):
         return parts[0]
-    classes = [part for part in parts if inspect.isclass(part)]
-    if any(issubclass(each, (str, os.PathLike)) or each is os.PathLike for each in classes):
-        return str
-    return next((kind for kind in (float, int) if kind in classes), None)
+    return next((kind for kind in (str, float, int) if kind in parts), None)
 
 
 def describe_parameters(function: Callable) -> dict[str, str]:
@@ -229,11 +211,10 @@ def describe_parameters(function: Callable) -> dict[str, str]:
 
 class HelpFormatter(ArgumentDefaultsHelpFormatter):
     def _get_help_string(self, action):
-        says_nothing = action.default in (None, SUPPRESS) or action.default == []
-        return action.help if says_nothing else super()._get_help_string(action)
+        return action.help if action.default in (None, SUPPRESS, []) else super()._get_help_string(action)
 
     def _fill_text(self, text, width, indent):
-        return text if "\n" in text else super()._fill_text(text, width, indent)
+        return text  # its lines are commands
 
 
 class EachOptionOnce:
@@ -250,9 +231,9 @@ class EachOptionOnce:
         self.parser.add_argument(name, **options)
 
 
-def build_parser(name: str, everything: bool = False) -> Any:
-    """The parser of a command. Fields of Transformers' own classes are named only, unless `everything` is shown."""
-    from transformers import HfArgumentParser, TrainingArguments
+def build_parser(name: str) -> Any:
+    """The parser of a command. The help names fields of Transformers' own classes only."""
+    from transformers import HfArgumentParser
 
     class Parser(HfArgumentParser):
         @staticmethod
@@ -262,36 +243,27 @@ def build_parser(name: str, everything: bool = False) -> Any:
         def error(self, message: str) -> NoReturn:
             raise ValueError(message)
 
-    command = COMMANDS[name]
-    function = load(command.function)
-    skipped = {*command.preset, *(["args"] if command.config else [])}
-    kinds = [options_of([function, *map(load, command.options)], command.positional, skipped)]
-    inherited, epilog = [], f"examples:\n{textwrap.indent(command.examples, '  ')}" if command.examples else ""
+    command, inherited = COMMANDS[name], []
+    epilog = "\n  ".join(["examples:", *examples(name)])
+    callables, skipped = map(load, [command.function, *command.options]), {*command.preset}
+    kinds = [options_of(callables, command.positional, skipped | ({"args"} if command.config else set()))]
     if command.config:
-        config = load(command.config)
-        config._argument_group_name = "training"
-        own = {
-            key
-            for kind in config.__mro__
-            if kind.__module__.startswith("minibert.")
-            for key in inspect.get_annotations(kind)
-        }
-        inherited = [field.name for field in dataclasses.fields(config) if field.name not in own]
-        kinds.append(config)
-        if not everything:
-            names = textwrap.fill(" ".join(f"--{each}" for each in inherited), 100, break_on_hyphens=False)
-            epilog += f"\n\nalso, of Transformers ({TrainingArguments.__name__}; --help_all shows what they do):\n"
-            epilog += textwrap.indent(names, "  ")
+        kinds.append(load(command.config))
+        ours = [kind for kind in kinds[1].__mro__ if kind.__module__.startswith("minibert.")]
+        own = {key for kind in ours for key in inspect.get_annotations(kind)}
+        inherited = [field.name for field in dataclasses.fields(kinds[1]) if field.name not in own]
+        names = textwrap.fill(" ".join(f"--{each}" for each in inherited), 100, break_on_hyphens=False)
+        epilog += "\n\nalso, of transformers.TrainingArguments, whose documentation says what they do:\n"
+        epilog += textwrap.indent(names, "  ")
     words = "".join(f" [{each.upper()}]" for each in command.positional)
-    parser = Parser(
-        kinds, prog=f"minibert {name}", usage=f"minibert {name}{words} [--recipe FILE] [--option VALUE …]",
-        description=command.help, epilog=epilog, formatter_class=HelpFormatter, allow_abbrev=False,
-    )  # fmt: skip
-    ours = ", or the name of one of ours" if name == "pretrain" else ""
-    parser.add_argument("--recipe", metavar="FILE", help=f"YAML file of options{ours}; options beside it win.")
+    usage = f"minibert {name}{words} [--recipe FILE] [--option VALUE …]"
+    more = dict(description=command.help, epilog=epilog, formatter_class=HelpFormatter, allow_abbrev=False)
+    parser = Parser(kinds, prog=f"minibert {name}", usage=usage, **more)
+    named = ", or the name of one of ours" if name == "pretrain" else ""
+    parser.add_argument("--recipe", metavar="FILE", help=f"YAML file of options{named}; options beside it win.")
     parser.set_defaults(**command.defaults)
     for action in parser._actions:
-        if action.dest in inherited and not everything:
+        if action.dest in inherited:
             action.help = SUPPRESS
     return parser
 
@@ -317,24 +289,20 @@ def parse(name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
         if LENGTHS & {*given}:
             recipe = {key: value for key, value in recipe.items() if key not in LENGTHS}
         parser.set_defaults(**{key: None for key, value in recipe.items() if value is None})
-        argv = [*words_of({key: value for key, value in recipe.items() if value is not None}, actions), *argv]
-    options, *others = parser.parse_args_into_dataclasses(argv, True, look_for_args_file=False)
+        argv = [*words_of(recipe, actions), *argv]
+    options, *others, words = parser.parse_args_into_dataclasses(argv, True, look_for_args_file=False)
     keywords = command.preset | vars(options) | ({"args": others[0]} if command.config else {})
-    words = others[-1]
-    for each in command.positional:
-        if not words:
-            break
-        is_list = actions[each].nargs == "+"
-        taken, words = (words, []) if is_list else (words[:1], words[1:])
-        if each in given:
-            raise ValueError(f"{each}: given with and without --{each}; give it in one way")
-        keywords[each] = taken if is_list else taken[0]
-    if words:
-        raise ValueError(f"unexpected {words[0]!r}; usage: {parser.usage}")
     required = inspect.signature(load(command.function)).parameters
     for each in command.positional:
+        if words:
+            if each in given:
+                raise ValueError(f"{each}: given with and without --{each}; give it in one way")
+            is_list = actions[each].nargs == "+"
+            keywords[each], words = (words, []) if is_list else (words[0], words[1:])
         if keywords[each] is None and required[each].default is inspect.Parameter.empty:
             raise ValueError(f"missing {each.upper()}; usage: {parser.usage}")
+    if words:
+        raise ValueError(f"unexpected {words[0]!r}; usage: {parser.usage}")
     return load(command.function), keywords
 
 
@@ -346,8 +314,7 @@ def read_recipe(path: str) -> dict[str, Any]:
     (`no`, `1e-5`), mappings and null as YAML reads them.
 
     Raises:
-        ValueError: no such file, no YAML mapping, or a file that is large, deep or full of aliases, which a few bytes
-            of could blow up to gigabytes.
+        ValueError: no such file, no YAML mapping, aliases, or deep levels (which can blow up).
     """
     import yaml
 
@@ -356,24 +323,18 @@ def read_recipe(path: str) -> dict[str, Any]:
     if file is None:
         known = f"use a YAML file, or one of {', '.join(sorted(ours))}"
         raise ValueError(f"recipe: there is no file {path!r}{close_matches(path, ours)}; {known}")
-    if file.stat().st_size > MOST_BYTES:
-        raise ValueError(f"recipe: {path!r} is larger than {MOST_BYTES:,} bytes")
     text, level = file.read_bytes(), 0
     try:
         for event in yaml.parse(text, yaml.SafeLoader):
             level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent) or level > MOST_LEVELS:
-                what = "aliases (*)" if level <= MOST_LEVELS else f"more than {MOST_LEVELS} levels"
-                raise ValueError(f"recipe: {path!r} has {what}; write the values out")
-        node = yaml.compose(text, yaml.SafeLoader)
+                use = "write the values out"
+                raise ValueError(f"recipe: {path!r} has aliases (*), or more than {MOST_LEVELS} levels; {use}")
         values, texts = yaml.safe_load(text) or {}, yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"recipe: {path!r} is not YAML: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"recipe: {path!r} has no 'option: value' lines")
-    keys = [key.value for key, _ in node.value] if node else []
-    if repeated := [key for key in keys if keys.count(key) > 1]:  # YAML allows none, PyYAML takes the last
-        raise ValueError(f"recipe: {path!r} has {repeated[0]!r} twice")
     return {str(key): value if isinstance(value, dict | None) else texts[str(key)] for key, value in values.items()}
 
 
@@ -385,7 +346,7 @@ def words_of(recipe: dict[str, Any], actions: dict[str, Any]) -> list[str]:
             if actions[key].nargs != "+":
                 raise ValueError(f"{key}: {value!r} is a list; give one value")
             lists += [f"--{key}", *map(str, value)]
-        else:
+        elif value is not None:
             words.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
     return lists + words
 

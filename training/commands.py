@@ -3,213 +3,152 @@
 import dataclasses
 from typing import Any
 
+EXAMPLES = """\
+minibert pretrain
+minibert pretrain --data my-text/ --size small --minutes 30 --output_dir runs/half-hour
+minibert pretrain --recipe bert-classic --data de=de.txt fr=fr.txt --config_overrides "num_hidden_layers=6"
+minibert prepare --data my-text/ --output_dir runs/rows
+minibert prepare --data corpus.jsonl --text_column body --seq_length 1024 --num_proc 8
+minibert prepare --data de=german/ fr=french/ --tokenizer runs/tokenizer --output_dir runs/rows
+minibert tokenizer --data my-text/ --vocab_size 16384
+minibert tokenizer --data de=german/ hi=hindi.txt --algorithm unigram
+minibert tokenizer --data reports/*.txt --extend bert-base-uncased --extend_vocabulary 500
+minibert fill "Paris is the [MASK] of France." --model runs/minibert
+minibert fill "The [MASK] sat on the [MASK]." --model answerdotai/ModernBERT-base --top_k 3
+minibert fill "One [MASK]." "Another [MASK]."
+minibert finetune classify --data reviews/ --labels bad good
+minibert finetune nli --train snli.jsonl --max_length 128
+minibert finetune choose --train swag.csv --choice_columns ending0 ending1 ending2 ending3
+minibert finetune tag --data entities/ --tags_column ner_tags
+minibert finetune answer --train train-v2.0.json --test dev-v2.0.json
+minibert finetune embed pairs.jsonl --model runs/minibert
+minibert finetune embed notes/ --pairs_from title adjacent --num_train_epochs 3
+minibert finetune embed triples.csv --validation test-folder/ --kind sparse
+minibert finetune embed notes/ --pairs_from title --model small-model --teacher large-model
+minibert finetune rerank pairs.jsonl --model runs/minibert
+minibert finetune rerank pairs.jsonl --miner runs/embed --negatives 5
+minibert finetune rerank pairs.jsonl --corpus notes/ --max_length 256
+minibert evaluate embed test-folder/ --model runs/embed
+minibert evaluate embed --tasks STSBenchmark NanoBEIR
+minibert evaluate embed sts.csv --columns first second gold --result scores.json
+minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed
+minibert evaluate rerank test-folder/ --depth 50 --result scores.json
+minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed --split validation
+minibert embed "a text" "another one" --model runs/embed
+minibert embed --file lines.txt --output vectors.npy
+minibert embed --file table.csv --column title --max_length 128
+minibert search my-index --data notes/ --model runs/embed
+minibert search my-index "how to bake bread" "bridges" --top_k 3
+minibert search my-index "how to bake bread" --reranker runs/rerank
+minibert rerank "how to bake bread" "Knead the dough." "A bridge spans a river." --model runs/rerank
+minibert rerank "how to bake bread" --file passages.txt --top_k 5
+minibert rerank "how to bake bread" --file - --model cross-encoder/ms-marco-MiniLM-L6-v2
+minibert convert bert-base-uncased my-minibert
+minibert convert my-minibert my-bert
+minibert convert bert-base-uncased long --set position_embedding_type=rope max_position_embeddings=4096
+minibert export runs/embed onnx-model
+minibert export runs/minibert bert-model --format native
+minibert export runs/minibert st-model --format sentence-transformers --pooling cls
+minibert push runs/minibert me/my-bert --license mit --dry_run
+minibert push runs/minibert me/my-bert --private
+minibert push runs/minibert/checkpoint-500 me/my-bert --revision step-500
+"""
+# More of every task that a head of the model learns.
+OF_TASKS = """\
+minibert finetune {task} --model runs/minibert --data folder/ --num_train_epochs 5 --learning_rate 2e-4
+minibert finetune {task} --data folder/ --plan true
+minibert evaluate {task} --model runs/finetune --test test.jsonl
+minibert evaluate {task} --model runs/finetune --data folder/ --output_dir runs/measured
+minibert evaluate {task} --model runs/finetune --validation rows.csv --per_device_eval_batch_size 64
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One command of `minibert`.
+    """One command of `minibert`."""
 
-    Args:
-        help: one line.
-        function: "module:function" in `minibert.training`. It is called with all options as keywords, and with `args`,
-            an instance of `config`, if there is one.
-        positional: parameters that words without a flag belong to, in this order; the last one may be a list.
-        preset: keywords that are no options (`task="tag"`).
-        defaults: of options, where the command line has others than Python.
-        options: "module:callable", further callables whose parameters are options too, given to `function` as well.
-        config: "module:Class", a `TrainingArguments` whose fields are options, where the command trains.
-        examples: command lines for the help.
-    """
-
-    help: str
-    function: str
-    positional: tuple[str, ...] = ()
-    preset: dict[str, Any] = dataclasses.field(default_factory=dict)
-    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
-    options: tuple[str, ...] = ()
-    config: str = ""
-    examples: str = ""
+    help: str  # one line
+    function: str  # "module:function" in `minibert.training`, called with all options as keywords
+    positional: tuple[str, ...] = ()  # parameters that words without a flag belong to; the last one may be a list
+    config: str = ""  # "module:Class", a `TrainingArguments` whose fields are options, given as `args`
+    preset: dict[str, Any] = dataclasses.field(default_factory=dict)  # keywords that are no options
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # where the command line has others than Python
+    options: tuple[str, ...] = ()  # "module:callable", further callables whose parameters are options
 
 
+# The tasks that a head of the model learns: what they are, and the class whose parameters are options.
 TASKS = {
-    "classify": "classify texts or pairs of texts: one class, several labels or a value",
-    "nli": "tell whether a premise entails a hypothesis",
-    "choose": "choose one of several continuations or answers",
-    "tag": "tag words: entities, parts of speech",
-    "answer": "answer questions with a part of a text",
-    "embed": "turn texts into vectors",
-    "rerank": "order passages by how well they answer a query",
+    "classify": ("classify texts or pairs of texts: one class, several labels or a value", "classification:Classify"),
+    "nli": ("tell whether a premise entails a hypothesis", "classification:Nli"),
+    "choose": ("choose one of several continuations or answers", "choice:Choose"),
+    "tag": ("tag words: entities, parts of speech", "tagging:Tag"),
+    "answer": ("answer questions with a part of a text", "answering:AnswerQuestions"),
 }
-# Those of `finetuning` by name, with the class whose parameters are options, and an example.
-FINETUNING = {
-    "classify": ("classification:Classify", "classify --data reviews/ --labels bad good"),
-    "nli": ("classification:Nli", "nli --train snli.jsonl --max_length 128"),
-    "choose": ("choice:Choose", "choose --train swag.csv --choice_columns ending0 ending1 ending2 ending3"),
-    "tag": ("tagging:Tag", "tag --data entities/ --tags_column ner_tags"),
-    "answer": ("answering:AnswerQuestions", "answer --train train-v2.0.json --test dev-v2.0.json"),
-}
+
+
+def _for_tasks(verb: str, help: str, config: str) -> dict[str, Command]:
+    """A command for each of `TASKS`."""
+    run, config = f"finetuning.run:{verb}", f"finetuning.config:{config}"
+    return {
+        f"{verb} {task}": Command(
+            help.format(what), run, config=config, preset={"task": task}, options=(f"finetuning.tasks.{cls}",)
+        )
+        for task, (what, cls) in TASKS.items()
+    }
+
+
 COMMANDS = {
     "pretrain": Command(
         "Train a tokenizer and pretrain a model on text.",
         "pretraining.run:pretrain",
         config="pretraining.config:PretrainingConfig",
-        examples="""\
-minibert pretrain
-minibert pretrain --data my-text/ --size small --minutes 30 --output_dir runs/half-hour
-minibert pretrain --recipe bert-classic --data de=de.txt fr=fr.txt --config_overrides "num_hidden_layers=6"
-""",
     ),
-    "prepare": Command(
-        "Tokenize and pack text once, in parquet shards that trainings read.",
-        "pretraining.prepare:prepare",
-        examples="""\
-minibert prepare --data my-text/ --output_dir runs/rows
-minibert prepare --data corpus.jsonl --text_column body --seq_length 1024 --num_proc 8
-minibert prepare --data de=german/ fr=french/ --tokenizer runs/tokenizer --output_dir runs/rows
-""",
-    ),
-    "tokenizer": Command(
-        "Train a tokenizer on text, or add words to a trained one.",
-        "pretraining.tokenizer:make_tokenizer",
-        examples="""\
-minibert tokenizer --data my-text/ --vocab_size 16384
-minibert tokenizer --data de=german/ hi=hindi.txt --algorithm unigram
-minibert tokenizer --data reports/*.txt --extend bert-base-uncased --extend_vocabulary 500
-""",
-    ),
-    "fill": Command(
-        "Fill the masks in a text with a trained model.",
-        "pretraining.fill:fill",
-        ("text",),
-        examples="""\
-minibert fill "Paris is the [MASK] of France." --model runs/minibert
-minibert fill "The [MASK] sat on the [MASK]." --model answerdotai/ModernBERT-base --top_k 3
-minibert fill "One [MASK]." "Another [MASK]."
-""",
-    ),
-    **{
-        f"finetune {task}": Command(
-            f"Train a model to {TASKS[task]}.",
-            "finetuning.run:finetune",
-            preset={"task": task},
-            options=(f"finetuning.tasks.{cls}",),
-            config="finetuning.config:FinetuningConfig",
-            examples=f"""\
-minibert finetune {example}
-minibert finetune {task} --model runs/minibert --data folder/ --num_train_epochs 5 --learning_rate 2e-4
-minibert finetune {task} --data folder/ --plan true
-""",
-        )
-        for task, (cls, example) in FINETUNING.items()
-    },
-    **{
-        f"evaluate {task}": Command(
-            f"Measure a model trained to {TASKS[task]}.",
-            "finetuning.run:evaluate",
-            preset={"task": task},
-            options=(f"finetuning.tasks.{cls}",),
-            config="finetuning.config:EvaluationConfig",
-            examples=f"""\
-minibert evaluate {task} --model runs/finetune --test test.jsonl
-minibert evaluate {task} --model runs/finetune --data folder/ --output_dir runs/measured
-minibert evaluate {task} --model runs/finetune --validation rows.csv --per_device_eval_batch_size 64
-""",
-        )
-        for task, (cls, _) in FINETUNING.items()
-    },
+    "prepare": Command("Tokenize and pack text once, for many trainings.", "pretraining.prepare:prepare"),
+    "tokenizer": Command("Train a tokenizer on text, or add words to one.", "pretraining.tokenizer:make_tokenizer"),
+    "fill": Command("Fill the masks in a text with a trained model.", "pretraining.fill:fill", ("text",)),
+    **_for_tasks("finetune", "Train a model to {}.", "FinetuningConfig"),
     "finetune embed": Command(
-        f"Train a model to {TASKS['embed']}.",
+        "Train a model to turn texts into vectors.",
         "embeddings.train:finetune_embed",
         ("data",),
-        config="embeddings.train:EmbeddingConfig",
-        examples="""\
-minibert finetune embed pairs.jsonl --model runs/minibert
-minibert finetune embed notes/ --pairs_from title adjacent --num_train_epochs 3
-minibert finetune embed triples.csv --validation test-folder/ --kind sparse
-minibert finetune embed notes/ --pairs_from title --model small-model --teacher large-model""",
+        "embeddings.train:EmbeddingConfig",
     ),
     "finetune rerank": Command(
-        f"Train a model to {TASKS['rerank']}.",
+        "Train a model to order passages by how well they answer a query.",
         "embeddings.train:finetune_rerank",
         ("data",),
-        config="embeddings.train:RerankerConfig",
-        examples="""\
-minibert finetune rerank pairs.jsonl --model runs/minibert
-minibert finetune rerank pairs.jsonl --miner runs/embed --negatives 5
-minibert finetune rerank pairs.jsonl --corpus notes/ --max_length 256""",
+        "embeddings.train:RerankerConfig",
     ),
-    "evaluate embed": Command(
-        f"Measure a model trained to {TASKS['embed']}.",
-        "embeddings.evaluate:evaluate_embed",
-        ("data",),
-        examples="""\
-minibert evaluate embed test-folder/ --model runs/embed
-minibert evaluate embed --tasks STSBenchmark NanoBEIR
-minibert evaluate embed sts.csv --columns first second gold --result scores.json
-minibert evaluate embed test-folder/ --model sentence-transformers/all-MiniLM-L6-v2 --max_length 128""",
-    ),
-    "evaluate rerank": Command(
-        f"Measure a model trained to {TASKS['rerank']}.",
-        "embeddings.evaluate:evaluate_rerank",
-        ("data",),
-        examples="""\
-minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed
-minibert evaluate rerank test-folder/ --depth 50 --result scores.json
-minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed --split validation""",
-    ),
+    **_for_tasks("evaluate", "Measure a model trained to {}.", "EvaluationConfig"),
+    "evaluate embed": Command("Measure a model of vectors.", "embeddings.evaluate:evaluate_embed", ("data",)),
+    "evaluate rerank": Command("Measure a reranker.", "embeddings.evaluate:evaluate_rerank", ("data",)),
     "embed": Command(
         "Turn texts into vectors.",
         "embeddings.encoders:embed",
         ("text",),
         defaults={"file": "-", "output": "embeddings.safetensors"},
-        examples="""\
-minibert embed "a text" "another one" --model runs/embed
-minibert embed --file lines.txt --output vectors.npy
-minibert embed --file table.csv --column title --max_length 128""",
     ),
     "search": Command(
-        "Build an index over text and find the passages nearest to queries.",
-        "embeddings.search:search",
-        ("index", "queries"),
-        examples="""\
-minibert search my-index --data notes/ --model runs/embed
-minibert search my-index "how to bake bread" "bridges" --top_k 3
-minibert search my-index "how to bake bread" --reranker runs/rerank""",
+        "Index text, and find the passages nearest to queries.", "embeddings.search:search", ("index", "queries")
     ),
     "rerank": Command(
-        "Order passages by how well they answer a query.",
-        "embeddings.search:rerank",
-        ("query", "passages"),
-        examples="""\
-minibert rerank "how to bake bread" "Knead the dough." "A bridge spans a river." --model runs/rerank
-minibert rerank "how to bake bread" --file passages.txt --top_k 5
-minibert rerank "how to bake bread" --file - --model cross-encoder/ms-marco-MiniLM-L6-v2""",
+        "Order passages by how well they answer a query.", "embeddings.search:rerank", ("query", "passages")
     ),
     "convert": Command(
-        "Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like.",
-        "conversion.folders:convert",
-        ("source", "target"),
-        examples="""\
-minibert convert bert-base-uncased my-minibert
-minibert convert my-minibert my-bert
-minibert convert bert-base-uncased long --set position_embedding_type=rope max_position_embeddings=4096""",
+        "Convert a model between MiniBERT and other architectures.", "conversion.folders:convert", ("source", "target")
     ),
     "export": Command(
-        "Write a MiniBERT for other runtimes: ONNX, Transformers' own classes, sentence-transformers.",
+        "Write a MiniBERT for other runtimes: ONNX, native, sentence-transformers.",
         "export:export",
         ("source", "target"),
-        examples="""\
-minibert export runs/embed onnx-model
-minibert export runs/minibert bert-model --format native
-minibert export runs/minibert st-model --format sentence-transformers --pooling cls""",
     ),
     "push": Command(
-        "Check a saved model as a stranger would load it, and publish it on the Hub.",
-        "hub.push:push",
-        ("folder", "repository"),
-        examples="""\
-minibert push runs/minibert me/my-bert --license mit --dry_run
-minibert push runs/minibert me/my-bert --private
-minibert push runs/minibert/checkpoint-500 me/my-bert --revision step-500
-""",
+        "Check a saved model as a stranger would load it, and publish it.", "hub.push:push", ("folder", "repository")
     ),
 }
+
+
+def examples(name: str) -> list[str]:
+    """Command lines of a command, for its help."""
+    lines = EXAMPLES + "".join(OF_TASKS.format(task=task) for task in TASKS)
+    return [line for line in lines.splitlines() if f"{line} ".startswith(f"minibert {name} ")]

@@ -9,7 +9,6 @@ import sys
 import types
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -18,7 +17,7 @@ from transformers import TrainingArguments
 
 from minibert.training import cli
 from minibert.training.cli import check_paths, parse, read_recipe, split_command
-from minibert.training.commands import COMMANDS, Command
+from minibert.training.commands import COMMANDS, Command, examples
 
 calls: list[dict[str, Any]] = []
 
@@ -81,7 +80,7 @@ def stand_in(monkeypatch):
     module = types.ModuleType("stand_in")
     module.work, module.Task, module.Config = work, Task, Config
     monkeypatch.setitem(sys.modules, "minibert.training.stand_in", module)
-    command = Command("Do the work.", "stand_in:work", ("text", "index"), examples="minibert work x")
+    command = Command("Do the work.", "stand_in:work", ("text", "index"))
     monkeypatch.setitem(COMMANDS, "work", command)
     train = dataclasses.replace(command, preset={"kind": "word"}, options=("stand_in:Task",), config="stand_in:Config")
     monkeypatch.setitem(COMMANDS, "train", train)
@@ -154,14 +153,11 @@ def test_a_training_has_its_config(tmp_path):
 
 def test_help(capsys):
     assert cli.main(["train", "--help"]) == 0
-    shown = capsys.readouterr().out
-    words = " ".join(shown.split())
+    words = " ".join(capsys.readouterr().out.split())
     assert "How many: 50 % by default, or so: all of them. (default: 5)" in words
     assert "--minutes MINUTES The time." in words and "--max_steps" in words and "(default: None)" not in words
-    assert "--max-steps" not in words and "--no_quick" not in words and "minibert work x" in words
+    assert "--max-steps" not in words and "--no_quick" not in words
     assert "The integration to report" not in words
-    assert cli.main(["train", "--help_all"]) == 0
-    assert len(capsys.readouterr().out) > 3 * len(shown)
 
 
 def test_help_of_all_commands_needs_no_library(capsys):
@@ -185,10 +181,9 @@ def test_commands_are_whole(name):
     """Every option has a help text, and every example is understood."""
     parser = cli.build_parser(name)
     assert not [action.dest for action in parser._actions if not action.help]
-    assert COMMANDS[name].examples.count(f"minibert {name}") >= 3
-    for line in COMMANDS[name].examples.splitlines():
-        if line.startswith("minibert"):
-            cli.parse(*cli.split_command(shlex.split(line, comments=True)[1:]))
+    assert len(examples(name)) >= 3
+    for line in examples(name):
+        cli.parse(*cli.split_command(shlex.split(line)[1:]))
 
 
 # --- recipes ---
@@ -229,14 +224,11 @@ def test_a_length_beside_a_recipe_replaces_its_own(recipe, tmp_path):
         ("count: many", "invalid int value: 'many'"),
         ("numbers: [1, x]", "invalid float value: 'x'"),
         ("count: [1, 2]", r"count: \['1', '2'\] is a list; give one value"),
-        ("count: 1\ncount: 2", "has 'count' twice"),
         ("- a", "has no 'option: value' lines"),
-        ("a", "has no 'option: value' lines"),
         ("a: [", "is not YAML"),
         ("a: !!python/object/apply:os.system [true]", "is not YAML"),
-        ("a: &x [1]\nb: *x", r"has aliases \(\*\); write the values out"),
-        ("a: " + "[" * 20_000 + "]" * 20_000, "has more than 20 levels"),
-        ("a: " + "b" * 1_000_000, "is larger than 1,000,000 bytes"),
+        ("a: &x [1]\nb: *x", r"has aliases \(\*\), or more than 20 levels"),
+        ("a: " + "[" * 20_000 + "]" * 20_000, "more than 20 levels"),
         ("a: \x00", "is not YAML"),
     ],
 )
@@ -274,8 +266,8 @@ class PanicException(BaseException):
         (ModuleNotFoundError("No module named 'peft'", name="peft"), 2, "error: this needs peft: pip install peft"),
         (RuntimeError("can't allocate memory: 9 bytes"), 2, "error: the memory is too small; use a smaller model"),
         (MemoryError(), 2, "error: the memory is too small"),
-        (PanicException("index out of bounds"), 2, "error: the tokenizer cannot be used; is its file damaged? index"),
-        (KeyboardInterrupt(), 130, "interrupted; run it again"),
+        (PanicException("index out of bounds"), 2, "error: PanicException: index out of bounds"),
+        (KeyboardInterrupt(), 130, "interrupted; a training goes on with --resume_from_checkpoint true"),
     ],
 )
 def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
@@ -286,11 +278,6 @@ def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
     assert said.startswith(f"minibert: {line}") and said.count("\n") == 1
     with pytest.raises(type(error)):
         cli.main(["work", "a", "--traceback"])
-
-
-@pytest.mark.parametrize("words", [["pretrain"], ["finetune", "embed"]], ids=" ".join)
-def test_an_interrupted_training_says_how_to_go_on(words):
-    assert "add --resume_from_checkpoint true to go on" in cli.explain(KeyboardInterrupt(), words)
 
 
 def test_faults_of_ours_are_not_hidden(monkeypatch):
@@ -321,10 +308,6 @@ print("open" if distributed.is_initialized() else "left")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split()[-1] == "left", done.stderr
-
-
-def test_the_installed_command_is_this_one():
-    assert 'minibert = "minibert.training.cli:main"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,6 @@ class TestRefused:
             ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: the metrics need the predictions"),
             ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: the metrics need"),
             ("entities", ["--remove_unused_columns", "false"], "remove_unused_columns: the metrics need"),
-            ("classes", ["--greater_is_better", "false"], "greater_is_better: false contradicts"),
             ("classes", ["--patience", "-1"], "patience: -1 is too small; use 0 or more"),
             ("values", ["--labels", "low", "high"], "labels: low, high cannot name the values of 'score'"),
             ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs labels of classes"),

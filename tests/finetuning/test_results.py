@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import datasets
 import numpy as np
 import pytest
+import torch
 from helpers import write_rows
 from sklearn.metrics import accuracy_score, f1_score, mean_squared_error
 from transformers import TrainerState
@@ -128,7 +129,7 @@ def test_patience_waits_for_what_guessing_reaches():
 class TestWatch:
     def said(self, capsys, logs, steps=1000, is_new=True):
         watch, state = Watch(is_new), SimpleNamespace(max_steps=steps, global_step=7)
-        watch.on_train_begin(None, state, None)
+        watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
         for log in logs:
             watch.on_log(SimpleNamespace(learning_rate=1e-4), state, None, log)
         return capsys.readouterr().out
@@ -140,7 +141,7 @@ class TestWatch:
     def test_few_steps_by_the_clock(self, capsys):
         """Known once some are done: 4 in a tenth of the time are 40."""
         watch, state = Watch(True, SimpleNamespace(progress=0.1)), SimpleNamespace(max_steps=10**9, global_step=4)
-        watch.on_train_begin(None, state, None)
+        watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
         assert not capsys.readouterr().out
         watch.on_step_end(None, state, None)
         watch.on_step_end(None, state, None)

@@ -166,7 +166,7 @@ def measure(model: Any, task: Retrieval | Dataset, progress: str | None = None) 
         near = model.similarity_pairwise(*(model.encode(task[x][:], batch_size=AT_ONCE) for x in ("first", "second")))
     else:
         near = pairwise_cos_sim(*(model.embed(task[x], progress=progress) for x in ("first", "second")))
-    return metrics.Correlations().compute(predictions=near.tolist(), references=task["label"][:])
+    return metrics.correlations(near.tolist(), task["label"][:])
 
 
 def find_passages(
@@ -204,10 +204,8 @@ def reorder(
 
 def score(task: Retrieval, found: list[list[Passage]]) -> dict[str, float]:
     """hit, recall, MRR and nDCG at 1 and 10 of the passages found for each query."""
-    relevant = (task.relevant[name] for name in task.queries)
-    references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
     predictions = [[passage.id for passage in row] for row in found]
-    return metrics.RetrievalScores().compute(predictions=predictions, references=references, ks=KS)
+    return metrics.retrieval_scores(predictions, [task.relevant[name] for name in task.queries], KS)
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:

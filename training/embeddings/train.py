@@ -470,7 +470,7 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
 
 def correlation(model: CrossEncoder, pairs: Dataset, progress: str | None) -> dict[str, float]:
     scores = score_pairs(model, list(zip(pairs["first"], pairs["second"])), progress)
-    scores = metrics.Correlations().compute(predictions=scores.tolist(), references=pairs["label"][:])
+    scores = metrics.correlations(scores.tolist(), pairs["label"][:])
     return {"spearman": scores["spearman"]}
 
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTra
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
 from ...loading import load_whole
-from ...metrics import SquadScores, compare_answers
+from ...metrics import compare_answers, squad_scores
 from ...report import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from ..models import load_tokenizer
@@ -178,7 +178,7 @@ class AnswerQuestions(Task):
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
-        return SquadScores().compute(predictions=list(predictions), references=references)
+        return squad_scores(predictions, references)
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))

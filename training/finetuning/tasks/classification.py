@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...data.tables import to_number
 from ...files import printable
-from ...metrics import Correlations, class_scores
+from ...metrics import class_scores, correlations
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from ..imbalance import Weights, best_threshold, class_weights
@@ -275,7 +275,7 @@ class Classify(Task):
         """Macro F1 is the mean over the labels that occur in `references`."""
         if self.problem_type == REGRESSION:
             predictions = np.asarray(predictions, np.float32)
-            scores = Correlations().compute(predictions=predictions, references=references)
+            scores = correlations(predictions, references)
             if len(set(references)) < 2:
                 scores = dict.fromkeys(scores)
             return scores | {"mse": float(np.mean((predictions - np.asarray(references)) ** 2))}

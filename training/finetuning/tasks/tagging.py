@@ -15,8 +15,9 @@ from transformers import DataCollatorForTokenClassification, PreTrainedConfig, P
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
-from ...metrics import EntityScores, class_scores
-from ...report import plot_per_type, plot_scores
+from ... import metrics
+from ...metrics import class_scores
+from ...report import plot_scores
 from ..data import FILE, BadRow, as_list, bad_value, each_row
 from ..imbalance import Weights, class_weights
 from . import label_schemes as schemes
@@ -245,8 +246,9 @@ class Tag(Task):
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         decoded, references = self.decode(predictions), predictions.examples[LABEL][:]
         if self.scheme != "none":
-            plot_per_type(entity_scores(decoded, references)["per_type"], path, note)
-            return
+            by_type = entity_scores(decoded, references)["per_type"]
+            by_type = sorted(by_type.items(), key=lambda item: -item[1]["support"])
+            return plot_scores({f"{kind} ({row['support']:,})": row["f1"] for kind, row in by_type}, "F1", path, note)
         predicted, true = ([tag for tags in rows for tag in tags] for rows in (decoded, references))
         there = [label for label in self.labels if label in {*true}]
         f1 = f1_score(true, predicted, labels=there, average=None, zero_division=0) if there else []
@@ -264,9 +266,9 @@ class Tag(Task):
 
 
 def entity_scores(predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, Any]:
-    """`EntityScores` of tags in scheme bio, which can express whatever the other schemes can."""
+    """The scores of tags in scheme bio, which can express whatever the other schemes can."""
     predictions, references = ([schemes.convert_tags(t, "bio") for t in rows] for rows in (predictions, references))
-    return EntityScores().compute(predictions=predictions, references=references)
+    return metrics.entity_scores(predictions, references)
 
 
 def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
