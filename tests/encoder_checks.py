@@ -8,9 +8,6 @@ import copy
 import inspect
 import itertools
 import math
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -241,33 +238,7 @@ def load_without(model: PreTrainedModel, folder: str | Path, lacks: Callable[[st
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-# --- a clean process, windows, precision ---
-
-_RELOAD = """
-import importlib, sys, torch
-from safetensors.torch import load_file, save_file
-module, name, folder = sys.argv[1:]
-model = getattr(importlib.import_module(module), name).from_pretrained(folder).eval()
-with torch.no_grad():
-    outputs = model(**load_file(folder + "/inputs.safetensors"))
-save_file({"outputs": outputs[0].contiguous()}, folder + "/outputs.safetensors")
-"""
-
-
-def check_reload(model: PreTrainedModel) -> tuple[float, str]:
-    """Saved, and loaded in a process that knows nothing else, a model gives the same."""
-    texts = texts_for(model)
-    inputs = inputs_for(model, texts, make_layouts(texts)["right"])
-    with tempfile.TemporaryDirectory() as folder, quietly(), torch.no_grad():
-        model.save_pretrained(folder)
-        save_file({name: x.contiguous() for name, x in inputs.items()}, f"{folder}/inputs.safetensors")
-        program = [sys.executable, "-c", _RELOAD, type(model).__module__, type(model).__name__, folder]
-        given = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(program, capture_output=True, text=True, env=given, timeout=600)
-        if done.returncode:
-            return math.inf, done.stderr.strip().splitlines()[-1]
-        found = load_file(f"{folder}/outputs.safetensors")["outputs"]
-        return (found - model.eval()(**inputs)[0]).abs().max().item(), "outputs"
+# --- windows, precision ---
 
 
 def check_window(model: PreTrainedModel) -> tuple[float, str]:
@@ -364,8 +335,6 @@ CHECKS = {
     "lacking weights": Check(
         "So have those that a checkpoint lacks", lambda m: check_initialisation(m, True), STANDARD_ERRORS
     ),
-    # not 0: a matrix product may round otherwise where its operands lie otherwise in memory
-    "reload": Check("Saved and loaded in a clean process, it gives the same", check_reload, 1e-6),
     "window": Check("Local layers see |i - j| <= sliding_window, no more", check_window, 0.0),
     "half precision, padding": Check(
         "No NaN from rows of padding in fp16, bf16", lambda m: check_precision(m, False), 0.0

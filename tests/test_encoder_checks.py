@@ -1,7 +1,6 @@
-"""The checks of `encoder_checks`: a sound model passes every check, and every check finds the model that breaks it."""
+"""The checks of `encoder_checks`: a sound model passes every check, and models that break a truth are found."""
 
 import math
-import sys
 
 import pytest
 import torch
@@ -13,9 +12,6 @@ from transformers import initialization as init
 from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
 
 from minibert import MiniBertForMaskedLM
-
-QUICK = [name for name in CHECKS if name != "reload"]
-
 
 # --- models that break one truth each ---
 
@@ -46,20 +42,6 @@ class CountsColumnsForMaskedLM(MiniBertForMaskedLM):
         return super().forward(input_ids, attention_mask, position_ids=position_ids, seq_idx=seq_idx, **kwargs)
 
 
-class StretchesPositionsForMaskedLM(MiniBertForMaskedLM):
-    def forward(self, input_ids=None, position_ids=None, **kwargs):
-        if position_ids is not None:
-            kwargs |= dict(position_ids=position_ids**2, seq_idx=torch.zeros_like(position_ids))
-        return super().forward(input_ids, **kwargs)
-
-
-class ScalesVectorsForMaskedLM(MiniBertForMaskedLM):
-    def forward(self, input_ids=None, inputs_embeds=None, **kwargs):
-        if inputs_embeds is not None:  # their norm would hide a factor
-            inputs_embeds = inputs_embeds + torch.arange(inputs_embeds.shape[-1])
-        return super().forward(input_ids, inputs_embeds=inputs_embeds, **kwargs)
-
-
 class CountsAloneForMaskedLM(MiniBertForMaskedLM):
     """The mean of every micro-batch, whatever `Trainer` counts; not a number where there is no target."""
 
@@ -79,31 +61,10 @@ class InitialisesContainersForMaskedLM(BertForMaskedLM):
             init.normal_(module.dense.weight, std=0.05)
 
 
-class ForgetsAWeightForMaskedLM(MiniBertForMaskedLM):
-    def __init__(self, config):
-        super().__init__(config)
-        self.extra = nn.Parameter(torch.zeros(4, 4))
-
-
 class WiderWindowForMaskedLM(MiniBertForMaskedLM):
     def __init__(self, config):
         super().__init__(config)
         self.model.windows = {name: window and window + 1 for name, window in self.model.windows.items()}
-
-
-class DividesByTokensForMaskedLM(MiniBertForMaskedLM):
-    def forward(self, input_ids=None, attention_mask=None, **kwargs):
-        outputs = super().forward(input_ids, attention_mask, **kwargs)
-        if attention_mask is not None and not kwargs.get("labels") is not None:
-            outputs.logits = outputs.logits / attention_mask.sum(1)[:, None, None]
-        return outputs
-
-
-class OverflowsForMaskedLM(MiniBertForMaskedLM):
-    def forward(self, input_ids=None, inputs_embeds=None, **kwargs):
-        outputs = super().forward(input_ids, inputs_embeds=inputs_embeds, **kwargs)
-        outputs.logits = outputs.logits + (0 if inputs_embeds is None else inputs_embeds.square().sum())
-        return outputs
 
 
 BROKEN = {
@@ -113,16 +74,10 @@ BROKEN = {
     "packed mask": forgets("attention_mask", "position_ids"),
     "padding right": forgets("attention_mask"),
     "padding left": CountsColumnsForMaskedLM,
-    "positions said": StretchesPositionsForMaskedLM,
-    "positions shifted": StretchesPositionsForMaskedLM,
-    "inputs_embeds": ScalesVectorsForMaskedLM,
     "accumulation": CountsAloneForMaskedLM,
     "no target": CountsAloneForMaskedLM,
     "new weights": InitialisesContainersForMaskedLM,
-    "lacking weights": ForgetsAWeightForMaskedLM,
     "window": WiderWindowForMaskedLM,
-    "half precision, padding": DividesByTokensForMaskedLM,
-    "half precision, large": OverflowsForMaskedLM,
 }
 
 
@@ -137,35 +92,10 @@ def broken(check: str):
 
 
 @pytest.mark.parametrize("check", BROKEN)
-def test_every_check_can_fail(check):
+def test_a_broken_model_is_found(check):
     finding = examine(broken(check), check)
     assert finding.verdict == "fail", finding
     assert not finding.measured <= 5 * finding.limit
-
-
-@pytest.mark.slow  # the new process
-def test_a_model_that_is_another_one_in_a_new_process(tmp_path, monkeypatch):
-    """Its module is written to a file, as the process must find it."""
-    (tmp_path / "restless.py").write_text(
-        "import random\n"
-        "from minibert import MiniBertForMaskedLM\n"
-        "class Restless(MiniBertForMaskedLM):\n"
-        "    def __init__(self, config):\n"
-        "        super().__init__(config)\n"
-        "        self.scale = random.SystemRandom().random()\n"
-        "    def forward(self, *args, **kwargs):\n"
-        "        outputs = super().forward(*args, **kwargs)\n"
-        "        outputs.logits = outputs.logits * self.scale\n"
-        "        return outputs\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    finding = examine(__import__("restless").Restless(build("ForMaskedLM").config), "reload")
-    assert finding.verdict == "fail" and 0 < finding.measured < math.inf
-    sys.modules.pop("restless")
-
-
-def test_all_have_been_broken():
-    assert {*BROKEN, "reload"} == {*CHECKS}
 
 
 # --- models that hold ---
@@ -175,7 +105,7 @@ def test_all_have_been_broken():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_minibert_passes(family):
     """New ones, whose biases are 0."""
-    findings = [examine(load("MiniBertForMaskedLM", FAMILIES[family]), name) for name in QUICK]
+    findings = [examine(load("MiniBertForMaskedLM", FAMILIES[family]), name) for name in CHECKS]
     assert not [each for each in findings if each.verdict == "fail"]
     absent = {each.check for each in findings if each.verdict == "not applicable"}
     assert absent == ({"positions shifted", "window"} if family == "bert" else set())

@@ -72,16 +72,16 @@ def test_a_longer_table_repeats_its_rows(head):
     positions = torch.arange(30)[None]
     assert torch.equal(outputs(changed, position_ids=positions + 30), outputs(model, position_ids=positions))
     assert "new: positions 30 to 69, which repeat the others" in said
-    shorter, said = modify(model, {"max_position_embeddings": 30 - 5})
-    assert shorter.config.max_position_embeddings == 25 and "gone: positions 25 to 29" in said
+    shorter, _ = modify(model, {"max_position_embeddings": 25})
+    table = shorter.base_model.embeddings.position_embeddings.weight
+    assert torch.equal(table, model.base_model.embeddings.position_embeddings.weight[:25])
 
 
 def test_full_attention_becomes_local():
     """As before, with a mask of the pairs within the window."""
     model = build("Model", **BERT | dict(num_hidden_layers=3))
-    changed, said = modify(model, {"global_attn_every_n_layers": 4, "local_attention": 8})
+    changed, _ = modify(model, {"global_attn_every_n_layers": 4, "local_attention": 8})
     assert changed.config.layer_types == ["full_attention", "sliding_attention", "sliding_attention"]
-    assert "local layers: 1, 2 (4 tokens on either side)" in said
     every, _ = modify(model, {"layer_types": ["sliding_attention"] * 3, "local_attention": 8})
     near = (torch.arange(30)[:, None] - torch.arange(30)).abs() <= 4
     expected = outputs(model, attention_mask=near.expand(2, 1, 30, 30))
@@ -112,7 +112,7 @@ def test_the_rest_is_kept():
     model = build("ForSequenceClassification", **BERT, id2label={0: "a", 1: "b", 2: "c"}, dtype="bfloat16")
     model.to(torch.bfloat16).eval()
     changed, said = modify(model, {"hidden_dropout": 0.2, "local_attention": 4, "position_embedding_type": "absolute"})
-    assert said[:2] == ["hidden_dropout: 0.0 → 0.2", "local_attention: 4, as it was"]
+    assert said[0] == "hidden_dropout: 0.0 → 0.2"
     assert changed.config.id2label == model.config.id2label and changed.dtype == torch.bfloat16
     assert changed.config.hidden_dropout == 0.2 and not changed.training
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in changed.state_dict().items())
@@ -120,29 +120,19 @@ def test_the_rest_is_kept():
 
 
 @pytest.mark.parametrize("fields, changes, message", [
-    (BERT, {"hidden_size": 32}, "set: hidden_size=32 has no meaning for trained weights: the weights have another"),
-    (BERT, {"norm_placement": "pre"}, "norm_placement='pre' has no meaning"),
-    (BERT, {"vocab_size": 99}, "`minibert pretrain --extend_vocabulary` adds words"),
-    (BERT, {"is_causal": True}, "--objective clm"),
+    (BERT, {"hidden_size": 32}, "set: hidden_size=32 has no meaning for trained weights"),
+    (BERT, {"local_atention": 8}, "set: local_atention=8 .* What can be set: .*local_attention"),
     (BERT, {"position_embedding_type": "none"}, "only 'absolute' can become 'rope'"),
-    ({}, {"position_embedding_type": "absolute"}, "trained with 'rope'; only 'absolute' can become 'rope'"),
-    (BERT, {"local_atention": 8}, "no field 'local_atention'; use local_attention"),
+    ({}, {"position_embedding_type": "absolute"}, "only 'absolute' can become 'rope'"),
     (BERT, {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters.*needs position_embedding_type='rope'"),
     (BERT, {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),
     (BERT, {"local_attention": "wide"}, "local_attention"),
-    ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, {"max_position_embeddings": 999}, "scaled by it"),
-    ({}, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 999}, "scaled by it"),
+    ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, {"max_position_embeddings": 999}, "'dynamic'; use"),
+    ({}, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 999}, "'dynamic'"),
 ])  # fmt: skip
 def test_refusals(fields, changes, message):
     with pytest.raises((ValueError, StrictDataclassError), match=message):
         modify(build("Model", **fields), changes)
-
-
-def test_the_settings_of_generate_stay():
-    model = build("ForCausalLM")
-    model.generation_config.repetition_penalty = 1.3
-    changed, _ = modify(model, {"local_attention": 4})
-    assert changed.generation_config.repetition_penalty == 1.3
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +176,6 @@ def test_what_the_command_refuses(source, tmp_path, capsys):
     for words, message in (
         (["--set", "hidden_size=64"], "hidden_size=64 has no meaning"),
         (["--set", "rope"], "set: 'rope' is no field=value"),
-        (["--set", "local_attention=8", "local_attention=9"], "'local_attention=9' is given twice"),
     ):
         assert message in refusal(capsys, "convert", source, tmp_path / "out", *words)
     run("convert", source, tmp_path / "mini")

@@ -14,13 +14,13 @@ from helpers import refusal, run, sentences, write_rows
 from processes import Python
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
-from sentence_transformers.sentence_transformer.modules import CNN, Dense, Pooling
+from sentence_transformers.sentence_transformer.modules import Dense
 from tokenizers.normalizers import Lowercase
 from transformers import AutoTokenizer, BertForSequenceClassification
 
 import minibert
 from minibert import MiniBertModel
-from minibert.training import cli, precision
+from minibert.training import precision
 from minibert.training.embeddings.data import read_passages
 from minibert.training.embeddings.encoders import Embedder, embed
 from minibert.training.loading import load_whole
@@ -137,24 +137,6 @@ def test_the_files_of_older_versions_are_read(folders, tmp_path):
     other = Embedder.from_pretrained(converted, pooling="mean", normalize=False, max_length=MAX_LENGTH)
     expected = SentenceTransformer(folders["mean", False][0], device="cpu").encode(TEXTS)
     np.testing.assert_allclose(other.embed(TEXTS), expected, atol=1e-4)
-
-
-def test_modules_whose_code_or_settings_would_be_lost(folders, tmp_path):
-    """A module's settings may have a name of its own; code beside the model does not come along."""
-    native = SentenceTransformer(folders["mean", False][0], device="cpu")
-    torch.manual_seed(0)
-    convolution = CNN(32, out_channels=8, kernel_sizes=[1, 3])
-    SentenceTransformer(modules=[native[0], convolution, Pooling(16, "mean")], device="cpu").save(str(tmp_path / "cnn"))
-    native = SentenceTransformer(str(tmp_path / "cnn"), device="cpu")
-    converted = SentenceTransformer(convert(tmp_path / "cnn", tmp_path / "converted"), device="cpu")
-    for text in TEXTS:  # by itself: the module sees what padding is there
-        np.testing.assert_allclose(converted.encode(text), native.encode(text), atol=1e-4)
-    modules = json.loads((tmp_path / "cnn" / "modules.json").read_text())
-    modules[1]["type"] = "custom_st.Convolution"
-    (tmp_path / "cnn" / "custom_st.py").write_text("")
-    (tmp_path / "cnn" / "modules.json").write_text(json.dumps(modules))
-    assert cli.main(["convert", str(tmp_path / "cnn"), str(tmp_path / "lost")]) == 2
-    assert not (tmp_path / "lost").exists()
 
 
 def test_further_modules_and_prompts_are_those_of_the_folder(folders, tmp_path):

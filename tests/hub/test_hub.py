@@ -1,14 +1,23 @@
-"""Publishing and loading through the real `huggingface_hub` client, against a small Hub on 127.0.0.1."""
+"""Publishing, against a client that keeps what it is given, and the check in a process without the package."""
 
 import json
 import re
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from hub_server import TOKEN, HubServer, client_environment
+from datasets import Dataset
+from huggingface_hub.utils import filter_repo_objects
 from processes import Python
-from transformers import TrainingArguments, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    DataCollatorForTokenClassification,
+    Trainer,
+    TrainingArguments,
+)
 
 import minibert
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
@@ -16,20 +25,73 @@ from minibert.configuration_minibert import AUTO_MAP
 from minibert.training import cli
 from minibert.training.hub import files
 from minibert.training.hub import push as hub_push
+from minibert.training.hub import trainer as hub_trainer
+from minibert.training.hub.trainer import HubMixin
 
 PUBLISHED = {
-    ".gitattributes", "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
-    *files.CODE,
+    "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *files.CODE,
 }  # fmt: skip
 SENTENCES = ["return the end of the list", "a good book, a dull book", "this text is the first text of the list"]
 FOUND = {"saved": "model", "auto_classes": [], "versions": {}}  # by a check that is left out
+TOKEN = "hf_" + "test"
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = HubServer()
-    yield server
-    server.shutdown()
+class FakeHub:
+    """What is asked of `HfApi`: repositories, their branches, and every commit with all of its files."""
+
+    endpoint = "http://hub"
+
+    def __init__(self, token=TOKEN, **_):
+        self.token, self.branches, self.commits, self.private = token, {}, [], {}
+
+    def whoami(self):
+        if self.token != TOKEN:
+            raise OSError("Invalid credentials")
+        return {"name": "tester"}
+
+    def create_repo(self, name, private=None, exist_ok=False):
+        assert exist_ok or name not in self.private
+        self.private.setdefault(name, bool(private))
+        return SimpleNamespace(repo_id=name)
+
+    def repo_info(self, name):
+        return SimpleNamespace(private=self.private[name])
+
+    def create_branch(self, name, branch, exist_ok):
+        self.branches.setdefault((name, branch), {})
+
+    def upload_folder(
+        self, repo_id, folder_path, revision, commit_message, allow_patterns, delete_patterns, run_as_future
+    ):
+        there = {path.relative_to(folder_path).as_posix(): path for path in Path(folder_path).rglob("*")}
+        new = {
+            name: there[name].read_bytes()
+            for name in filter_repo_objects(there, allow_patterns=allow_patterns)
+            if there[name].is_file()
+        }
+        before = self.branches.get((repo_id, revision or "main"), {})
+        gone = set(filter_repo_objects(before, allow_patterns=delete_patterns)) - new.keys()
+        after = {name: data for name, data in before.items() if name not in gone} | new
+        self.branches[repo_id, revision or "main"] = after
+        self.commits.append(SimpleNamespace(repository=repo_id, message=commit_message, files=after))
+        job = Future()
+        job.set_result("commit")
+        return job if run_as_future else "commit"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """The Hub of `push` and of trainers; nothing is checked in another process."""
+    hub = FakeHub()
+
+    def init_hf_repo(self, **_):
+        self.hub_model_id, self.push_in_progress = self.args.hub_model_id, None
+
+    for module in (hub_push, hub_trainer):
+        monkeypatch.setattr(module, "HfApi", lambda token=TOKEN, **_: hub)
+    monkeypatch.setattr(Trainer, "init_hf_repo", init_hf_repo)
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: FOUND)
+    return hub
 
 
 @pytest.fixture(scope="module")
@@ -48,191 +110,71 @@ def folder(tmp_path_factory, tokenizer):
     return folder
 
 
-@pytest.fixture(scope="module")
-def author(server, tmp_path_factory):
-    """A process with the package and a token."""
-    home = tmp_path_factory.mktemp("author")
-    with Python(home, client_environment(server, home)) as author:
-        yield author
-
-
-@pytest.fixture(scope="module")
-def reader(server, tmp_path_factory):
-    """A process without the package and without a token, and with an empty cache."""
-    home = tmp_path_factory.mktemp("reader")
-    with Python(home, client_environment(server, home, token=None), with_package=False) as reader:
-        assert reader.run(IS_BLOCKED)
-        yield reader
-
-
-IS_BLOCKED = """
-try:
-    import minibert
-    result = False
-except ImportError:
-    result = True
-"""
-
-
-def push(author, *words, status=0, checked=False, before=""):
-    """Run `minibert push` in the author's process; what it printed.
-
-    Args:
-        checked: with the check in a clean process, which takes seconds.
-        before: code that runs first.
-    """
-    code = ["from unittest import mock", "from minibert.training import cli", "from minibert.training.hub import push"]
-    code += [before, f"words = ['push', *{[str(word) for word in words]!r}]"]
-    if checked:
-        code.append("result = cli.main(words)")
-    else:
-        code.append(f"with mock.patch.object(push, 'verify_remote_code', lambda folder: {FOUND}):")
-        code.append("    result = cli.main(words)")
-    assert author.run("\n".join(code)) == status, author.printed
-    return author.printed
-
-
-def fill(client, repository, revision):
-    """The candidates for a mask, as the client's `pipeline` gives them."""
-    return client.run(f"""
-        from transformers import pipeline
-        fill = pipeline("fill-mask", {str(repository)!r}, revision={revision!r}, trust_remote_code=True)
-        result = [[each["token"], each["score"]] for each in fill("the [MASK] of the list", top_k=5)]
-        assert type(fill.model).__module__.startswith("transformers_modules."), type(fill.model)
-    """)
-
-
-def expected_fill(folder):
-    filled = pipeline("fill-mask", str(folder))("the [MASK] of the list", top_k=5)
-    return [[each["token"], pytest.approx(each["score"], rel=1e-4)] for each in filled]
+@pytest.fixture
+def copy(folder, tmp_path):
+    """A copy of the saved model to change."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    return copy
 
 
 # --- minibert push ---
 
 
-@pytest.fixture(scope="module")
-def published(author, server, folder):
-    """The repository that `minibert push` made."""
+def test_push_publishes_everything_and_nothing_else(hub, folder):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    printed = push(author, folder, "animals", "--license", "mit", checked=True)
+    pushed = minibert.push(folder, "animals", license="mit")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert "Published: http://127.0.0.1" in printed
-    assert "model.safetensors" in printed and "together" in printed  # sizes
-    assert f"{len(AUTO_MAP) - 1} Auto classes load it" in printed
-    return server.repositories["tester/animals"]
-
-
-def test_push_publishes_everything_and_nothing_else(published, folder, server):
-    files_there = published.at("main").files
-    assert set(files_there) == PUBLISHED
-    assert "model.safetensors" in published.lfs and not published.private
-    for name, data in files_there.items():
-        if name in PUBLISHED - {"README.md", ".gitattributes"}:
-            assert data == (folder / name).read_bytes(), name
-    assert server.requests("PUT", "/lfs/") and server.requests("POST", "/lfs/verify")  # checksum verified
-
-
-def test_the_card_loads_the_repository(published, folder):
-    card = published.at("main").files["README.md"].decode()
+    there = hub.branches["tester/animals", "main"]
+    assert set(there) == PUBLISHED and not hub.private["tester/animals"]
+    assert all(there[name] == (folder / name).read_bytes() for name in PUBLISHED - {"README.md"})
+    card = there["README.md"].decode()
     assert "license: mit" in card and str(folder) not in card
     assert set(re.findall(r"^model_id = (.*)$", card, re.MULTILINE)) == {'"tester/animals"'}
+    assert pushed["url"] == "http://hub/tester/animals" and pushed["left_out"] == [] and pushed["verified"] == FOUND
+    assert pushed["files"] == {name: len(data) for name, data in there.items()}
 
 
-def test_a_reader_fills_masks_alike(published, reader, folder):
-    assert fill(reader, "tester/animals", published.branches["main"]) == expected_fill(folder)
+def test_dry_run_uploads_nothing(hub, folder, capsys):
+    hub.token = None  # nobody asks for one
+    assert set(minibert.push(folder, "me/dry", dry_run=True)["files"]) == PUBLISHED
+    assert "nothing was uploaded" in capsys.readouterr().out and not hub.private
 
 
-@pytest.mark.parametrize("head", ["MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"])
-def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
-    """Also one whose classifier fits no other head, and one that no Auto class is for."""
-    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
-    getattr(modeling_minibert, head)(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    found = reader.run(f"""
-        import runpy
-        names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r})
-    """)
-    assert found["saved"] == head and set(found["auto_classes"]) == AUTO_MAP.keys() - {"AutoConfig"}
-
-
-@pytest.mark.parametrize(("field", "value"), [("pad_token_id", 7), ("vocab_size", 40)])
-def test_a_tokenizer_that_does_not_fit_is_not_published(field, value, reader, tokenizer, tmp_path):
-    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
-    setattr(config, field, value)
-    MiniBertForMaskedLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(AssertionError, match="SystemExit: the tokenizer does not fit the model: ids up to "):
-        reader.run(f"""
-            import runpy
-            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(tmp_path)!r})
-        """)
-
-
-def test_pushing_again_changes_nothing(published, author, folder):
-    before = len(published.commits)
-    push(author, folder, "animals", "--license", "mit")
-    assert len(published.commits) == before
-
-
-def test_what_would_be_read_instead_does_not_stay(author, server, reader, folder, tokenizer, tmp_path):
+def test_what_would_be_read_instead_does_not_stay(hub, folder, tokenizer, tmp_path):
     """Transformers prefers one file of weights to several, and an adapter's config to a model's."""
-    push(author, folder, "again")
-    shards = tmp_path / "shards"
-    model = MiniBertForMaskedLM.from_pretrained(folder)
-    model.get_input_embeddings().weight.data.zero_()
-    model.save_pretrained(shards, max_shard_size="20KB")
-    tokenizer.save_pretrained(shards)
-    repository = server.repositories["tester/again"]
+    minibert.push(folder, "again")
     stays = {"adapter_config.json": b"{}", "modules.json": b"[]", "notes.txt": b"mine"}
-    repository.commit("main", "more", repository.at("main").files | stays)
-    push(author, shards, "again")
-    there = repository.at("main").files
+    hub.branches["tester/again", "main"] |= stays
+    MiniBertForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path, max_shard_size="20KB")
+    tokenizer.save_pretrained(tmp_path)
+    minibert.push(tmp_path, "again")
+    there = hub.branches["tester/again", "main"]
     assert "notes.txt" in there and "model.safetensors.index.json" in there
     assert not {"model.safetensors", "adapter_config.json", "modules.json"} & there.keys()
-    vectors = reader.run("""
-        from transformers import AutoModel
-        model = AutoModel.from_pretrained("tester/again", trust_remote_code=True)
-        result = model.get_input_embeddings().weight.abs().sum().item()
-    """)
-    assert vectors == 0
 
 
-def test_private(author, server, folder, published):
-    push(author, folder, "secret", "--private")
-    assert server.repositories["tester/secret"].private
-    printed = push(author, folder, "animals", "--private", status=2)
-    assert "public" in printed
+def test_private_stays_private(hub, folder):
+    minibert.push(folder, "secret", private=True)
+    assert hub.private["tester/secret"]
+    minibert.push(folder, "animals")
+    with pytest.raises(OSError, match="is public"):
+        minibert.push(folder, "animals", private=True)
 
 
-def test_dry_run_uploads_nothing(author, server, folder):
-    asked = len(server.log)
-    printed = push(author, folder, "tester/dry", "--dry_run")
-    assert "nothing was uploaded" in printed and "model.safetensors" in printed
-    assert len(server.log) == asked and "tester/dry" not in server.repositories
+def test_an_error_is_one_line_with_the_command_that_tries_again(hub, folder, capsys, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("the line\nis dead")
 
-
-@pytest.mark.parametrize(
-    ("before", "said"),
-    [
-        ("import os; os.environ.pop('HF_TOKEN')", "no token for the Hub"),
-        ("import os; os.environ['HF_TOKEN'] = 'hf_wrong'", "Invalid credentials"),
-        ("import huggingface_hub; huggingface_hub.constants.ENDPOINT = 'http://127.0.0.1:9'", "refused"),
-    ],
-)
-def test_without_a_token_or_a_network(before, said, author, server, folder):
-    """One line that says why and what to type; nothing on the Hub."""
-    restore = f"import os; os.environ['HF_TOKEN'] = {TOKEN!r}; import huggingface_hub; "
-    restore += f"huggingface_hub.constants.ENDPOINT = {server.url!r}"
-    try:
-        printed = push(author, folder, "tester/nowhere", "--revision", "a b", status=2, before=before)
-    finally:
-        author.run(restore)
-    last = printed.splitlines()[-1]
-    assert last.startswith("minibert: error:") and said in last
-    if "token" not in said:  # which is told before anything is checked
-        assert last.endswith(f"to try again: minibert push {folder} tester/nowhere --revision 'a b'")
-    assert "tester/nowhere" not in server.repositories
+    monkeypatch.setattr(hub, "upload_folder", fails)
+    assert cli.main(["push", str(folder), "tester/x", "--revision", "a b", "--private"]) == 2
+    again = f"minibert push {folder} tester/x --revision 'a b' --private true"
+    assert capsys.readouterr().err.endswith(f"error: the Hub: the line is dead; to try again: {again}\n")
+    hub.token = "hf_wrong"
+    with pytest.raises(OSError, match="Invalid credentials"):
+        minibert.push(folder, "tester/x")
 
 
 # --- what may not go up ---
@@ -262,10 +204,9 @@ def staged(folder, target, **options):
     return {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}, left_out
 
 
-@pytest.mark.parametrize("copied", [False, True])
-def test_only_what_is_on_the_list_goes_up(folder, tmp_path, copied):
+def test_only_what_is_on_the_list_goes_up(copy, tmp_path):
     """…of everything that people have in their folders; symbolic links are not followed, wherever they lead."""
-    copy, patients = copy_of(folder, tmp_path), tmp_path / "patients"
+    patients = tmp_path / "patients"
     write(copy, *PRIVATE, *PUBLIC)
     write(patients, "config.json", "model.onnx", "names.csv")
     links = {
@@ -275,28 +216,11 @@ def test_only_what_is_on_the_list_goes_up(folder, tmp_path, copied):
     for name, target in links.items():
         (copy / name).symlink_to(target)
     (copy / "modeling_minibert.py").unlink()
-    there, left_out = staged(copy, tmp_path / "staged", copy=copied)
-    assert there == PUBLISHED - {"README.md", ".gitattributes"} | set(PUBLIC)
+    there, left_out = staged(copy, tmp_path / "staged")
+    assert there == PUBLISHED - {"README.md"} | set(PUBLIC)
     assert "errors.jsonl" in left_out  # texts of people
     assert {name.split("/")[0] for name in PRIVATE} - {"1_Pooling", "onnx"} <= {name.split("/")[0] for name in left_out}
     assert {*links, "1_Pooling/notes.txt", "onnx/.env"} <= set(left_out)
-
-
-def test_a_project_as_output_folder(author, server, folder, tmp_path):
-    """`--output_dir .`: nothing of the project goes up."""
-    write(tmp_path, ".env", "id_rsa", "data/customers.csv", "notes.txt", text="secret")
-    (tmp_path / "README.md").write_text("# My project: secret\n")
-    author.run(
-        RUN.format(folder=str(folder), sentences=SENTENCES)
-        + f"""
-    run({str(tmp_path)!r}, push_to_hub=True, hub_model_id="tester/project").push_to_hub()
-    """
-    )
-    push(author, tmp_path, "project", "--license", "mit")
-    for commit in server.repositories["tester/project"].history()[1:]:
-        assert set(commit.files) <= PUBLISHED and b"My project" not in commit.files.get("README.md", b"")
-        assert not any(b"secret" in data for data in commit.files.values())
-    assert (tmp_path / "README.md").read_text() == "# My project: secret\n"
 
 
 def test_an_adapter_goes_up_with_nothing_else(folder, tmp_path):
@@ -313,16 +237,65 @@ def test_an_adapter_goes_up_with_nothing_else(folder, tmp_path):
         files.stage(adapter, tmp_path / "other")
 
 
-def test_code_that_is_not_ours_is_named(folder, tmp_path, monkeypatch):
+def change_code(folder, line):
+    with (folder / "modeling_minibert.py").open("a") as file:
+        file.write(f"\n{line}\n")
+
+
+def test_code_that_is_not_ours_is_named(copy, tmp_path, monkeypatch):
     """It is run, and goes up, only on demand."""
-    copy = copy_of(folder, tmp_path)
-    with (copy / "modeling_minibert.py").open("a") as file:
-        file.write("\n# changed\n")
+    change_code(copy, "# changed")
     monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: pytest.fail("it is run"))
     with pytest.raises(ValueError, match=r"modeling_minibert.py differs from this package's.*trust_remote_code"):
-        minibert.push(str(copy), "me/x", dry_run=True)
+        minibert.push(copy, "me/x", dry_run=True)
     staged(copy, tmp_path / "staged", own_code=True)
     assert (tmp_path / "staged" / "modeling_minibert.py").read_text().endswith("# changed\n")
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (lambda folder: write(folder, "README.md", text="---\na: [\n---\n"), "not YAML"),
+        (lambda folder: edit_config(folder, architectures=["BertModel"]), "has the architecture 'BertModel'"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "only an adapter"),
+        (lambda folder: write(folder, "modules.json", text='[{"path": ""}, {"path": "../x"}]'), "names '../x', which"),
+        (lambda folder: write(folder, "modules.json", text='[{"path": "1_Pooling/../../x"}]'), "which does not go up"),
+    ],
+)  # fmt: skip
+def test_refused_before_anything_is_uploaded(change, said, copy, capsys):
+    change(copy)
+    assert cli.main(["push", str(copy), "tester/refused", "--dry_run", "true"]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("paths", [("no/such/folder", "a/b"), (".", "a/b/c"), (".", "../a")])
+def test_bad_paths(paths):
+    with pytest.raises(ValueError, match=r"folder|Repo id"):
+        minibert.push(*paths, dry_run=True)
+
+
+@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
+def test_checkpoints_are_no_strategy(strategy, tmp_path):
+    training = TrainingArguments(str(tmp_path), push_to_hub=True, hub_strategy=strategy, use_cpu=True)
+    with pytest.raises(ValueError, match=f"hub_strategy: '{strategy}' would upload pickles"):
+        hub_push.check_push(training)
+
+
+def test_no_training_without_a_token(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_push, "get_token", lambda: None)
+    with pytest.raises(ValueError, match="no token for the Hub"):
+        hub_push.check_push(TrainingArguments(str(tmp_path), push_to_hub=True, use_cpu=True))
+
+
+# --- the check in another process ---
 
 
 def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
@@ -349,199 +322,109 @@ def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
-        (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
-        (lambda folder: write_card(folder, "---\na: [\n---\n"), "not YAML"),
-        (lambda folder: edit_config(folder, architectures=["BertModel"]), "has the architecture 'BertModel'"),
-        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "only an adapter"),
-        (lambda folder: write(folder, "modules.json", text='[{"path": ""}, {"path": "../x"}]'), "names '../x', which"),
-        (lambda folder: write(folder, "modules.json", text='[{"path": "1_Pooling/../../x"}]'), "which does not go up"),
-    ],
-)  # fmt: skip
-def test_refused_before_anything_is_uploaded(change, said, folder, tmp_path, capsys):
-    copy = copy_of(folder, tmp_path)
-    change(copy)
-    assert cli.main(["push", str(copy), "tester/refused", "--dry_run", "true"]) == 2
-    error = capsys.readouterr().err
-    assert said in error and len(error.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("paths", [("no/such/folder", "a/b"), (".", "a/b/c"), (".", "../a")])
-def test_bad_paths(paths):
-    with pytest.raises(ValueError, match="folder|repository"):
-        minibert.push(*paths, dry_run=True)
-
-
-def test_code_that_does_not_load_is_found(folder, tmp_path):
-    copy = copy_of(folder, tmp_path)
-    with (copy / "modeling_minibert.py").open("a") as file:
-        file.write("\nimport minibert\n")
+@pytest.mark.slow
+def test_the_check_loads_the_folder_without_the_package(copy):
+    found = hub_push.verify_remote_code(copy)
+    assert found["saved"] == "MiniBertForMaskedLM" and set(found["auto_classes"]) == AUTO_MAP.keys() - {"AutoConfig"}
+    change_code(copy, "import minibert")
     with pytest.raises(ValueError, match="without the package the model does not load: .*minibert"):
         hub_push.verify_remote_code(copy)
 
 
-def test_push_returns_what_it_would_upload(folder, monkeypatch):
-    monkeypatch.setattr(hub_push, "verify_remote_code", lambda staged: FOUND)
-    pushed = minibert.push(str(folder), "me/animals", dry_run=True)
-    assert pushed["url"] is None and pushed["left_out"] == [] and pushed["verified"] == FOUND
-    assert set(pushed["files"]) == PUBLISHED - {".gitattributes"}
-    assert pushed["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
+@pytest.mark.slow
+def test_the_check_knows_every_head_and_refuses_a_tokenizer_that_does_not_fit(tokenizer, tmp_path):
+    """Also a head whose classifier fits no other, and one that no Auto class is for."""
+
+    def save(name, head, **fields):
+        config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
+        for field, value in fields.items():
+            setattr(config, field, value)
+        getattr(modeling_minibert, head)(config).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        return f"import runpy\nresult = runpy.run_path({str(hub_push.SCRIPT)!r})['load']({str(tmp_path / name)!r})"
+
+    with Python(tmp_path, with_package=False) as python:
+        for head in ("MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"):
+            found = python.run(save(head, head))
+            assert found["saved"] == head and set(found["auto_classes"]) == AUTO_MAP.keys() - {"AutoConfig"}
+        for name, value in (("pad_token_id", 7), ("vocab_size", 40)):
+            with pytest.raises(AssertionError, match="SystemExit: the tokenizer does not fit the model: ids up to "):
+                python.run(save(name, "MiniBertForMaskedLM", **{name: value}))
 
 
-@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
-def test_checkpoints_are_no_strategy(strategy, tmp_path, monkeypatch):
-    monkeypatch.setattr(hub_push, "get_token", lambda: TOKEN)
-    training = TrainingArguments(str(tmp_path), push_to_hub=True, hub_strategy=strategy, use_cpu=True)
-    with pytest.raises(ValueError, match=f"hub_strategy: '{strategy}' would upload pickles"):
-        hub_push.check_push(training)
+def test_with_the_package_no_remote_code_runs(copy):
+    """The folder's code would say so if it ran."""
+    for name in files.CODE:
+        (copy / name).write_text("raise SystemExit('remote code ran')\n")
+    for trust in (None, False, True):
+        for auto_class in (AutoConfig, AutoModelForMaskedLM):
+            assert type(auto_class.from_pretrained(copy, trust_remote_code=trust)).__module__.startswith("minibert.")
 
 
-def copy_of(folder, tmp_path):
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in folder.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    return copy
+# --- Trainer ---
 
 
-def write_card(folder, text):
-    (folder / "README.md").write_text(text)
+class HubTrainer(HubMixin, Trainer):
+    pass
 
 
-def edit_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+def train(folder, tokenizer, output, **arguments):
+    rows = Dataset.from_dict(tokenizer(SENTENCES * 8))
+    rows = rows.add_column("labels", rows["input_ids"])
+    arguments = TrainingArguments(
+        str(output), max_steps=4, save_steps=2, logging_steps=1, report_to="none", use_cpu=True, disable_tqdm=True,
+        per_device_train_batch_size=4, seed=3, hub_always_push=True, push_to_hub=True, **arguments,
+    )  # fmt: skip
+    trainer = HubTrainer(
+        MiniBertForMaskedLM.from_pretrained(folder), arguments, train_dataset=rows, eval_dataset=rows,
+        data_collator=DataCollatorForTokenClassification(tokenizer), processing_class=tokenizer,
+    )  # fmt: skip
+    trainer.train()
+    return trainer
 
 
-# --- Trainer, and the library's own ways ---
-
-RUN = """
-    import minibert, torch
-    from datasets import Dataset
-    from transformers import AutoTokenizer, DataCollatorForTokenClassification
-    from transformers import Trainer, TrainerCallback, TrainingArguments
-    from minibert import MiniBertForMaskedLM
-    from minibert.training.hub.trainer import HubMixin
-
-    class Ready(HubMixin, Trainer):
-        pass
-
-    class OnePushAtATime(TrainerCallback):
-        def on_save(self, *arguments, **keywords):
-            if self.trainer.push_in_progress is not None:
-                self.trainer.push_in_progress.wait_until_done()
-
-    def run(output_dir, trainer_class=Ready, **arguments):
-        tokenizer = AutoTokenizer.from_pretrained({folder!r})
-        texts = Dataset.from_dict(tokenizer({sentences!r} * 8))
-        texts = texts.add_column("labels", texts["input_ids"])
-        trainer = trainer_class(
-            MiniBertForMaskedLM.from_pretrained({folder!r}),
-            TrainingArguments(
-                output_dir, max_steps=4, save_steps=2, logging_steps=1, report_to="none", use_cpu=True,
-                disable_tqdm=True, per_device_train_batch_size=4, seed=3, hub_always_push=True, **arguments
-            ),
-            data_collator=DataCollatorForTokenClassification(tokenizer),
-            train_dataset=texts, eval_dataset=texts, processing_class=tokenizer,
-        )
-        wait = OnePushAtATime()
-        wait.trainer = trainer
-        if trainer.args.push_to_hub:
-            trainer.add_callback(wait)
-        trainer.train()
-        return trainer
-"""
-
-
-@pytest.fixture(scope="module")
-def training(author, server, folder, tmp_path_factory):
-    """The output folder of a run that pushed at every save and at its end."""
-    output = tmp_path_factory.mktemp("training") / "run"
-    author.run(
-        RUN.format(folder=str(folder), sentences=SENTENCES)
-        + f"""
-    trainer = run({str(output)!r}, push_to_hub=True, hub_model_id="tester/run", hub_strategy="every_save",
-                  hub_revision="stage-1", hub_token={TOKEN!r})
+def test_every_commit_of_a_training_loads(hub, folder, tokenizer, tmp_path):
+    """In mid-run too; no pickle at any time, no card of Trainer's, no token on the disk."""
+    where = dict(hub_model_id="tester/run", hub_strategy="every_save", hub_revision="stage-1", hub_token=TOKEN)
+    trainer = train(folder, tokenizer, tmp_path, **where)
     trainer.evaluate()
     trainer.push_to_hub(license="mit")
-    """
-    )
-    return output
-
-
-def test_every_commit_of_a_training_loads(training, server, reader):
-    """In mid-run too; no pickle at any time, no card of Trainer's."""
-    repository = server.repositories["tester/run"]
-    pushed = [commit for commit in repository.history() if "config.json" in commit.files]
-    assert {"Training in progress, step 2", "Training in progress, step 4", "End of training"} <= {
-        commit.message for commit in pushed
-    }
-    for commit in pushed:
+    messages = [commit.message for commit in hub.commits]
+    assert messages == ["Training in progress, step 2", "Training in progress, step 4", "End of training"]
+    for commit in hub.commits:
         assert PUBLISHED - {"README.md"} <= set(commit.files) <= PUBLISHED, commit.message
-    first, last = pushed[0], repository.at("stage-1")
-    assert first.files["model.safetensors"] != last.files["model.safetensors"]
-    assert len(fill(reader, "tester/run", first.oid)) == 5
-    card = last.files["README.md"].decode()
+    first, last = hub.commits[0].files, hub.branches["tester/run", "stage-1"]
+    assert first["model.safetensors"] != last["model.safetensors"]
+    card = last["README.md"].decode()
     assert "eval" not in card and "generated automatically" not in card
     assert "license: mit" in card and "type: loss" in card and "4 (" in card
     assert 'revision="stage-1"' in card and 'revision="main"' not in card and 'model_id = "tester/run"' in card
-    assert "base_model:" not in card and str(training) not in card  # local folders
-
-
-def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):
-    """A branch, made on demand; without what belongs to the training alone."""
-    before = dict(server.repositories["tester/run"].branches)
-    printed = push(author, training / "checkpoint-2", "run", "--revision", "step-2")
-    there = server.repositories["tester/run"].at("step-2").files
-    assert set(there) == PUBLISHED
-    assert before == {name: oid for name, oid in server.repositories["tester/run"].branches.items() if name in before}
-    for name in ("optimizer.pt", "training_args.bin", "scheduler.pt", "trainer_state.json"):
-        assert name in printed.split("left out:")[1]
-    assert 'revision="step-2"' in there["README.md"].decode()
-
-
-def test_no_token_reaches_the_disk(training):
-    """The run was given one; `training_args.bin` is there, in the folder and in every checkpoint."""
-    saved = [path for path in training.rglob("*") if path.is_file()]
+    assert "base_model:" not in card and str(tmp_path) not in card  # local folders
+    saved = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sum(path.name == "training_args.bin" for path in saved) == 3
     assert not [path for path in saved if TOKEN.encode() in path.read_bytes()]
+    left_out = minibert.push(tmp_path / "checkpoint-2", "run", revision="step-2")["left_out"]
+    assert {"optimizer.pt", "training_args.bin", "scheduler.pt", "trainer_state.json"} <= set(left_out)
+    assert 'revision="step-2"' in hub.branches["tester/run", "step-2"]["README.md"].decode()
 
 
-def test_an_upload_that_fails_stops_no_training(author, server, folder, tmp_path):
-    author.run(
-        RUN.format(folder=str(folder), sentences=SENTENCES)
-        + f"""
-    from unittest import mock
-    from minibert.training.hub import trainer as hub_trainer
+def test_a_project_as_output_folder(hub, folder, tokenizer, tmp_path):
+    """`--output_dir .`: nothing of the project goes up."""
+    write(tmp_path, ".env", "id_rsa", "data/customers.csv", "notes.txt", text="secret")
+    (tmp_path / "README.md").write_text("# My project: secret\n")
+    train(folder, tokenizer, tmp_path, hub_model_id="tester/project").push_to_hub()
+    minibert.push(tmp_path, "project")
+    assert len(hub.commits) == 4
+    for commit in hub.commits:
+        assert set(commit.files) <= PUBLISHED and b"My project" not in commit.files.get("README.md", b"")
+        assert not any(b"secret" in data for data in commit.files.values())
+    assert (tmp_path / "README.md").read_text() == "# My project: secret\n"
+
+
+def test_an_upload_that_fails_stops_no_training(hub, folder, tokenizer, tmp_path, monkeypatch, capsys):
     for broken in ("stage", "upload"):
-        with mock.patch.object(hub_trainer, broken, side_effect=OSError("no space")):
-            trainer = run({str(tmp_path)!r} + broken, push_to_hub=True, hub_model_id="tester/failing")
-            assert trainer.state.global_step == 4
-    """
-    )
-    assert author.printed.count("was not uploaded: no space") == 4
-
-
-def test_with_the_package_no_remote_code_runs(author, server, published):
-    """The repository's code would say so if it ran."""
-    repository = server.repositories["tester/animals"]
-    trap = dict.fromkeys(files.CODE, b"raise SystemExit('remote code ran')\n")
-    repository.commit("trap", "trap", repository.at("main").files | trap)
-    found = author.run("""
-        import sys
-        import minibert
-        from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
-        result = []
-        for trust in (None, False, True):
-            where = {"revision": "trap", "trust_remote_code": trust}
-            for auto_class in (AutoConfig, AutoModel, AutoModelForMaskedLM):
-                result.append(type(auto_class.from_pretrained("tester/animals", **where)).__module__)
-        AutoTokenizer.from_pretrained("tester/animals", **where)
-        result.append(type(pipeline("fill-mask", "tester/animals", **where).model).__module__)
-        result += [name for name in sys.modules if name.startswith("transformers_modules.")]
-    """)
-    assert set(found) == {"minibert.configuration_minibert", "minibert.modeling_minibert"}
+        with monkeypatch.context() as patch:
+            patch.setattr(hub_trainer, broken, lambda *_, **__: (_ for _ in ()).throw(OSError("no space")))
+            trainer = train(folder, tokenizer, tmp_path / broken, hub_model_id="tester/failing")
+        assert trainer.state.global_step == 4
+    assert capsys.readouterr().out.count("was not uploaded: no space") == 4

@@ -6,6 +6,7 @@ import pytest
 from helpers import HEADS
 from processes import Python
 
+pytestmark = pytest.mark.slow
 pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no varlen_attn")
 
 VARLEN, NO_VARLEN = ["varlen_attn"], ["blocks of queries", "one packed call"]

@@ -129,6 +129,7 @@ def test_frequencies_do_not_follow_the_dtype(kind):
     assert cos.dtype == torch.float32 and all(map(torch.equal, (cos, sin), expected(torch.arange(2 * TRAINED)[None])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FOLLOW_THE_LENGTH)
 @torch.no_grad()
 def test_what_follows_the_length_is_captured_for_every_length(kind):

@@ -143,7 +143,8 @@ def test_gradients_of_gradients(head, monkeypatch):
     assert_close((second * step).sum(), (ends[0] - ends[1]) / 2, rtol=1e-4, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", [pytest.param("bert", marks=pytest.mark.slow), "modernbert"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_compiles_into_one_graph(family):
     """Rows without padding, rows with padding on CPU, and one unpadded row with `cu_seq_lens_q`, loss included; with no
     new graph for the third length."""
@@ -180,6 +181,7 @@ def test_compiles_into_one_graph(family):
     assert len(graphs) <= 1
 
 
+@pytest.mark.slow
 def test_a_compiled_graph_pools_no_several_documents_of_a_row():
     """It cannot know how many there are; eager gives a vector for each."""
     torch.compiler.reset()

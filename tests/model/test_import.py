@@ -59,13 +59,15 @@ CHECK = """
 """
 
 
-@pytest.mark.parametrize("order", [ORDERS[0], *(pytest.param(order, marks=pytest.mark.slow) for order in ORDERS[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS)
 def test_registration_whichever_is_imported_first(order, tmp_path):
     with Python(tmp_path) as python:
         python.run(order)
         python.run(CHECK)
 
 
+@pytest.mark.slow
 def test_pictures_do_not_choose_how_a_notebook_shows_its_own(tmp_path):
     with Python(tmp_path) as python:
         python.run("""

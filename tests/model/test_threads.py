@@ -17,7 +17,7 @@ def test_four_threads_on_one_model(family, backend):
     model: MiniBertForMaskedLM = build("ForMaskedLM", **FAMILIES[family]).eval()
     model.set_attn_implementation(backend)
     draw, batches = torch.Generator().manual_seed(0), []
-    for _ in range(40):
+    for _ in range(20):
         rows, length = torch.randint(1, 5, (2,), generator=draw).tolist()
         ids = torch.randint(1, VOCAB, (rows, 6 * length), generator=draw)
         kept = torch.randint(1, 6 * length + 1, (rows, 1), generator=draw)
@@ -29,6 +29,5 @@ def test_four_threads_on_one_model(family, backend):
 
     alone = [logits(batch) for batch in batches]
     with ThreadPoolExecutor(4) as threads:
-        for _ in range(3):
-            together = list(threads.map(logits, batches))
-            assert all(torch.equal(found, expected) for found, expected in zip(together, alone))
+        together = list(threads.map(logits, batches))
+    assert all(torch.equal(found, expected) for found, expected in zip(together, alone))

@@ -22,7 +22,6 @@ Architecture = Literal[
     "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
     "jina_embeddings_v3", "eurobert",
 ]  # fmt: skip
-FILES = ("tokenizer_config.json", *VOCABULARIES)  # of a tokenizer
 # Where sentence-transformers looks for the longest text, first to last.
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
@@ -32,7 +31,6 @@ PYLATE_SETTINGS = {
     "query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens",
     "query_prefix", "document_prefix", "skiplist_words",
 }  # fmt: skip
-MODULE_CONFIGS = {"CNN": "cnn_config.json", "LSTM": "lstm_config.json"}  # of the other modules: config.json
 
 
 def convert(
@@ -50,16 +48,14 @@ def convert(
         source: The model: a folder or a Hub name.
         target: The folder to write, new or empty.
         architecture: What a MiniBERT becomes; by default what it was, or can be.
-        set: Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128): what
-            is kept and what is new is printed; a field that means nothing for trained weights is refused. Mappings as
-            JSON: 'rope_parameters={"rope_type": "yarn", "factor": 2.0}'.
+        set: Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128), and
+            print what is kept and what is new. Mappings as JSON: 'rope_parameters={"rope_type": "yarn", "factor": 2}'.
 
     Returns:
         The target.
 
     Raises:
-        ValueError: a target that holds something, an architecture for the way to MiniBERT; and whatever `load`,
-            `from_native`, `to_native` and `modify` refuse. Nothing is written then.
+        ValueError: The target holds something, or the model cannot be converted. Nothing is written then.
     """
     source, target, changes = str(source), Path(target), parse_changes(set)
     check_new(target)
@@ -78,7 +74,7 @@ def convert(
     elif ours:
         model = to_native(model, architecture)
     if any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source)):
-        model.config.output_hidden_states = True  # else that module would be given the last layer alone
+        model.config.output_hidden_states = True  # without it, that module gets the last layer alone
     with new_folder(target) as written:
         model.save_pretrained(written)
         save_rest(source, tokenizer, written, changes.get("max_position_embeddings"))
@@ -87,65 +83,57 @@ def convert(
 
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
-    return saved_tokenizer(source) if any(find_file(source, name) for name in FILES) else None
+    files = ("tokenizer_config.json", *VOCABULARIES)
+    return saved_tokenizer(source) if any(find_file(source, name) for name in files) else None
 
 
-def find_file(source: str, name: str) -> str | None:
-    """Where a file of a folder or a Hub name is, None if it has no such file. What nobody can be asked about is an
-    OSError, or, in offline mode, taken for absent, with a word."""
+def find_file(source: str, name: str) -> Path | None:
+    """A file of a folder or a Hub repository. None if it has none, or if it is not in the cache in offline mode."""
     if Path(source).exists():
-        return str(Path(source, name)) if Path(source, name).is_file() else None
+        return Path(source, name) if Path(source, name).is_file() else None
     try:
-        return hf_hub_download(source, name)
+        return Path(hf_hub_download(source, name))
     except LocalEntryNotFoundError:
         if not is_offline_mode():
             raise
-        print(f"{source} is taken to have no {name}: it is not in the cache, and this is offline mode")
     except EntryNotFoundError:
         pass
     return None
 
 
+def read_json(source: str, name: str) -> Any:
+    """The content of a JSON file that may be missing (an empty dictionary then)."""
+    file = find_file(source, name)
+    with reading(source):
+        return json.loads(file.read_text(encoding="utf-8")) if file else {}
+
+
 def modules_of(source: str) -> list[dict[str, str]]:
     """The modules of which sentence-transformers makes a model, the encoder first; none if it does not know it."""
-    modules = find_file(source, "modules.json")
-    with reading(source):
-        return json.loads(Path(modules).read_text(encoding="utf-8")) if modules else []
+    return list(read_json(source, "modules.json"))
 
 
 def check_query_expansion(source: str) -> None:
-    """Refuse a late-interaction model (ColBERT) that scores by query tokens which its attention mask leaves out.
-
-    MiniBERT computes no vectors of masked tokens, so most of a query's vectors would be zero. (sentence-transformers
-    refuses FlashAttention for the same reason.)
-
-    Raises:
-        ValueError: `query_expansion` of sentence-transformers, or the settings of PyLate, say so.
-    """
-
-    def read(name: str) -> dict[str, Any]:
-        file = find_file(source, name)
-        with reading(source):
-            return dict(json.loads(Path(file).read_text(encoding="utf-8"))) if file else {}
-
-    if not (whole := read("config_sentence_transformers.json")):
+    """Refuse (a ValueError) a late-interaction model (ColBERT) that fills queries up with tokens that its attention
+    mask leaves out: MiniBERT computes no vectors of masked tokens, so most of a query's vectors would be zero."""
+    settings = read_json(source, "config_sentence_transformers.json")
+    if not settings:
         return
-    settings = [whole, *map(read, SENTENCE_CONFIGS)]
-    expansion = next((given["query_expansion"] for given in settings if given.get("query_expansion")), None)
-    if "query_expansion" not in whole and PYLATE_SETTINGS & whole.keys():  # PyLate, which expands by default
-        attend = whole.get("attend_to_expansion_tokens", whole.get("attend_to_mask_tokens"))
-        expansion = {"attend": attend} if whole.get("do_query_expansion") is not False else None
+    everywhere = [settings, *(read_json(source, name) for name in SENTENCE_CONFIGS)]
+    expansion = next((each["query_expansion"] for each in everywhere if each.get("query_expansion")), None)
+    if "query_expansion" not in settings and PYLATE_SETTINGS & settings.keys():  # PyLate expands by default
+        attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
+        expansion = {"attend": attend} if settings.get("do_query_expansion") is not False else None
     if expansion and not expansion.get("attend"):
         raise ValueError(
             f"{source!r} is a late-interaction model whose queries are filled up with tokens that nothing attends to"
-            " (query_expansion with attend=False). MiniBERT computes no vectors of masked tokens, so it cannot be"
-            " converted; one trained with attend=True can be"
+            " (query_expansion with attend=False), so it cannot be converted; one trained with attend=True can be"
         )
 
 
 def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Path, length: int | None = None) -> None:
     """Save what goes along with the model: its tokenizer, if there is one, and copies of what else
-    `SentenceTransformer(source)` reads, so that it reads `target`; with a `length`, texts are cut off there."""
+    `SentenceTransformer(source)` reads. With a `length`, texts are cut off there."""
     if tokenizer is not None:
         if length is not None:
             tokenizer.model_max_length = length
@@ -154,30 +142,25 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
         for name in VOCABULARIES if not tokenizer.is_fast else ():
             if file := find_file(source, name):
                 shutil.copyfile(file, target / name)
-        # The name of the same class that Transformers 4 knows, on which other engines stand.
+        # The name of the same class in Transformers 4, which other engines use.
         settings = target / "tokenizer_config.json"
         text = settings.read_text(encoding="utf-8").replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"')
         settings.write_text(text, encoding="utf-8")
     modules = modules_of(source)
     names = ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS] if modules else []
-    for module in modules[1:]:
-        if not (target / module["path"]).resolve().is_relative_to(target.resolve()):
-            raise ValueError(f"{source}: modules.json names {module['path']!r}; use folders inside of the model's")
-        package, kind = module["type"].partition(".")[0], module["type"].rpartition(".")[2]
-        if package != "sentence_transformers" and find_file(source, f"{package}.py"):
-            raise ValueError(f"{source}: {module['type']!r} is code beside the model, which does not come along")
-        config = MODULE_CONFIGS.get(kind, "config.json")
-        names += [f"{module['path']}/{name}" for name in (config, "model.safetensors")]
+    for path in (module["path"] for module in modules[1:]):
+        if not (target / path).resolve().is_relative_to(target.resolve()):
+            raise ValueError(f"{source}: modules.json names {path!r}; use folders inside of the model's")
+        names += [f"{path}/config.json", f"{path}/model.safetensors"]
     for name in names:
-        old = name.replace("model.safetensors", "pytorch_model.bin")
+        (target / name).parent.mkdir(exist_ok=True)
         if file := find_file(source, name):
-            (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(file, target / name)
-        elif name != old and (file := find_file(source, old)):
+        elif name.endswith(".safetensors") and (file := find_file(source, f"{name[:-17]}pytorch_model.bin")):
             with reading(source):  # tensors and nothing else, as Transformers reads it for the encoder
-                weights = load_state_dict(file)
-            save_file(weights, target / name, {"format": "pt"})
-    for settings in (target / name for name in SENTENCE_CONFIGS if length is not None):
-        given = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
-        if "max_seq_length" in given:
-            settings.write_text(json.dumps(given | {"max_seq_length": length}, indent=2) + "\n", encoding="utf-8")
+                save_file(load_state_dict(file), target / name, {"format": "pt"})
+    for name in SENTENCE_CONFIGS if length is not None else ():
+        settings = read_json(str(target), name)
+        if "max_seq_length" in settings:
+            text = json.dumps(settings | {"max_seq_length": length}, indent=2)
+            (target / name).write_text(text + "\n", encoding="utf-8")

@@ -1,14 +1,14 @@
 """Weights both ways between MiniBERT and the architectures of Transformers that it spans, in memory.
 
-A conversion keeps every weight to the last bit, and so the outputs in evaluation; the labels, the special-token ids,
-the dtype, the device and the mode. What a MiniBERT has no place for, `converted_rest` of its config keeps for the way
-back. What changes is where units are dropped in training: each architecture drops in places of its own
-(docs/convert-and-publish.md).
+A conversion keeps every weight to the last bit, and so the outputs in evaluation. It also keeps labels, special ids,
+dtype, device and mode. What a MiniBERT has no place for, `converted_rest` of its config keeps for the way back. Where
+units are dropped in training differs between the architectures.
 """
 
 import copy
 import inspect
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
-from .architecture import CARRIED_IF_THERE, keep_generation, kept_fields
+from .architecture import CARRIED_IF_THERE, Architecture
 from .checkpoints import load
 from .families import ARCHITECTURES, find_architecture
 
@@ -25,34 +25,30 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     """Make a MiniBERT of a model of Transformers, with the same head and the same outputs.
 
     Where padding comes before a token, most architectures count columns and MiniBERT counts real tokens: the outputs
-    agree when all padding is on the right, or when the native model is handed positions that count real tokens (as
-    RoBERTa does by itself).
+    agree if all padding is on the right, or if the native model gets `position_ids` that count real tokens.
 
     Args:
-        model_or_path: a model, or the folder or Hub name of one whose config names its class. No remote code is run.
+        model_or_path: A model, or the folder or Hub name of one whose config names its class. No remote code runs.
 
     Returns:
-        The MiniBERT class of the same head, with its own copy of the weights, in the dtype, on the device and in the
-        mode (training or evaluation) of the original. `config.converted_from` names the architecture.
+        The MiniBERT class of the same head, with its own copy of the weights. `config.converted_from` names the
+        architecture.
 
     Raises:
-        ValueError: a class that is not convertible, a checkpoint that is not whole, a switch that MiniBERT lacks.
-        huggingface_hub.errors.StrictDataclassError: a value that MiniBertConfig refuses.
+        ValueError: A class that is not convertible, an incomplete checkpoint, a switch that MiniBERT lacks.
+        huggingface_hub.errors.StrictDataclassError: A value that MiniBertConfig refuses.
     """
     native = model_or_path if isinstance(model_or_path, PreTrainedModel) else load(model_or_path)
     architecture, head = find_architecture(type(native).__name__, native.config)
-    width = getattr(native.config, "head_dim", None)
-    usual = native.config.hidden_size // native.config.num_attention_heads
-    if width not in (None, usual):
-        raise ValueError(f"head_dim={width} is not convertible; MiniBERT has hidden_size / heads = {usual} only")
     fields = {ours: getattr(native.config, name) for name, ours in architecture.fields_of(head).items()}
     fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
-    fields |= architecture.defaults | architecture.switches | architecture.minibert_fields(native, head)
+    fields |= dict(max_position_embeddings=architecture.positions(native.config))
+    fields |= architecture.defaults | architecture.switches | architecture.minibert_fields(native, head, fields)
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.config_class.model_type
     config.converted_rest = architecture.rest(native, head)
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
-    if found := _obstacles(config.converted_from, model, head):  # set in its config, and nothing to its class
+    if found := _obstacles(config.converted_from, model, head):  # fields that its class reads and MiniBERT does not
         raise ValueError(f"this {type(native).__name__} is not convertible: its class computes with {', '.join(found)}")
 
     weights, converted = native.state_dict(prefix=_prefix(native)), {}
@@ -64,22 +60,21 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
 
 
 def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
-    """Make a model of Transformers of a MiniBERT: the class of the same head with the same outputs, its own copy of the
-    weights, in the same dtype, device and mode. A bias that only the native class has is written as zeros.
+    """Make a model of Transformers of a MiniBERT: the class of the same head, with the same outputs and its own copy of
+    the weights. A bias that only the native class has is zero.
 
     Args:
-        architecture: one of `ARCHITECTURES`; None: the one recorded when the model was converted, else the first one
+        architecture: One of `ARCHITECTURES`. None: the one recorded when the model was converted, else the first one
             that its switches allow.
 
     Raises:
-        ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named
+        ValueError: No such architecture, no such head there, or switches that it does not have: all of them are named
             (of the three nearest architectures, if none is given or recorded).
-        huggingface_hub.errors.StrictDataclassError: a value that the native config refuses.
+        huggingface_hub.errors.StrictDataclassError: A value that the native config refuses.
     """
     config, head = model.config, type(model).__name__.removeprefix("MiniBert")
     if not isinstance(config, MiniBertConfig):
-        again = "; load it again, now that minibert is imported" * (config.model_type == MiniBertConfig.model_type)
-        raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model of this package{again}")
+        raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model of this package")
     recorded = architecture or config.converted_from
     if recorded is not None and recorded not in ARCHITECTURES:
         raise ValueError(f"architecture={recorded!r} is unknown; use {' or '.join(ARCHITECTURES)}")
@@ -90,21 +85,10 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in nearest)
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
-    own = target.fields_of(head)
-    fields = kept_fields(config, target) | {name: getattr(config, ours) for name, ours in own.items()}
-    if "rope_parameters" in own and "layer_types" not in own:  # one rotation, since all layers attend globally
-        fields["rope_parameters"] = config.rope_parameters["full_attention"]
-    # Some native configs take no whole number for a rate.
-    fields |= {name: float(x) for name, x in fields.items() if "dropout" in name and x is not None}
-    if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
-        del fields["id2label"], fields["label2id"]
-    # An id that the native config does not declare is only written where there is one.
-    ids = {name: getattr(config, name) for name in SPECIAL_IDS}
-    fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
-    native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
     native_class = getattr(transformers, target.classes[head])
-    pooler = "add_pooling_layer" in inspect.signature(native_class).parameters  # no config field
-    native = native_class(native_config, **({"add_pooling_layer": model.pooler is not None} if pooler else {}))
+    has_switch = "add_pooling_layer" in inspect.signature(native_class).parameters  # not a field of the config
+    pooler = {"add_pooling_layer": model.pooler is not None} if has_switch else {}
+    native = native_class(target.config_class(**copy.deepcopy(_native_fields(target, config, head))), **pooler)
 
     converted = {}
     for name, tensor in model.state_dict(prefix=_prefix(model)).items():
@@ -121,6 +105,30 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     return native
 
 
+def _native_fields(target: Architecture, config: MiniBertConfig, head: str) -> dict[str, Any]:
+    own, usual = target.fields_of(head), target.config_class()
+    fields = target.kept_fields(config) | {name: getattr(config, ours) for name, ours in own.items()}
+    for name, value in fields.items():
+        default = getattr(usual, name, None)
+        if value is None and default is not None:  # the native config has no None for "as everywhere"
+            fields[name] = config.hidden_dropout if "dropout" in name else default
+        if fields[name] is not None and ("dropout" in name or isinstance(default, float)):
+            fields[name] = float(fields[name])  # some take no whole number for a rate
+    if "rope_parameters" in own and "layer_types" not in own:  # one rotation, since all layers attend globally
+        fields["rope_parameters"] = config.rope_parameters["full_attention"]
+    if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
+        del fields["id2label"], fields["label2id"]
+    # An id that the native config does not declare is only written where there is one.
+    ids = {name: getattr(config, name) for name in SPECIAL_IDS}
+    fields |= {name: i for name, i in ids.items() if i is not None or hasattr(usual, name)}
+    first = target.first_position(config)
+    return (
+        fields
+        | dict(max_position_embeddings=config.max_position_embeddings + first)
+        | target.native_fields(config, head)
+    )
+
+
 def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str]:
     """What the architecture needs and this model does not have."""
     if head not in ARCHITECTURES[architecture].classes:
@@ -133,7 +141,7 @@ def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str
 
 
 def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
-    """Put `weights` into `model`, each with its own dtype, and take from `like` what is no field of a MiniBERT's."""
+    """Put `weights` into `model`, each with its own dtype, and take from `like` what is not a field of a MiniBERT."""
     model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
     model.tie_weights()
     model.to(like.device).train(like.training)
@@ -141,6 +149,12 @@ def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTra
     for name in CARRIED_IF_THERE:
         if hasattr(like.config, name):
             setattr(model.config, name, getattr(like.config, name))
+
+
+def keep_generation(model: PreTrainedModel, like: PreTrainedModel) -> None:
+    """Give a decoder the settings of `generate` of the one that it was made of."""
+    if model.can_generate() and like.can_generate():
+        model.generation_config = copy.deepcopy(like.generation_config)
 
 
 def _prefix(model: PreTrainedModel) -> str:

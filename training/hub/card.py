@@ -27,13 +27,13 @@ from .files import CARD, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 LONGEST_VALUE = 1000  # characters of one value on a card
-# Texts by which a card is known that a library wrote and nobody finished.
+# Texts of cards that a library wrote and nobody finished.
 UNFINISHED = (
     "sentence_transformers_model_id", "cross_encoder_model_id", "[More Information Needed]",
     "generated automatically according to the information the Trainer had access to",
 )  # fmt: skip
 
-# What a head is for, and the Hub's name of the task it serves, if there is one.
+# What a model is for, and the Hub's name of the task it serves, if there is one: by head, and of sentence-transformers.
 HEADS = {
     "MiniBertModel": ("gives a vector for every token and text", "feature-extraction"),
     "MiniBertForPreTraining": ("fills in masked words and judges whether a text follows another", "fill-mask"),
@@ -46,21 +46,14 @@ HEADS = {
     "MiniBertForQuestionAnswering": ("finds the answer to a question in a text", "question-answering"),
     "MiniBertForMultipleChoice": ("chooses the best of several continuations", "multiple-choice"),
 }
-# The same of the models of sentence-transformers.
 SENTENCE_TRANSFORMERS = {
     "SentenceTransformer": ("gives texts vectors to compare", "sentence-similarity"),
     "CrossEncoder": ("scores how well a text answers a query", "text-ranking"),
     "SparseEncoder": ("gives texts sparse vectors to search by", "feature-extraction"),
     "MultiVectorEncoder": ("gives every token of a text a vector to search by", "feature-extraction"),
 }
-OBJECTIVES = {
-    "mlm": "masked language modelling",
-    "mlm+nsp": "masked language modelling and next-sentence prediction",
-    "rtd": "replaced-token detection",
-    "clm": "next-token prediction",
-}
-# Beside its metrics, an evaluation by `Trainer` reports what it cost and the number of its targets.
-COSTS = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets", "mlm_targets"}
+# What an evaluation by `Trainer` reports besides its metrics.
+COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets")
 HEADLINES = ("f1", "f1_micro", "accuracy", "spearman", "perplexity")  # what a reader asks for first
 
 
@@ -77,11 +70,11 @@ class Result:
 
 @dataclass
 class CardFacts:
-    """What is known of a model beside its files; nothing needs to be."""
+    """What is known of a model beside its files. Nothing is required."""
 
     data: str | None = None  # what it was trained on, in words or as names of Hub data sets
     training: dict[str, str] = field(default_factory=dict)  # recipe, hardware, time: what and how much
-    results: list[Result] = field(default_factory=list)  # of which a card shows the `headlines`
+    results: list[Result] = field(default_factory=list)
     results_note: str | None = None  # what the results are of
     baseline: str | None = None  # what their baselines are of
     warning: str | None = None  # why the model should not be used
@@ -96,7 +89,7 @@ class CardFacts:
 
 
 def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None) -> None:
-    """Write the README.md of the model that is saved in `folder`. One that is no model card, as of a project, stays.
+    """Write the README.md of the model in `folder`. One that is not a model card, as of a project, stays.
 
     Args:
         repository: the name that its snippets load; by default the folder. `push` puts the repository in its place.
@@ -114,25 +107,22 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
 
 
 def add_table(folder: str | Path, title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Put a section with a table before "Use" on the card in `folder`, in the place of the one of that title. Without
-    a card of ours, nothing happens."""
+    """Put a section with a table before "Use" on the card in `folder`; it replaces the section of that title. Without a
+    card of ours, nothing happens."""
     path = Path(folder) / CARD
-    text = path.read_text(encoding="utf-8") if path.is_file() and is_generated(path) else ""
-    if "\n## Use\n" not in text:
+    if not path.is_file() or not is_generated(path):
         return
     lines = [[*header], ["---"] * len(header), *([plain(value) for value in row] for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    section = f"## {title}\n\n{note}\n\n{table}\n\n"
-    text = re.sub(rf"^## {title}\n.*?(?=^## )", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^(?=## Use$)", lambda _: section, text, count=1, flags=re.MULTILINE)
+    text = re.sub(rf"^## {title}\n.*?(?=^## )", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     with whole(path) as unfinished:
+        text = text.replace("\n## Use\n", f"\n## {title}\n\n{note}\n\n{table}\n\n## Use\n", 1)
         unfinished.write_text(text, encoding="utf-8")
     print(f"The table is on {printable(path)}")
 
 
 def is_generated(path: Path) -> bool:
-    """Whether a README.md is a card of `render_card`, also if it was edited since, or one that a library left
-    unfinished."""
+    """Whether a README.md is a card of `render_card`, perhaps edited since, or one that a library left unfinished."""
     try:
         text = path.read_text(encoding="utf-8")
         return any(words in text for words in UNFINISHED) or "minibert" in (_read(text).data.tags or [])
@@ -147,13 +137,8 @@ def card_for(
     license: str | None = None,
     facts: CardFacts | None = None,
 ) -> str:
-    """The card that goes up with the model in `folder`: its README.md, whose snippets load `repository` at `revision`.
-    Where there is none, one that a library left unfinished, or one without metadata, as of a project, a new one is
-    written from `facts`.
-
-    Raises:
-        ValueError: the metadata of README.md are not YAML; and whatever `render_card` refuses.
-    """
+    """The card that goes up with the model in `folder`: its README.md, whose snippets load `repository` at `revision`;
+    or a new one from `facts`, if that is no card, or one that a library left unfinished."""
     path = folder / CARD
     text = path.read_text(encoding="utf-8") if is_card(path) else ""
     if not text or any(words in text for words in UNFINISHED):
@@ -162,7 +147,7 @@ def card_for(
         text = render_card(folder, facts or CardFacts(), repository)
     text = re.sub(r"^model_id = .*$", lambda _: f"model_id = {code(repository)}", text, flags=re.MULTILINE)
     if revision:
-        text = re.sub(r"\brevision=\"main\"", lambda _: f"revision={code(revision)}", text)
+        text = text.replace('revision="main"', f"revision={code(revision)}")
     card = _read(text)
     if license or card.data.eval_results:
         card.data.license = license or card.data.license
@@ -186,37 +171,32 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     config = MiniBertConfig.from_pretrained(folder)
     head = (config.architectures or [None])[0]
     if head not in HEADS:
-        known = ", ".join(HEADS)
-        raise ValueError(f"{folder}: config.json has the architecture {head!r}; use a model of one of {known}")
+        raise ValueError(f"{folder}: config.json has the architecture {head!r}; use one of {', '.join(HEADS)}")
     with torch.device("meta"):
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
-    tokenizer = saved_tokenizer(folder) if (folder / "tokenizer_config.json").exists() else None
     kind, (purpose, task) = head, HEADS[head]
     if (folder / "modules.json").exists():
         settings = folder / "config_sentence_transformers.json"
-        kind = json.loads(settings.read_text(encoding="utf-8")).get("model_type") if settings.exists() else None
-        if kind not in SENTENCE_TRANSFORMERS:  # older versions do not write it
-            kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
+        kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
+        if settings.exists():  # older versions do not write the kind
+            kind = json.loads(settings.read_text(encoding="utf-8")).get("model_type", kind)
         purpose, task = SENTENCE_TRANSFORMERS[kind]
-    named = ("metric", "dataset", "split")
     results = [
-        replace(each, **{name: one_line(text) for name in named if (text := getattr(each, name))})
+        replace(each, metric=one_line(each.metric), dataset=one_line(each.dataset), split=one_line(each.split or ""))
         for each in headlines(facts.results)
     ]
-    stated = [facts.language] if isinstance(facts.language, str) else facts.language or []
-    # [language=]item[:config], as `--data` takes them
-    languages, data = zip(*(part.split(":")[0].strip().rpartition("=")[::2] for part in (facts.data or "").split(",")))
-    codes = [code for code in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", code)]
     measured = [
         EvalResult(
             task or "other", re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(), result.dataset,
-            result.metric, result.value, dataset_split=result.split,
+            result.metric, result.value, dataset_split=result.split or None,
         )
         for result in results
     ]  # fmt: skip
+    languages = [facts.language] if isinstance(facts.language, str) else facts.language or []
+    data = [part.rpartition("=")[2].split(":")[0].strip() for part in (facts.data or "").split(",")]
     metadata = ModelCardData(
         library_name="sentence-transformers" if kind in SENTENCE_TRANSFORMERS else "transformers", pipeline_tag=task,
-        license=facts.license and one_line(facts.license), language=[*map(one_line, stated or codes)] or None,
+        license=facts.license and one_line(facts.license), language=[*map(one_line, languages)] or None,
         base_model=published_name(facts.base_model),
         datasets=[each for each in data if published_name(each)] or None,
         tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
@@ -226,8 +206,8 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     environment.filters["code"] = code
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, results=results, config=config, parameters=parameters, head=head, kind=kind, purpose=purpose,
-        of_library=kind in SENTENCE_TRANSFORMERS,
-        tokenizer=tokenizer, model_id=repository, loss_curve=(folder / "loss.png").exists(),
+        tokenizer=saved_tokenizer(folder) if (folder / "tokenizer_config.json").exists() else None,
+        of_library=kind in SENTENCE_TRANSFORMERS, model_id=repository, loss_curve=(folder / "loss.png").exists(),
     )  # fmt: skip
     text = re.sub(r"\n{3,}", "\n\n", text).strip()
     return f"---\n{metadata.to_yaml()}\n---\n\n{text}\n"
@@ -258,13 +238,12 @@ def code(value: str) -> _Code:
 
 
 def headlines(results: Sequence[Result]) -> list[Result]:
-    """The results that a card shows, to 4 digits: the finite ones, those of `HEADLINES` first, losses last, and before
-    them what the baseline reaches too."""
-    first = {metric: place for place, metric in enumerate(HEADLINES)}
+    """The finite results, to 4 digits: those of `HEADLINES` first, then what the baseline reaches too, losses last."""
 
     def place(result: Result) -> tuple[bool, bool, int]:
         better = result.baseline is None or is_better(result.metric, result.value, result.baseline)
-        return result.metric.endswith("loss"), not better, first.get(result.metric, len(first))
+        first = HEADLINES.index(result.metric) if result.metric in HEADLINES else len(HEADLINES)
+        return result.metric.endswith("loss"), not better, first
 
     finite = [result for result in results if math.isfinite(result.value)]
     return [replace(result, value=round(float(result.value), 4)) for result in sorted(finite, key=place)]
@@ -289,32 +268,30 @@ def describe_data(data: str) -> str:
 
 
 def facts_from_trainer(state: Mapping[str, Any], training: TrainingArguments, data: str | None = None) -> CardFacts:
-    """What is known of a training on this machine.
+    """What is known of a training on this machine: steps, time, recipe, and the metrics of the model it ended with.
 
     Args:
         state: its `TrainerState`, by field.
         data: in words, what it was trained and evaluated on.
-
-    Returns:
-        steps, time, recipe and machine; the metrics are those of the step whose model the training ended with.
     """
+    history, step = state["log_history"], state["global_step"]
+    ends = [i for i, entry in enumerate(history) if "train_runtime" in entry and entry["step"] == step]
+    # At the end, the best model takes the last one's place, if so asked.
+    kept = kept_step(state, training.load_best_model_at_end) if ends else step
+    evaluated: dict[str, Any] = {}
+    for i, entry in enumerate(history):
+        if entry["step"] == kept or (ends and i > ends[-1]):
+            evaluated |= entry  # each data set has its own
     facts = CardFacts(data=data)
-    evaluated: dict[int, dict[str, Any]] = {}  # by the step of the model
-    step = state["global_step"]
-    for entry in state["log_history"]:
-        facts.training["steps"] = f"{entry['step']:,} ({entry.get('epoch', 0):.2f} epochs)"
-        if "train_runtime" in entry:  # the end, at which the best model takes the last one's place, if so asked
-            facts.training["time"] = f"{entry['train_runtime'] / 60:.1f} minutes"
-            best = kept_step(state, training.load_best_model_at_end)
-            if best != step:
-                evaluated[step] = evaluated.get(best, {})
-        evaluated.setdefault(entry["step"], {}).update(entry)  # each data set has its own
+    if history:
+        facts.training["steps"] = f"{step:,} ({history[-1].get('epoch', 0):.2f} epochs)"
+    if ends:
+        facts.training["time"] = f"{history[ends[-1]]['train_runtime'] / 60:.1f} minutes"
     facts.training |= describe_training(training)
     facts.results = [
-        Result(name, value, data or "held-out data", "validation")
-        for key, value in evaluated.get(step, {}).items()
-        if (name := key.removeprefix("eval_")) != key and isinstance(value, (int, float))
-        if not f"_{name}".endswith(tuple(f"_{cost}" for cost in COSTS))
+        Result(key.removeprefix("eval_"), value, data or "held-out data", "validation")
+        for key, value in evaluated.items()
+        if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(COSTS)
     ]
     return facts
 
@@ -345,11 +322,10 @@ def write_card(
         report: the metrics of `minibert pretrain`; data: what the model was trained on, in words.
         recipe: the arguments of rows, masking and optimization, by name.
     """
-    objective = report.get("objective", "mlm")
     epochs, seconds = report["epochs"], report["training_seconds"]
     shown = {name: value for name, value in recipe.items() if str(value) not in ("None", "False", "[]")}
     told = {
-        "objective": OBJECTIVES.get(objective, objective),
+        "objective": report.get("objective", "mlm"),
         "steps": f"{report['steps']:,}" + (f" ({epochs:.2f} epochs)" if epochs is not None else ""),
         "tokens": f"{report['training_tokens']:,}",
         "arguments": ", ".join(f"{name} {value}" for name, value in shown.items()),
@@ -358,11 +334,10 @@ def write_card(
     }
     if recipe.get("optimizer") == "muon":
         told["optimizer"] = f"Muon for the matrices of the blocks; for the rest {told['optimizer']}"
-    prefix, baseline = ("constant_", "always “original”") if objective == "rtd" else ("unigram_", "unigram frequencies")
+    rtd = told["objective"] == "rtd"
+    prefix, baseline = ("constant_", "always “original”") if rtd else ("unigram_", "unigram frequencies")
     results = [
-        Result(
-            name := key.removeprefix("validation_"), x, "held-out documents", "validation", report.get(prefix + name)
-        )
+        Result(name := key.removeprefix("validation_"), x, "held-out documents", baseline=report.get(prefix + name))
         for key, x in report.items()
         if isinstance(x, float) and not key.startswith((prefix, "start_")) and key not in ("epochs", "training_seconds")
     ]

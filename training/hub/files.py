@@ -51,15 +51,14 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
     return go, stay
 
 
-def stage(folder: str | Path, target: str | Path, copy: bool = False, own_code: bool = False) -> list[str]:
-    """Lay out in `target`, a new folder, what of `folder` goes up. A whole model brings this package's code files.
+def stage(folder: str | Path, target: str | Path, own_code: bool = False) -> list[str]:
+    """Copy what of `folder` goes up to `target`. A whole model brings this package's code files.
 
     Args:
-        copy: the files may change before they are uploaded; else they are links.
         own_code: code in `folder` that differs from this package's goes up in its place.
 
     Returns:
-        What is left out, in words of paths.
+        The paths that are left out.
 
     Raises:
         ValueError: there is other code in the folder, an adapter that names a folder of this machine, or a module that
@@ -83,13 +82,6 @@ def stage(folder: str | Path, target: str | Path, copy: bool = False, own_code: 
         )
     ours = [name for name in CODE if name not in names and "config.json" in names]
     for name, source in (dict.fromkeys(names, folder) | dict.fromkeys(ours, ROOT)).items():
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if copy:
-            shutil.copyfile(source / name, path)
-            continue
-        try:
-            path.symlink_to((source / name).resolve())
-        except OSError:  # not allowed everywhere
-            shutil.copyfile(source / name, path)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, target / name)
     return left_out

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi, get_token
-from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
@@ -21,7 +20,7 @@ from transformers.trainer_utils import HubStrategy
 from ..files import printable
 from ..report import format_table
 from .card import CARD, card_for
-from .files import ALLOWED, CODE, allowed, stage
+from .files import ALLOWED, CODE, stage
 
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -32,7 +31,6 @@ ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG", "LC_ALL",
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
-MOST_NAMES = 20  # that are printed of what is left out
 
 
 def push(
@@ -68,71 +66,66 @@ def push(
 
     Raises:
         ValueError: The folder is no complete model, has other code, or does not load.
-        OSError: The Hub cannot be reached or says no; with the command that tries again.
+        OSError: The Hub cannot be reached or says no.
     """
-    source = Path(folder).expanduser()
-    _check_name(repository, "repository")
+    source, api = Path(folder).expanduser(), api or HfApi(library_name="minibert")
+    options = {"revision": revision, "private": private, "license": license, "trust_remote_code": trust_remote_code}
+    validate_repo_id(repository)
     _check_model(source)
-    api = api or HfApi(library_name="minibert")
     if not dry_run:
-        _check_token(api.token)
-        with hub_errors():
-            repository = repository if "/" in repository else f"{api.whoami()['name']}/{repository}"
+        with hub_errors(folder, repository, **options):
+            user = api.whoami()["name"]
+        repository = repository if "/" in repository else f"{user}/{repository}"
     with tempfile.TemporaryDirectory() as work:
         staged = Path(work)
         left_out = stage(source, staged, own_code=trust_remote_code)
-        text = card_for(source, repository, revision, license)
-        (staged / CARD).unlink(missing_ok=True)  # a link
-        (staged / CARD).write_text(text, encoding="utf-8")
+        (staged / CARD).write_text(card_for(source, repository, revision, license), encoding="utf-8")
         verified = verify_remote_code(staged)
         paths = sorted(path for path in staged.rglob("*") if path.is_file())
         files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
-        pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
         sizes = files | {"together": sum(files.values())}
         print(format_table(["file", "MB"], [(name, size / 1e6) for name, size in sizes.items()]))
         if left_out:
-            more = f" and {len(left_out) - MOST_NAMES:,} more" if len(left_out) > MOST_NAMES else ""
-            print(f"left out: {', '.join(map(printable, left_out[:MOST_NAMES]))}{more}")
+            print(f"left out: {', '.join(map(printable, left_out[:20]))}" + " …" * (len(left_out) > 20))
         classes = len(verified["auto_classes"])
         print(f"A {verified['saved']}; in a process without the package, {classes} Auto classes load it")
+        pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
         if dry_run:
             print("Dry run: nothing was uploaded")
             return pushed
-        options = {"revision": revision, "private": private, "license": license, "trust_remote_code": trust_remote_code}
-        with hub_errors(f"to try again: {push_command(folder, repository, **options)}"):
-            pushed["url"] = _publish(api, staged, repository, revision, private, commit_message)
+        with hub_errors(folder, repository, **options):
+            repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
+            if private and not api.repo_info(repository).private:
+                raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
+            upload(api, staged, repository, revision, commit_message)
+    pushed["url"] = f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
     print(f"Published: {pushed['url']}")
     return pushed
 
 
 def check_push(training: TrainingArguments) -> None:
-    """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, for no
-    token, or for a `hub_strategy` that uploads checkpoints."""
-    _check_name(_repository(training), "hub_model_id")
+    """Refuse (a ValueError) before a training what would make pushing its model fail: no name of a repository, no
+    token, or a `hub_strategy` that uploads checkpoints."""
+    validate_repo_id(repository_of(training))
     check_strategy(training)
-    _check_token(training.hub_token)
+    if (training.hub_token or get_token()) is None:
+        raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")
 
 
 def check_strategy(training: TrainingArguments) -> None:
-    """Refuse (ValueError) a `hub_strategy` that uploads what only a training needs: pickles and optimizer state."""
+    """Refuse (a ValueError) a `hub_strategy` that uploads what only a training needs."""
     if training.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
         name = training.hub_strategy.value
         raise ValueError(f"hub_strategy: {name!r} would upload pickles and optimizer state; use every_save or end")
 
 
-def push_command(folder: str | os.PathLike, repository: str, **options: Any) -> str:
-    given = {name: "true" if value is True else str(value) for name, value in options.items() if value}
-    words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    return shlex.join(["minibert", "push", str(folder), repository, *words])
-
-
 def push_output(training: TrainingArguments, token: str | None = None) -> None:
     """Push what a training has saved to where its own arguments say."""
     api, private = HfApi(token=token or training.hub_token, library_name="minibert"), bool(training.hub_private_repo)
-    push(training.output_dir, _repository(training), revision=training.hub_revision, private=private, api=api)
+    push(training.output_dir, repository_of(training), revision=training.hub_revision, private=private, api=api)
 
 
-def _repository(training: TrainingArguments) -> str:
+def repository_of(training: TrainingArguments) -> str:
     return training.hub_model_id or Path(training.output_dir).absolute().name
 
 
@@ -143,8 +136,7 @@ def _check_model(folder: Path) -> None:
         raise ValueError(f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())")
     for name in REQUIRED:
         if not any((folder / each).is_file() for each in (name, f"{name}.index.json")):  # of weights in several files
-            cure = "tokenizer" if name.startswith("tokenizer") else "model"
-            raise ValueError(f"{folder}: {name} is missing; {cure}.save_pretrained(folder) writes it")
+            raise ValueError(f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it")
 
 
 def verify_remote_code(folder: str | Path) -> dict[str, Any]:
@@ -177,35 +169,16 @@ def upload(
     )  # fmt: skip
 
 
-def _publish(api: HfApi, staged: Path, repository: str, revision: str | None, private: bool, message: str) -> str:
-    """Create what is missing on the Hub and upload; the address of the repository, or of its branch."""
-    repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
-    if private and not api.repo_info(repository).private:
-        raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
-    upload(api, staged, repository, revision, message)
-    there = api.list_repo_files(repository, revision=revision)
-    if others := [name for name in there if not allowed(name) and name != ".gitattributes"]:
-        print(f"The repository also has, from before: {', '.join(map(printable, others[:MOST_NAMES]))}")
-    return f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
-
-
 @contextmanager
-def hub_errors(advice: str = "") -> Iterator[None]:
-    """Make an OSError of one line: every library below has its own errors for a dead line or a refusal."""
+def hub_errors(*pushed: str | os.PathLike, **options: Any) -> Iterator[None]:
+    """Make any error an OSError of one line: each library below has errors of its own for a dead line or a refusal. If
+    `pushed`, a folder and a repository, is given, it ends with the command that tries again."""
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise OSError("; ".join(filter(None, (f"the Hub: {reason}", advice)))) from error
-
-
-def _check_name(repository: str, argument: str) -> None:
-    try:
-        validate_repo_id(repository)
-    except HFValidationError as error:
-        raise ValueError(f"{argument}: {repository!r} is no name of a repository: {error}") from None
-
-
-def _check_token(token: str | None) -> None:
-    if (token or get_token()) is None:
-        raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")
+        said = f"the Hub: {' '.join(str(error).split()) or repr(error)}"
+        if pushed:
+            given = {f"--{name}": "true" if value is True else value for name, value in options.items() if value}
+            words = ["minibert", "push", *map(str, pushed), *(x for pair in given.items() for x in pair)]
+            said += f"; to try again: {shlex.join(words)}"
+        raise OSError(said) from error

@@ -11,7 +11,7 @@ from transformers.utils import PushInProgress
 
 from .card import CARD, CardFacts, card_for, facts_from_trainer, published_name, save_card
 from .files import stage
-from .push import check_strategy, hub_errors, upload
+from .push import check_strategy, hub_errors, repository_of, upload
 
 
 class HubMixin:
@@ -49,7 +49,8 @@ class HubMixin:
             return None
         self.create_model_card(**card)
         self._finish_current_push()
-        with hub_errors():
+        options = {"revision": self.args.hub_revision, "private": self.args.hub_private_repo}
+        with hub_errors(self.args.output_dir, repository_of(self.args), **options):
             upload = self._upload(self.args.output_dir, commit_message, token, revision)
             return upload.result() if blocking else upload
 
@@ -69,34 +70,34 @@ class HubMixin:
     def _upload(self, folder: str, message: str, token: str | None = None, revision: str | None = None) -> Future:
         """Upload a copy of what goes up, since a checkpoint may be deleted meanwhile."""
         staged, revision = tempfile.TemporaryDirectory(), revision or self.args.hub_revision
-        stage(folder, staged.name, copy=True)
+        stage(folder, staged.name)
         if Path(folder, CARD).exists() and Path(folder, "config.json").exists():
             facts = self.card or facts_from_trainer(vars(self.state), self.args)
             card = card_for(Path(folder), self.hub_model_id, revision, facts=facts)
             Path(staged.name, CARD).write_text(card, encoding="utf-8")
+
+        def finish(job: Future) -> None:
+            staged.cleanup()
+            if error := job.exception():
+                print(f"An upload to {self.hub_model_id} failed: {error}")
+
         api = HfApi(token=token or self.hub_token, library_name="minibert")
         job = upload(api, Path(staged.name), self.hub_model_id, revision, message, wait=False)
-        job.add_done_callback(lambda job: self._finish_upload(job, staged))
+        job.add_done_callback(finish)
         return job
 
-    def _finish_upload(self, job: Future, staged: tempfile.TemporaryDirectory) -> None:
-        staged.cleanup()
-        if error := job.exception():
-            print(f"An upload to {self.hub_model_id} failed: {error}")
-
     def create_model_card(self, language=None, license=None, tags=None, **given) -> None:
-        """Write the card into the output folder, beside the saved model. On it are, of the keywords of
-        `Trainer.create_model_card`, language, license, tags, finetuned_from and dataset."""
+        """Write the card into the output folder, with language, license, tags, finetuned_from and dataset as for
+        `Trainer.create_model_card`."""
+        folder = Path(self.args.output_dir)
         if not self.is_world_process_zero():
             return
-        folder = Path(self.args.output_dir)
         if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
             return super().create_model_card(language, license, tags, **given)
         tags, data = ([x] if isinstance(x, str) else x or [] for x in (tags, given.get("dataset")))
         facts = self.card or facts_from_trainer(vars(self.state), self.args, ", ".join(data) or None)
-        facts.language = language or facts.language
-        facts.license = license or facts.license
+        facts.language, facts.license = language or facts.language, license or facts.license
         base = given.get("finetuned_from") or facts.base_model
-        facts.base_model = base or published_name(getattr(getattr(self.model, "config", None), "_name_or_path", None))
-        facts.tags = list(dict.fromkeys([*facts.tags, *tags]))
+        base = base or getattr(getattr(self.model, "config", None), "_name_or_path", None)
+        facts.base_model, facts.tags = published_name(base), list(dict.fromkeys([*facts.tags, *tags]))
         save_card(folder, facts, self.hub_model_id)

@@ -23,7 +23,7 @@ from ..data.documents import check_sources
 from ..data.mixtures import Corpus, check_stream, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
 from ..files import check_folder, lock_output
-from ..hub.push import check_push, push_command
+from ..hub.push import check_push
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..precision import check_training, without_autocast
 from ..processes import first_process_first
@@ -127,7 +127,7 @@ def pretrain(
         trainer.data_description = ", ".join(map(str, read.data or [BUILTIN]))
         trainer.more_metrics, trainer.new_ids = metrics, new_ids
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
-        save(trainer)
+        trainer.save_model()
     return finish(trainer, validation)
 
 
@@ -249,19 +249,6 @@ def read_tokenizer(
     if trained is not None:
         config.check_tokenizer(tokenizer)
     return tokenizer
-
-
-def save(trainer: PretrainingTrainer) -> None:
-    """Save the model, and push it; where that fails, a ValueError with the command that tries again."""
-    output, args = trainer.args.output_dir, trainer.args
-    try:
-        trainer.save_model()
-    except Exception as error:  # every library below has its own for a dead line or a refusal
-        if not args.push_to_hub or not Path(output, "README.md").exists():
-            raise
-        options = {"revision": args.hub_revision, "private": bool(args.hub_private_repo)}
-        again = push_command(output, args.hub_model_id or Path(output).absolute().name, **options)
-        raise ValueError(f"{' '.join(str(error).split())}; {output} is whole; to try again: {again}") from error
 
 
 def show(trainer: PretrainingTrainer, output: Path, texts: Iterable[str]) -> None:
