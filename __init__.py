@@ -12,31 +12,28 @@ import sys
 
 __version__ = "0.1.0"
 
-# Where each public name is defined.
-_PUBLIC = {
-    name: module
-    for module, names in {
-        "configuration_minibert": "MiniBertConfig",
-        "modeling_minibert": "MiniBertPreTrainedModel MiniBertModel MiniBertForPreTraining MiniBertForMaskedLM"
-        " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
-        " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
-        " MiniBertForMultipleChoice",
-        "training.pretraining.run": "pretrain",
-        "training.pretraining.config": "PretrainingConfig",
-        "training.pretraining.trainer": "PretrainingTrainer",
-        "training.finetuning.run": "finetune evaluate",
-        "training.hub.push": "push",
-        "training.embeddings.encoders": "embed",
-        "training.embeddings.search": "search rerank",
-        "training.conversion.folders": "convert",
-        "training.export": "export",
-        "training.pretraining.fill": "fill",
-        "training.pretraining.prepare": "prepare",
-        "tokenization": "extend_tokenizer train_tokenizer",
-        "training.data.collators": "MaskedLMCollator",
-    }.items()
-    for name in names.split()
+# Where the public names are defined.
+_MODULES = {
+    "configuration_minibert": "MiniBertConfig",
+    "modeling_minibert": "MiniBertPreTrainedModel MiniBertModel MiniBertForPreTraining MiniBertForMaskedLM"
+    " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
+    " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
+    " MiniBertForMultipleChoice",
+    "training.pretraining.run": "pretrain",
+    "training.pretraining.config": "PretrainingConfig",
+    "training.pretraining.trainer": "PretrainingTrainer",
+    "training.finetuning.run": "finetune evaluate",
+    "training.hub.push": "push",
+    "training.embeddings.encoders": "embed",
+    "training.embeddings.search": "search rerank",
+    "training.conversion.folders": "convert",
+    "training.export": "export",
+    "training.pretraining.fill": "fill",
+    "training.pretraining.prepare": "prepare",
+    "tokenization": "extend_tokenizer train_tokenizer",
+    "training.data.collators": "MaskedLMCollator",
 }
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = ["__version__", *_PUBLIC]
 
 

@@ -6,6 +6,7 @@ Every script here is run as `python benchmarks/NAME.py --help`, with a Python th
 import os
 import platform
 import re
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,13 @@ import transformers
 from transformers import HfArgumentParser
 
 from minibert.training.precision import fast_bf16
+
+
+def now(device: torch.device) -> float:
+    """The time (s), once the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def option(default: Any, help: str) -> Any:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import datasets
 import torch
-from common import Corpus, choose_device, describe_machine, option, parse
+from common import Corpus, choose_device, describe_machine, now, option, parse
 from grammar import measure_accuracy, read_minimal_pairs
 from torch.nn import functional as F
 from tqdm.auto import tqdm
@@ -43,7 +43,7 @@ from minibert.training import cli
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
 from minibert.training.files import write_json
-from minibert.training.precision import fast_bf16, now
+from minibert.training.precision import fast_bf16
 from minibert.training.report import format_table, picture
 
 MLM_PROBABILITY = 0.15

@@ -29,6 +29,7 @@ from common import (
     first_line,
     memory_of_process,
     names_beginning_with,
+    now,
     option,
     parse,
     slow_in_bf16,
@@ -37,7 +38,6 @@ from matplotlib.ticker import LogFormatter
 from workloads import BENCHMARKS, FLOPS_FORMULA, MFU_FORMULA, Benchmark, Run, Work
 
 from minibert.training.files import write_json
-from minibert.training.precision import now
 from minibert.training.report import format_table, picture
 
 MATRIX_PRODUCT = "matrix product"

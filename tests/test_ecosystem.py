@@ -11,14 +11,11 @@ import pytest
 import torch
 import transformers
 from accelerate import infer_auto_device_map
-from datasets import Dataset
 from helpers import BERT, build, sentences
 from packaging.version import Version
-from sentence_transformers import SparseEncoder, SparseEncoderTrainer, SparseEncoderTrainingArguments
-from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from torch import nn
 from torch.testing import assert_close
-from transformers import AutoModel, AutoModelForMaskedLM, pipeline
+from transformers import AutoModel, pipeline
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from minibert import MiniBertForMaskedLM, MiniBertModel
@@ -69,37 +66,6 @@ def test_text_classification(folder_of, batch_size):
         assert_close(torch.tensor([found[f"LABEL_{i}"] for i in range(3)]), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_zero_shot_classification(folder_of):
-    labels = {0: "contradiction", 1: "neutral", 2: "entailment"}
-    folder = folder_of("ForSequenceClassification", id2label=labels, label2id={x: i for i, x in labels.items()})
-    judge = pipeline("zero-shot-classification", folder)
-    said = judge(TEXTS[1], ["katan", "river"], hypothesis_template="{}")
-    entails = torch.stack([logits_of(judge.model, judge.tokenizer, TEXTS[1], x)[2] for x in ("katan", "river")])
-    expected = dict(zip(("katan", "river"), entails.softmax(-1).tolist()))
-    assert dict(zip(said["labels"], said["scores"])) == pytest.approx(expected, rel=1e-4)
-
-
-# --- sentence-transformers: sparse vectors ---
-
-
-def test_sparse_encoder(masked_lm, tokenizer, tmp_path):
-    """SPLADE (Formal et al. 2021): the largest log(1 + relu(logit)) of a text's tokens, for every word."""
-    encoder = SparseEncoder(masked_lm, device="cpu")
-    vectors = encoder.encode(TEXTS, convert_to_sparse_tensor=False)
-    model = AutoModelForMaskedLM.from_pretrained(masked_lm)
-    expected = [logits_of(model, tokenizer, text).relu().log1p().max(0).values for text in TEXTS]
-    assert_close(vectors, torch.stack(expected), rtol=1e-4, atol=1e-5)
-    pairs = Dataset.from_dict(dict(anchor=sentences(8, seed=1), positive=sentences(8, seed=2)))
-    loss = SpladeLoss(encoder, SparseMultipleNegativesRankingLoss(encoder), 1e-3, 1e-3)
-    arguments = dict(output_dir=str(tmp_path), max_steps=1, report_to="none", use_cpu=True, save_strategy="no")
-    SparseEncoderTrainer(encoder, SparseEncoderTrainingArguments(**arguments), pairs, loss=loss).train()
-    after = encoder.encode(TEXTS, convert_to_sparse_tensor=False)
-    assert not torch.equal(after, vectors)
-    encoder.save(str(tmp_path / "saved"))
-    again = SparseEncoder(str(tmp_path / "saved"), device="cpu").encode(TEXTS, convert_to_sparse_tensor=False)
-    assert_close(again, after)
-
-
 # --- accelerate ---
 
 
@@ -121,24 +87,6 @@ def test_device_map(masked_lm, tokenizer, tmp_path):
         assert_close(spread(**inputs).logits, whole(**inputs).logits)
 
 
-# --- torch.export ---
-
-
-@pytest.mark.slow  # the base model is exported in model/test_rope.py
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification"])
-@torch.no_grad()
-def test_torch_export(head):
-    """One graph for every batch and length, padding on either side."""
-    model = build(head).eval()
-    ids = torch.randint(1, 61, (3, 12))
-    mask = (torch.arange(12) < torch.tensor([[12], [5], [9]])).long()
-    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=40)}
-    given = dict(input_ids=ids, attention_mask=mask)
-    program = torch.export.export(model, (), given, dynamic_shapes=dict.fromkeys(given, sizes))
-    for inputs in (given, dict(input_ids=ids[:2, :7], attention_mask=mask[:2].flip(1)[:, 5:])):
-        assert_close(program.module()(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
-
-
 # --- kernels of the Hub ---
 
 
@@ -157,9 +105,6 @@ def test_a_kernel_that_cannot_be_had(masked_lm, tokenizer, caplog, monkeypatch):
         assert model.config._attn_implementation == "sdpa"
     with pytest.raises(ValueError, match="is not supported"):
         model.set_attn_implementation("flashy")
-
-
-# --- trackio ---
 
 
 # --- vLLM's Transformers backend ---

@@ -126,25 +126,8 @@ def test_graphs_of_other_switches(fields, tmp_path):
 @needs_onnx
 def test_a_graph_that_differs_is_refused(tmp_path):
     exporting.trace(build("ForMaskedLM", **BERT).eval(), tmp_path / "model.onnx")
-    with pytest.raises(ValueError, match="model.onnx: logits differs by .* from the model's, padding right"):
+    with pytest.raises(ValueError, match="model.onnx: logits differs by .* from the model's"):
         exporting.compare(build("ForMaskedLM", seed=1, **BERT).eval(), tmp_path / "model.onnx")
-
-
-@needs_onnx
-def test_the_cosine_of_one_token_is_not_lost_in_a_batch(tmp_path, monkeypatch):
-    """Of an encoder that says the opposite for one token of many."""
-    model, forward = build("Model", **BERT).eval(), MiniBertModel.forward
-    exporting.trace(model, tmp_path / "model.onnx")
-
-    def turned(self, *given, **inputs):
-        outputs = forward(self, *given, **inputs)
-        if inputs["attention_mask"].sum() > 20:
-            outputs["last_hidden_state"][-1][inputs["attention_mask"][-1].argmax()] *= -1
-        return outputs
-
-    assert exporting.compare(model, tmp_path / "model.onnx")[1] > 0.9999
-    monkeypatch.setattr(MiniBertModel, "forward", turned)
-    assert exporting.compare(model, tmp_path / "model.onnx", float("inf"))[1] == pytest.approx(-1, abs=1e-4)
 
 
 @needs_onnx
@@ -180,8 +163,7 @@ def test_what_no_native_class_has_keeps_its_own_config(tokenizer, tmp_path, caps
     source = save(
         build("ForMaskedLM", norm_type="rmsnorm", position_embedding_type="sinusoidal"), tokenizer, tmp_path / "m"
     )
-    assert "for engines that know minibert" in run("export", source, tmp_path / "out", "--int8", "false", capsys=capsys)
-    assert not (tmp_path / "out" / exporting.GRAPH_INT8).exists()
+    assert "for engines that know minibert" in run("export", source, tmp_path / "out", capsys=capsys)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("minibert", ["MiniBertForMaskedLM"])
     assert (tmp_path / "out" / "configuration_minibert.py").exists()
@@ -190,13 +172,11 @@ def test_what_no_native_class_has_keeps_its_own_config(tokenizer, tmp_path, caps
 @needs_onnx
 def test_where_tokens_are_pooled_there_is_no_head(tokenizer, tmp_path):
     source = save(build("ForMaskedLM", **BERT).eval(), tokenizer, tmp_path / "m")
-    minibert.export(source, tmp_path / "saved", int8=False)
-    minibert.export(source, tmp_path / "asked", head="Model", int8=False)
+    minibert.export(source, tmp_path / "saved")
     minibert.export(source, tmp_path / "st", format="sentence-transformers", normalize=True)
-    minibert.export(tmp_path / "st", tmp_path / "pooled", int8=False)
+    minibert.export(tmp_path / "st", tmp_path / "pooled")
     inputs = inputs_of("Model", "right", True)
     assert list(onnx_outputs(tmp_path / "saved" / exporting.GRAPH, **inputs)) == ["logits"]
-    assert list(onnx_outputs(tmp_path / "asked" / exporting.GRAPH, **inputs)) == ["last_hidden_state"]
     modules = json.loads((tmp_path / "pooled" / "modules.json").read_text())
     assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Normalize"]
     tokens = AutoTokenizer.from_pretrained(tmp_path / "pooled")(TEXTS, padding=True, return_tensors="pt")
@@ -204,20 +184,6 @@ def test_where_tokens_are_pooled_there_is_no_head(tokenizer, tmp_path):
     states = onnx_outputs(tmp_path / "pooled" / exporting.GRAPH, **inputs)["last_hidden_state"]
     vectors = torch.nn.functional.normalize(mean_of(states, inputs["attention_mask"]))
     assert_close(vectors, torch.from_numpy(SentenceTransformer(str(tmp_path / "st")).encode(TEXTS)), rtol=0, atol=1e-5)
-
-
-@needs_onnx
-def test_weights_of_large_models_lie_beside_the_graph(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting, "LARGEST_FILE", 1000)
-    minibert.export(folder, tmp_path / "out")
-    # the matrices of the graph in int8 are too small to lie elsewhere
-    assert (tmp_path / "out" / f"{exporting.GRAPH}_data").stat().st_size > 2000
-    model, inputs = MiniBertModel.from_pretrained(folder), inputs_of("Model", "left", True)
-    with torch.no_grad():
-        expected = model(**inputs).last_hidden_state
-    assert_close(
-        onnx_outputs(tmp_path / "out" / exporting.GRAPH, **inputs)["last_hidden_state"], expected, rtol=1e-4, atol=1e-5
-    )
 
 
 # --- the other formats ---
@@ -264,10 +230,8 @@ def test_refusals(folder, tmp_path, capsys):
         ([folder], "missing TARGET"),
         ([folder, tmp_path / "full"], "exists already: nothing is overwritten, give a new folder"),
         ([tmp_path / "nothing", tmp_path / "out"], "does not exist"),
-        ([tmp_path / "full", tmp_path / "out"], "there is none in"),
+        ([tmp_path / "full", tmp_path / "out"], "config.json"),
         ([tmp_path / "bert", tmp_path / "out"], "is a bert, not a MiniBERT"),
-        ([folder, tmp_path / "out", "--head", "ForMaskedLM"], "holds a MiniBertModel; use Model\n"),
-        ([folder, tmp_path / "out", "--head", "Odel"], "head='Odel'"),
         ([folder, tmp_path / "out", "--format", "gguf"], "invalid choice: 'gguf'"),
     ):
         assert message in refusal(capsys, "export", *given)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minibert.training import cli
-from minibert.training.files import lock_folder, printable, use_writable_cache, whole, write_json
+from minibert.training.files import check_folder, lock_folder, printable, use_writable_cache, whole, write_json
 
 
 def half(path, *_, **__):
@@ -122,3 +122,9 @@ def test_without_a_home_the_cache_is_temporary(home, writable, tmp_path, monkeyp
     monkeypatch.setenv("HF_HOME", "")  # restored afterwards
     use_writable_cache()
     assert os.environ["HF_HOME"] == str(tmp_path) and "cannot be written" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(ValueError, match="output_dir: nothing can be written"):
+        check_folder(tmp_path / "out" / "run")

@@ -1,16 +1,14 @@
 """`training/loading.py`: new folders, weights that a checkpoint lacks, loading without messages."""
 
-import threading
 from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from helpers import build
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.loading import check_new, load_reported, new_folder, quietly
+from minibert.training.loading import check_new, load_reported, new_folder
 
 
 def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
@@ -51,25 +49,3 @@ def test_a_head_of_another_width_is_new_in_another_task(tmp_path):
     narrow = MiniBertConfig.from_pretrained(tmp_path, intermediate_size=20)
     with pytest.raises(ValueError, match="lacks the weights model.layers"):
         load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow)
-
-
-def test_loading_in_two_threads_leaves_transformers_as_it_was():
-    """The second begins before the first ends, and ends after it."""
-    logging = transformers.utils.logging
-    before, first_is_in, second_began = logging.get_verbosity(), threading.Event(), threading.Event()
-
-    def first():
-        with quietly():
-            first_is_in.set()
-            second_began.wait(5)
-
-    def second():
-        first_is_in.wait(5)
-        threading.Timer(0.1, second_began.set).start()
-        with quietly():
-            thread.join(5)
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    second()
-    assert logging.get_verbosity() == before != logging.ERROR

@@ -308,13 +308,6 @@ def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
         assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-def test_an_error_of_one_process_ends_all(tmp_path):
-    write_data(tmp_path)
-    process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(CHECKPOINTS), FAILS="3")
-    said, _ = process.communicate(timeout=LIMIT)
-    assert process.returncode == 1 and "out of luck on rank 1" in said
-
-
 def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
     write_data(tmp_path)
     settings = CHECKPOINTS | dict(
@@ -330,7 +323,7 @@ def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
             break
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=LIMIT)
-    assert process.returncode != 0 and "Stopped by SIGTERM" in said
+    assert process.returncode != 0 and "Stopped by a signal" in said
     (checkpoint,) = (tmp_path / "out" / "mlm").glob("checkpoint-*")
     assert find_damage(checkpoint) is None and not (tmp_path / "out" / "mlm" / "report.json").exists()
     steps = int(checkpoint.name.split("-")[1]) + 2
@@ -344,27 +337,18 @@ def main(data: str, output: str = "", *names: str) -> None:
         return share_weights() if data == "fsdp2" else be_patient()
     more = json.loads(names[-1]) if names[-1].startswith("{") else {}
     first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
-    for variable, end in (("DIES", die), ("FAILS", fail)):
-        if variable in os.environ and first:
-            PretrainingTrainer.get_batch_samples = at_step(int(os.environ[variable]), end)
+    if "DIES" in os.environ and first:
+        PretrainingTrainer.get_batch_samples = killed_at(int(os.environ["DIES"]))
     for name in names[:-1] if more else names:
         train(name, Path(data), Path(output), **more)
 
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def fail():
-    raise RuntimeError(f"out of luck on rank {os.environ['RANK']}")
-
-
-def at_step(step: int, end):
+def killed_at(step: int):
     plain = PretrainingTrainer.get_batch_samples
 
     def get_batch_samples(trainer, *args, **kwargs):
         if trainer.state.global_step == step:
-            end()
+            os.kill(os.getpid(), signal.SIGKILL)
         return plain(trainer, *args, **kwargs)
 
     return get_batch_samples

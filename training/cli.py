@@ -28,8 +28,6 @@ from .. import __version__
 from .commands import COMMANDS, examples
 from .files import printable, use_writable_cache
 
-# Libraries' progress bars and notes would bury our tables; a variable that is set already stays.
-QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 # Packages that only some commands need, and what installs them.
 EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime", "mteb": "mteb"}
 # In the names or texts of errors of libraries that are no fault of ours.
@@ -53,19 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     shows where it came from. Of several processes (torchrun, accelerate launch) only the first prints.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
+    # Libraries' progress bars and notes would bury our tables; a variable that is set already stays.
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if hasattr(sys.stdout, "reconfigure"):  # on Windows and old terminals, many cannot show an arrow
         sys.stdout.reconfigure(errors="backslashreplace")
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
-    words = [word for word in argv if word != "--traceback"]
     try:
         " ".join(argv).encode()  # refuses what Python makes of bytes that are not UTF-8, which no tokenizer takes
         use_writable_cache()
         first = int(os.environ.get("RANK", 0)) == 0
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(sys.stdout if first else nowhere):
-            run(words)
+            run([word for word in argv if word != "--traceback"])
         # A process that ends with its group open may be aborted (pytorch#190489), and the launcher then kills others
         # that may still be saving. Not after an error: they could wait for each other.
         distributed = sys.modules.get("torch.distributed")
@@ -144,10 +142,8 @@ def tasks_of(group: str) -> list[str]:
 
 def overview(group: str | None = None) -> str:
     """The commands, or those of a group, each with its one-line help."""
-    shown = {name: command.help for name, command in COMMANDS.items() if group in (None, name.split()[0])}
-    width = max(map(len, shown))
-    lines = [f"  {name:{width}}  {help}" for name, help in shown.items()]
-    usage = f"usage: minibert {group} TASK [options]" if group else "usage: minibert COMMAND [options]"
+    lines = [f"  {n:19}{command.help}" for n, command in COMMANDS.items() if group in (None, n.split()[0])]
+    usage = f"usage: minibert {f'{group} TASK' if group else 'COMMAND'} [options]"
     last = "`minibert COMMAND --help` shows its options; --version; --traceback shows where an error came from."
     return "\n".join([usage, "", "commands:", *lines, "", last])
 
@@ -295,8 +291,6 @@ def parse(name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
     required = inspect.signature(load(command.function)).parameters
     for each in command.positional:
         if words:
-            if each in given:
-                raise ValueError(f"{each}: given with and without --{each}; give it in one way")
             is_list = actions[each].nargs == "+"
             keywords[each], words = (words, []) if is_list else (words[0], words[1:])
         if keywords[each] is None and required[each].default is inspect.Parameter.empty:

@@ -48,9 +48,8 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # `filelock`, which comes with `datasets`, cannot do this: forked workers inherit its `flock`, so that the folder of
-    # a killed training stays locked as long as one of them lives; and on NFS no other machine sees it. In the folder
-    # itself, as two jobs may have different temporary folders; O_NOFOLLOW, as a link may be planted there.
+    # Not by `filelock`: forked workers inherit its `flock`, so that the folder of a killed training stays locked while
+    # one of them lives, and on NFS no other machine sees it. O_NOFOLLOW, as a link may be planted there.
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -91,11 +90,14 @@ def use_writable_cache() -> None:
     """Set HF_HOME to a temporary folder where the cache of Hugging Face's libraries cannot be written, as for a user
     without a home in a container. Call this before the libraries are imported."""
     cache = os.environ.get("HF_HOME") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if os.path.exists(path))
-    if cache.startswith("~") or not os.access(existing, os.W_OK | os.X_OK):
+    if cache.startswith("~") or not _can_write(Path(cache)):
         os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="minibert-cache-")
-        use = f"what is downloaded goes to {os.environ['HF_HOME']!r}; set HF_HOME to keep it"
-        print(f"{cache!r} cannot be written: {use}", file=sys.stderr)
+        print(f"{cache!r} cannot be written: downloads go to {os.environ['HF_HOME']!r}; set HF_HOME", file=sys.stderr)
+
+
+def _can_write(folder: Path) -> bool:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return os.access(there, os.W_OK | os.X_OK)
 
 
 def holds_something(folder: Path) -> bool:
@@ -105,6 +107,7 @@ def holds_something(folder: Path) -> bool:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON, `whole`. NaN and infinity are a ValueError, since JSON has none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as unfinished:
         unfinished.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -113,18 +116,14 @@ def check_folder(folder: Path, argument: str = "output_dir") -> None:
     """Refuse (ValueError) an output folder that is a file, or that nothing can be written in."""
     if folder.is_file():
         raise ValueError(f"{argument}: {str(folder)!r} is a file; give a folder, existing or new")
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"{argument}: nothing can be written in {str(there)!r}; give another one")
+    if not _can_write(folder):
+        raise ValueError(f"{argument}: nothing can be written in {str(folder)!r}; give another one")
 
 
 def prepare_result(path: str | None) -> None:
-    """Make the folder of the JSON file that is asked for, before there are metrics to lose."""
+    """Refuse the JSON file that is asked for, where it cannot be written, before there are metrics to lose."""
     if path is not None:
-        if Path(path).is_dir():
-            raise ValueError(f"result: {path!r} is a folder; give a JSON file")
         check_folder(Path(path).parent, "result")
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_result(result: dict[str, Any], path: str | None) -> None:

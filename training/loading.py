@@ -1,4 +1,4 @@
-"""Saved models: what lies at a path, and loading it without news of weights that belong to another head."""
+"""Saved models: loading them without news of weights that belong to another head, and new folders."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,32 +28,25 @@ VOCABULARIES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model",
     "bpe.codes",
 )  # fmt: skip
-# Those of characters or bytes need none. Others, without a file, know special tokens and no word.
+# Tokenizers of characters or bytes need none. Others, without a file, know special tokens and no word.
 FEWEST_CHARACTERS = 20
 MOST_LABELS = 1_000_000
-LOADING = threading.RLock()
-if hasattr(os, "register_at_fork"):  # the thread that held it is not in the child
-    os.register_at_fork(after_in_child=LOADING._at_fork_reinit)
 
 
 def saved_config(path: str) -> PreTrainedConfig:
-    """The config of a model in a folder or on the Hub (its code is never run); a ValueError if there is none."""
-    if Path(path).exists() and not (Path(path) / "config.json").exists():
-        check_no_adapter(path)
-        raise ValueError(f"model: there is none in {path!r} (no config.json)")
-    if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
-        raise ValueError(f"model: {path!r} does not exist")
-    check_label_count(Path(path) / "config.json")
+    """The config of a model in a folder or on the Hub (its code is never run); a ValueError for an adapter, or for so
+    many labels that their names alone would fill the memory."""
+    _check_no_adapter(path)
+    count = None
+    with suppress(OSError, ValueError, AttributeError, RecursionError):  # whoever loads it says what is wrong
+        count = json.loads(Path(path, "config.json").read_text(encoding="utf-8")).get("num_labels")
+    if isinstance(count, int) and count > MOST_LABELS:
+        raise ValueError(f"model: {path!r} has num_labels={count:,}; use {MOST_LABELS:,} at most")
     with reading(path):
-        try:
-            return AutoConfig.from_pretrained(path, trust_remote_code=False)
-        except OSError as error:
-            where = f"model: {path!r}" + ("" if Path(path).exists() else " is no folder here, and on the Hub")
-            raise ValueError(f"{where}: {str(error).splitlines()[0]}") from error
+        return AutoConfig.from_pretrained(path, trust_remote_code=False)
 
 
-def check_no_adapter(folder: str | Path) -> None:
-    """Refuse (a ValueError) a folder in which peft saved an adapter without its model."""
+def _check_no_adapter(folder: str | Path) -> None:
     if Path(folder, "adapter_config.json").exists() and not Path(folder, "config.json").exists():
         raise ValueError(
             f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save the result:"
@@ -61,28 +54,14 @@ def check_no_adapter(folder: str | Path) -> None:
         )
 
 
-def check_label_count(config: Path) -> None:
-    """Refuse (a ValueError) a config.json that counts so many labels that their names alone would fill the memory."""
-    try:
-        count = json.loads(config.read_text(encoding="utf-8")).get("num_labels")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return  # whoever loads it says what is wrong
-    if isinstance(count, int) and count > MOST_LABELS:
-        raise ValueError(f"model: {str(config)!r} has num_labels={count:,}; use {MOST_LABELS:,} at most")
-
-
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
-    check_no_adapter(path)
-    without_files = Path(path).is_dir() and not any(Path(path, name).exists() for name in VOCABULARIES)
-    none = f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
-    try:
-        with reading(path):
-            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except ValueError as error:
-        raise ValueError(none if without_files else str(error)) from error
-    if without_files and len(tokenizer) < FEWEST_CHARACTERS:
-        raise ValueError(none)
+    _check_no_adapter(path)
+    with reading(path):
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    has_files = not Path(path).is_dir() or any(Path(path, name).exists() for name in VOCABULARIES)
+    if not has_files and len(tokenizer) < FEWEST_CHARACTERS:  # Transformers makes one of nothing
+        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
     check_tokenizer(tokenizer)
     return tokenizer
 
@@ -160,61 +139,23 @@ def check_new(target: Path) -> None:
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the program as an exception does, so that what is unfinished is removed."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may set what a signal does
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-@contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """A folder to write in. At the end, its files move to `target`, which is new or empty. An error or
     SIGTERM leaves nothing."""
-    with ended_by_sigterm(), lock_folder(target):
-        check_new(target)  # once more: another process may have finished here
-        with tempfile.TemporaryDirectory(dir=target, prefix=".unfinished") as folder:
-            written = Path(folder, target.resolve().name)
-            written.mkdir()
-            yield written
-            for path in list(written.iterdir()):
-                path.rename(target / path.name)
-
-
-@contextmanager
-def without_bars(of_datasets: bool = False) -> Iterator[None]:
-    """While loading or saving: no bar of Transformers (and of `datasets`), where that is over at once."""
-    with ExitStack() as afterwards:
-        if logging.is_progress_bar_enabled():
-            logging.disable_progress_bar()
-            afterwards.callback(logging.enable_progress_bar)
-        if of_datasets:
-            import datasets
-
-            if not datasets.are_progress_bars_disabled():
-                datasets.disable_progress_bars()
-                afterwards.callback(datasets.enable_progress_bars)
-        yield
-
-
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """While loading what was saved: `quietly`; and whatever damaged files make a library raise is a ValueError that
-    names them."""
+    handles = threading.current_thread() is threading.main_thread()  # which alone may set what a signal does
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)) if handles else None
     try:
-        with quietly():
-            yield
-    except BaseException as error:
-        said_well = isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError)
-        if said_well or not (isinstance(error, Exception) or is_panic(error)):
-            raise
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"{str(path)!r} has files that cannot be read ({said}); save or download it again") from error
+        with lock_folder(target):
+            check_new(target)  # once more: another process may have finished here
+            with tempfile.TemporaryDirectory(dir=target, prefix=".unfinished") as folder:
+                written = Path(folder, target.resolve().name)
+                written.mkdir()
+                yield written
+                for path in list(written.iterdir()):
+                    path.rename(target / path.name)
+    finally:
+        if handles:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextmanager
@@ -230,14 +171,42 @@ def random_state_kept() -> Iterator[None]:
 
 
 @contextmanager
+def without_bars() -> Iterator[None]:
+    """While loading or saving: no bar of Transformers or `datasets`, where that is over at once."""
+    shown = [(logging.disable_progress_bar, logging.enable_progress_bar)] * logging.is_progress_bar_enabled()
+    datasets = sys.modules.get("datasets")  # not imported for this alone
+    if datasets is not None and not datasets.are_progress_bars_disabled():
+        shown.append((datasets.disable_progress_bars, datasets.enable_progress_bars))
+    try:
+        for disable, _ in shown:
+            disable()
+        yield
+    finally:
+        for _, enable in shown:
+            enable()
+
+
+@contextmanager
 def quietly() -> Iterator[None]:
-    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning. One thread at a time,
-    since these are switches of the process, and so are those that Transformers sets while it loads."""
-    with LOADING:
-        verbosity = logging.get_verbosity()
-        logging.set_verbosity_error()
-        try:
-            with without_bars():
-                yield
-        finally:
-            logging.set_verbosity(verbosity)
+    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with without_bars():
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """`quietly`; and whatever damaged files make a library raise is a ValueError that names them."""
+    try:
+        with quietly():
+            yield
+    except BaseException as error:
+        said_well = isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError)
+        if said_well or not (isinstance(error, Exception) or is_panic(error)):
+            raise
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ValueError(f"{str(path)!r} has files that cannot be read ({said}); save or download it again") from error

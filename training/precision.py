@@ -1,23 +1,17 @@
-"""What a training takes from where it runs: number format of its processor, number of its processes, time."""
+"""The number format of a training, by what its processor is fast at."""
 
 import dataclasses
-import inspect
 import math
 import os
 import platform
-import time
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedConfig, Trainer, TrainingArguments
-from transformers.integrations import get_available_reporting_integrations
-from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
+from transformers import PreTrainedConfig, TrainingArguments
 
 # Caches of kernels that oneDNN and torch make for every new shape in bf16 on CPU, up to 1,024 in either, of 0.2 to 0.5
 # MB each; both read it when they make the first one.
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "256"}
-# What a schedule is given by the trainer, not by the user.
-OF_THE_TRAINING = ("optimizer", "num_warmup_steps", "num_training_steps", "last_epoch")
 
 
 def resolve_precision(training: TrainingArguments) -> TrainingArguments:
@@ -69,58 +63,12 @@ def without_autocast(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def now(device: torch.device) -> float:
-    """The time (s), once the device has done all that it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-def _optimizer(training: TrainingArguments) -> str | None:
-    """The class of `--optim` and what it is called with; None if it needs the model for that, or cannot read them."""
-    try:
-        return str(Trainer.get_optimizer_cls_and_kwargs(training))
-    except ImportError as error:
-        raise ValueError(f"optim: {error}") from error
-    except (NotImplementedError, TypeError, ValueError):
-        return None
-
-
 def check_training(training: TrainingArguments) -> None:
-    """Refuse (ValueError) what Transformers would do otherwise than asked, without a word, and what would end a
-    training only after all data is read."""
+    """Refuse (ValueError) what would end a training only after all data is read, or compute otherwise than asked."""
     for name in ("learning_rate", "weight_decay", "muon_learning_rate"):
         value = getattr(training, name, None)
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"{name} must be a finite number, 0 or above, got {value}")
-    if training.neftune_noise_alpha is not None:
-        raise ValueError("neftune_noise_alpha: a batch is one row, whose length would scale the noise; leave it out")
-    schedule = inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[training.lr_scheduler_type]).parameters
-    usable = [name for name in schedule if name not in OF_THE_TRAINING]
-    unknown = [name for name in training.lr_scheduler_kwargs or {} if name not in usable]
-    if unknown and "kwargs" not in schedule:
-        use = f"use {', '.join(usable) or 'none'}; the warmup is --warmup_steps"
-        raise ValueError(f"lr_scheduler_kwargs: {training.lr_scheduler_type.value} has no {unknown[0]!r}; {use}")
-    optimizer, plain = _optimizer(training), _optimizer(dataclasses.replace(training, optim_args=None))
-    if training.optim_args and plain and optimizer in (plain, None):
-        raise ValueError(f"optim_args: {training.optim_args!r} means nothing to {training.optim.value}; leave it out")
-    installed = [*get_available_reporting_integrations(), "azure_ml", "flyte"]  # of which it does not always say so
-    if missing := [name for name in training.report_to if name and name not in installed]:
-        raise ValueError(f"report_to: {missing[0]!r} is no package that is installed here; install it, or leave it out")
-    if training.fp16 and training.device.type == "cpu":
-        raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
     if training.n_gpu > 1:  # `DataParallel` computes in fp32 whatever was asked for
         launch = f"`torchrun --nproc_per_node {training.n_gpu} -m minibert.training.cli …`"
-        raise ValueError(
-            f"{training.n_gpu} GPUs need a process each: {launch}; or choose one by CUDA_VISIBLE_DEVICES=0"
-        )
-    shared = [name for name in ("dispatch_batches", "split_batches") if getattr(training.accelerator_config, name)]
-    if training.world_size > 1 and shared:  # what an evaluation counts is of whole batches
-        raise ValueError(f"accelerator_config: {shared[0]}: every process reads batches of its own here; leave it out")
-    launched = os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and "MASTER_PORT" in os.environ
-    ranks = ("RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-    if launched and not any(name in os.environ for name in ranks):
-        raise ValueError(
-            "accelerate launch: it was asked for several processes on CPUs, but starts only one (there it needs MPI:"
-            " --mpirun_hostfile); use `torchrun --nproc_per_node 2 -m minibert.training.cli …`, or --num_processes 1"
-        )
+        raise ValueError(f"{training.n_gpu} GPUs need a process each: {launch}; or set CUDA_VISIBLE_DEVICES=0")

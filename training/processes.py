@@ -1,8 +1,9 @@
-"""Several processes that train together: what they decide alike, and how they wait for each other."""
+"""Several processes that train together, and several threads that share the cores of one."""
 
 import functools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -60,3 +61,20 @@ def _several() -> bool:
 def _cpu_group() -> distributed.ProcessGroup:
     """All processes, by way of their CPUs."""
     return distributed.group.WORLD if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
+
+
+@contextmanager
+def shared_cores(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads of which each computes on its share of the cores that torch uses; an error ends all that wait."""
+    cores = torch.get_num_threads()
+
+    def begin():
+        torch.set_num_threads(cores // workers)
+        torch.get_num_threads()  # only now it holds for this thread, whatever others set
+
+    pool = ThreadPoolExecutor(workers, initializer=begin)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(cores)  # some of it is for the process, not for a thread

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,16 @@ KNOWN = {
     0.473: "7,500 steps on books",
     0.521: "an hour on books",
 }
+
+
+@dataclasses.dataclass
+class TrainingResult:
+    """The result of `minibert.pretrain` and `minibert.finetune`."""
+
+    model: Any  # as it was saved (None in a process of several that saves nothing)
+    tokenizer: Any
+    report: dict[str, Any] = dataclasses.field(default_factory=dict)  # the final metrics, as they stand in the folder
+    output_dir: Path = Path()  # the folder of the model, the tokenizer, the card and the pictures
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:

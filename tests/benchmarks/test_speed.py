@@ -63,9 +63,6 @@ def test_local_attention_computes_the_same(run, shape):
         torch.testing.assert_close(ours_t, theirs_t, atol=1e-4, rtol=1e-4)
 
 
-# --- the text ---
-
-
 # --- FLOPs ---
 
 
@@ -82,32 +79,6 @@ def test_model_flops_against_counted_ones(training):
         if training:
             loss.backward()
     assert workloads.model_flops(config, [length], length, training) == counter.get_total_flops()
-
-
-# --- rounds ---
-
-
-# --- the arithmetic of a result ---
-
-
-def hand_made(measure="seconds", **changes):
-    fields = dict(steps={}, calls=1, dtype=torch.float32, tokens=600, flops=1e9)
-    ratios = [workloads.Ratio("peer", "ours", 3.0)]
-    samples = {"ours": [1.0, 3.0, 2.0], "peer": [8.0, 5.0, 7.0]}
-    made = workloads.Benchmark("made/by/hand", "", lambda run: None, measure)
-    return speed.describe(made, workloads.Work(**fields | {"ratios": ratios} | changes), samples, {}, rate=2e9)
-
-
-def test_ratios_are_of_medians_and_of_minima():
-    result = hand_made()
-    assert {name: (entry["median"], entry["min"]) for name, entry in result["measured"].items()} == {
-        "ours": (2.0, 1.0),
-        "peer": (7.0, 5.0),
-    }
-    (ratio,) = result["ratios"]
-    assert (ratio["median"], ratio["min"], ratio["reached"]) == (3.5, 5.0, True)
-    assert result["measured"]["ours"]["tokens_per_second"] == 300.0
-    assert result["measured"]["ours"]["mfu"] == 0.25  # 1e9 operations in 2 s at 2e9 a second
 
 
 # --- every benchmark ---

@@ -130,7 +130,6 @@ def test_words_without_a_flag(monkeypatch):
         ("a --kind letter", "invalid choice: 'letter'"),
         ("a --quick perhaps", "perhaps"),
         ("a --names x --names y", "--names is given twice"),
-        ("a --text b", "text: given with and without --text"),
         ("", "missing TEXT"),
         ("a --recipe nothing.yaml", "there is no file 'nothing.yaml'"),
     ],

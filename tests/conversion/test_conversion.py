@@ -481,7 +481,7 @@ def test_convert_refuses_before_it_writes(tmp_path):
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(source)
     with pytest.raises(ValueError, match="architecture='bert' is for a MiniBERT source"):
         convert(source, target, architecture="bert")
-    with pytest.raises(ValueError, match="nowhere. does not exist"):
+    with pytest.raises((OSError, ValueError), match="nowhere"):
         convert(str(tmp_path / "nowhere"), target)
     assert not (tmp_path / "target").exists()
     with pytest.raises(ValueError, match="exists already"):

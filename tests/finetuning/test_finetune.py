@@ -407,7 +407,6 @@ class TestBadInput:
             ([*good, "--max_length", "33"], "max_length: 33 is out of range; use 3 up to the model's 32 positions"),
             ([*good, "--freeze", "3"], "freeze: '3' is no part of the model; use none, encoder or a number up to 2"),
             ([*good, "--learning_rate", "nan"], "learning_rate must be a finite number"),
-            ([*good, "--optim_args", "a=1"], "optim_args: 'a=1' means nothing to adamw_torch"),
             ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
             ([*good, "--pair_column", "text"], "pair_column"),
         ):

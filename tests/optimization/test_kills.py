@@ -301,19 +301,3 @@ def test_a_full_disk_loses_no_earlier_checkpoint(name, corpus, tmp_path, capsys)
     capsys.readouterr()
     assert command(corpus, output, resume_from_checkpoint="true") == 0
     assert "Passed over checkpoint-4" in capsys.readouterr().out
-
-
-def as_nobody(corpus: Path, output: Path, said: Path) -> int:
-    cli.main(["pretrain", "--data", "nowhere*.txt", "--output_dir", str(output)])  # imports what nobody may not read
-    sys.stderr = said.open("w")
-    os.setuid(65534)
-    return command(corpus, output)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
-def test_a_folder_that_cannot_be_written_is_refused_before_any_work(corpus, tmp_path):
-    said = tmp_path / "said"
-    for path in (tmp_path, *list(tmp_path.parents)[:-1], corpus.parent):
-        path.chmod(path.stat().st_mode | 0o055)
-    assert in_a_process(as_nobody, tmp_path / "missing*.txt", tmp_path / "out" / "run", said) == 2
-    assert "output_dir: nothing can be written" in said.read_text()

@@ -445,7 +445,6 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
             "hidden_size: would change the shapes",
         ),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
-        (["--fp16", "true"], "fp16: True has no effect on a CPU; use --bf16 true, or leave it out"),
         (["--data", "a text, and no name of a file " * 20], "data: 'a text, and no name of a file"),
         (["--rate_schedule", "linear"], "rate_points"),
     ):

@@ -408,7 +408,7 @@ def map_tables(
     if not is_stream:
         options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
     # a bar for a single batch is over before it can be read
-    with nullcontext() if is_stream or len(dataset) > batch_size else without_bars(of_datasets=True):
+    with nullcontext() if is_stream or len(dataset) > batch_size else without_bars():
         mapped = dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options)
     return mapped.with_format(None)
 

@@ -32,7 +32,7 @@ from ..data.tables import read_table
 from ..files import check_folder, whole
 from ..loading import check_weights, minibert_config, reading
 from ..precision import dtype_of_saved
-from ..threads import shared_cores
+from ..processes import shared_cores
 from .data import is_table, read_lines, texts_of
 
 # What the weights do not show of the function that they are.

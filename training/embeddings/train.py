@@ -44,8 +44,7 @@ from ..hub.push import check_push, push_output
 from ..hub.trainer import HubMixin
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_training, resolve_precision
-from ..report import judge, plot_embedding_training, warn
-from ..result import TrainingResult
+from ..report import TrainingResult, judge, plot_embedding_training, warn
 from .data import Passage, Retrieval, hold_out, name_of, read_pairs, read_passages, read_task
 from .encoders import RERANKER, Embedder, check_encoder, check_length, limit_length, open_encoder, score_pairs
 from .evaluate import RETRIEVAL, measure, print_table, reorder, score

@@ -20,8 +20,7 @@ from ..hub.push import check_push, push_output
 from ..loading import random_state_kept, without_bars
 from ..precision import check_training, resolve_precision, without_autocast
 from ..processes import first_process_first
-from ..report import warn
-from ..result import TrainingResult
+from ..report import TrainingResult, warn
 from .config import EvaluationConfig, FinetuningConfig
 from .data import FILE, SPLITS, VALIDATION_SIZE, Source, load_splits
 from .models import check_head, load_tokenizer, read_config, trained_for
@@ -35,7 +34,7 @@ from .trainer import Run, score, train
 LOG = "trainer_state.json"
 
 
-@without_bars(of_datasets=True)
+@without_bars()
 def finetune(
     task: str,
     model: str | os.PathLike = "runs/minibert",
@@ -95,7 +94,7 @@ def finetune(
     return TrainingResult(without_autocast(trained) if args.should_save else None, run.task.tokenizer, report, output)
 
 
-@without_bars(of_datasets=True)
+@without_bars()
 def evaluate(
     task: str,
     model: str | os.PathLike = "runs/finetune",

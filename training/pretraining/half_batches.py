@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..data.masking import IGNORE_INDEX
-from ..threads import shared_cores
+from ..processes import shared_cores
 from .config import ADAMW
 
 

@@ -20,7 +20,7 @@ from ..hub.card import describe_data
 from ..loading import saved_tokenizer, without_bars
 
 
-@without_bars(of_datasets=True)
+@without_bars()
 def prepare(
     data: str | os.PathLike | list[str] | datasets.Dataset = (),
     *,

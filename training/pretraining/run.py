@@ -27,8 +27,7 @@ from ..hub.push import check_push
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..precision import check_training, without_autocast
 from ..processes import first_process_first
-from ..report import describe_pretraining, warn
-from ..result import TrainingResult
+from ..report import TrainingResult, describe_pretraining, warn
 from .config import PretrainingConfig, fill_defaults
 from .objectives import OBJECTIVES, Objective
 from .objectives.examples import choose_sentences
