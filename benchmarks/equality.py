@@ -306,9 +306,7 @@ def masks(folder: Path) -> Facts:
         {"input_ids": [*a, *b], "position_ids": [*range(len(a)), *range(len(b))]}
         for a, b in zip(documents, documents[1:] + documents[:1])
     ]
-    counts = np.bincount(np.concatenate(documents), minlength=len(tokenizer))
-    settings = COLLATORS | {"unigram": dict(random_replacement="unigram", unigram_counts=counts)}
-    for (name, given), unpadded in itertools.product(settings.items(), (False, True)):
+    for (name, given), unpadded in itertools.product(COLLATORS.items(), (False, True)):
         if unpadded and "pad_to_multiple_of" in given:
             continue
         for kind, rows in (("padded", [{"input_ids": ids} for ids in documents]), ("packed", packed)):

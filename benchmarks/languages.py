@@ -34,7 +34,7 @@ def languages(data):
             train = concatenate_datasets(list(rows.values())).select(drawn)
             config = MiniBertConfig.minibert("tiny", **shape, max_position_embeddings=LENGTH)
             known = tests if isinstance(mixture, float) else {mixture: tests[mixture]}
-            options = dict(optimizer="muon", embedding_init="cooccurrence", rows_repeat=True)
+            options = dict(optimizer="muon", embedding_init="cooccurrence")
             trainer, _ = pretrain(config, train, tests["en"], tokenizer, seed, 80, **options)
             losses = {code: round(trainer.evaluate(part)["eval_mlm_loss"], 4) for code, part in known.items()}
             yield dict(mixture=mixture, seed=seed, losses=losses, rows=dict(zip(rows, sizes.tolist())))

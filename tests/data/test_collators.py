@@ -104,9 +104,7 @@ def test_rates(tokenizers, algorithm, masking, make_rows, rate):
 
 def test_evaluation_keeps_its_masks_and_its_rate(tokenizer):
     rows = padded_rows(tokenizer)
-    collator = MaskedLMCollator(
-        tokenizer, mlm_probability=0.5, seed=9, rate_schedule="linear", rate_points={1.0: 0.3}, masking="whole_word"
-    )
+    collator = MaskedLMCollator(tokenizer, mlm_probability=0.5, seed=9, rate_points={1.0: 0.3}, masking="whole_word")
     evaluation = collator.for_evaluation()
     first = [evaluation(examples) for examples in batches(rows)]
     collator.set_progress(3, 5, 10)
@@ -253,46 +251,23 @@ def test_spans_are_as_frequent_at_the_edges_of_a_row(tokenizer):
 # --- Random replacements -------------------------------------------------------------------------------------------
 
 
-def replacements(tokenizer, row, times, **kwargs):
-    collator = MaskedLMCollator(
-        tokenizer, mlm_probability=1.0, mask_replace_prob=0.0, random_replace_prob=1.0, seed=0, **kwargs
-    )
-    found = []
-    for epoch in range(times):
-        collator.set_progress(epoch)
-        found.append(collator([row])["input_ids"][0].numpy())
-    return np.concatenate(found)
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_random_tokens_are_other_ordinary_tokens(tokenizers, algorithm):
     tokenizer = tokenizers[algorithm]
     original = len(tokenizer) - 7
-    found = replacements(tokenizer, {"input_ids": [original] * 1000}, times=100)
+    rates = dict(mlm_probability=1.0, mask_replace_prob=0.0, random_replace_prob=1.0)
+    collator = MaskedLMCollator(tokenizer, seed=0, **rates)
+    found = collator([{"input_ids": [original] * 100_000}])["input_ids"][0].numpy()
     legal = np.setdiff1d(np.arange(len(tokenizer)), [original, *tokenizer.all_special_ids])
     observed = np.bincount(found, minlength=len(tokenizer))
     assert observed[legal].sum() == len(found)
     assert_distributed(observed[legal], np.ones(len(legal)))
 
 
-def test_random_tokens_follow_the_corpus(tokenizer):
+def test_ids_are_counted(tokenizer):
     rows = padded_rows(tokenizer)
-    ids = [row["input_ids"] for row in rows]
     counts = unigram_counts(datasets.Dataset.from_list(rows), len(tokenizer))
-    assert counts.tolist() == [sum(row.count(token) for row in ids) for token in range(len(tokenizer))]
-    original = int(np.argmax(np.where(np.isin(np.arange(len(counts)), tokenizer.all_special_ids), 0, counts)))
-    found = replacements(
-        tokenizer, {"input_ids": [original] * 1000}, 100, random_replacement="unigram", unigram_counts=counts
-    )
-    weights = counts.astype(float)
-    weights[[original, *tokenizer.all_special_ids]] = 0
-    observed = np.bincount(found, minlength=len(tokenizer))
-    assert observed[weights == 0].sum() == 0
-    frequent = weights / weights.sum() * len(found) > 20
-    rest = ~frequent & (weights > 0)
-    observed = np.append(observed[frequent], observed[rest].sum())
-    expected = np.append(weights[frequent], weights[rest].sum())
-    assert_distributed(observed, expected)
+    assert counts.tolist() == [sum(row["input_ids"].count(token) for row in rows) for token in range(len(tokenizer))]
 
 
 # --- At least one target -------------------------------------------------------------------------------------------
@@ -467,7 +442,7 @@ def concatenated_rows(tokenizer):
 @pytest.mark.parametrize("masking", MASKING_KINDS)
 def test_an_unpadded_batch_is_the_padded_one_without_padding(tokenizer, masking, make_rows):
     rows = make_rows(tokenizer)[:40]
-    options = dict(masking=masking, seed=3, rate_schedule="linear", rate_points={1.0: 0.5})
+    options = dict(masking=masking, seed=3, rate_points={1.0: 0.5})
     padded, unpadded = MaskedLMCollator(tokenizer, **options), MaskedLMCollator(tokenizer, **options, unpadded=True)
     for epoch in range(2):
         padded.set_progress(epoch, 3, 10)
@@ -536,17 +511,8 @@ def test_rows_that_cannot_do_without_padding(tokenizer, row, message):
         ({"mlm_probability": float("nan")}, "mlm_probability: nan"),
         ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "0.8 and 0.3 sum to more than 1"),
         ({"masking": "words"}, "masking: 'words' .* use one of token, whole_word, span"),
-        ({"masking": "span", "whole_word_mask": True}, "whole_word_mask"),
-        ({"random_replacement": "zipf"}, "random_replacement: 'zipf' .* use one of uniform, unigram"),
-        ({"random_replacement": "unigram"}, "unigram_counts: needed"),
-        ({"unigram_counts": [1, 2]}, "unigram_counts: needed"),
-        ({"random_replacement": "unigram", "unigram_counts": [9] * 6}, "random_replace_prob: 0.1 needs two tokens"),
-        ({"random_replacement": "unigram", "unigram_counts": [-1] * 9}, "unigram_counts: -1"),
-        ({"rate_schedule": "cosine"}, "rate_schedule: 'cosine' .* use one of constant, linear, steps"),
-        ({"rate_points": {1.0: 0.1}}, "rate_points"),
-        ({"rate_schedule": "steps", "rate_points": {1.0: 1.2}}, r"rate_points\[1.0\]: 1.2"),
-        ({"unpadded": True, "pad_to_multiple_of": 8}, "pad_to_multiple_of: 8 has no effect with unpadded=True"),
-        ({"rate_schedule": "steps", "rate_points": {50: 0.1}}, "rate_points: 50 .* use one above 0, at most 1"),
+        ({"rate_points": {1.0: 1.2}}, r"rate_points\[1.0\]: 1.2"),
+        ({"rate_points": {50: 0.1}}, "rate_points: the share 50: 50"),
     ],
 )
 def test_bad_arguments_are_refused(tokenizer, kwargs, message):
@@ -577,9 +543,8 @@ def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"input_ids": [2, 100_000, 3]}], "input_ids: 2 to 100000 do not fit the tokenizer"),
-        ([{"input_ids": [2, 9, 3], "position_ids": [0, 1]}], "position_ids: 2 values for 3 input_ids"),
-        ([{"input_ids": [2, 9], "labels": 1}], "labels: 1 values for 2 input_ids"),
+        ([{"input_ids": [2, 9, 3], "position_ids": [0, 1]}], "position_ids: a row has more or fewer values"),
+        ([{"input_ids": [2, 9], "labels": 1}], "labels: a row has more or fewer values"),
         ([{"input_ids": [2, 9], "position_ids": [0, 1]}, {"input_ids": [2, 9]}], "position_ids: some rows"),
         ([{"input_ids": [2, 9]}, {"input_ids": [2, 9], "next_sentence_label": 1}], "next_sentence_label: the collator"),
         ([{"input_ids": [2, 9], "text": "abc"}], "text: the collator cannot batch this column"),

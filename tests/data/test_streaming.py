@@ -13,7 +13,6 @@ import torch
 from accelerate.data_loader import prepare_data_loader
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
-from transformers import TrainingArguments
 
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
@@ -21,7 +20,7 @@ from minibert.training.checkpoints import write_manifest
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
-from minibert.training.data.mixtures import Corpus, check_workers, first_rows, prepare_documents, split_stream
+from minibert.training.data.mixtures import Corpus, first_rows, prepare_documents, split_stream
 from minibert.training.data.packing import pack_documents
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -62,11 +61,10 @@ def test_rows_are_those_from_disk(folder, packing):
     assert found == rows(documents) and found.total() > 50
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3])
-def test_the_split_is_that_from_disk(folder, share):
+def test_the_split_is_that_from_disk(folder, share=0.3):
     """Documents are held out by the order of their hashes: one way's are all among the other's."""
     (stream,) = load_sources([str(folder)], streaming=True)
-    for seed in range(3):
+    for seed in range(2):
         train, validation = (texts(part) for part in split_stream(stream, share, seed))
         assert not set(train) & set(validation)
         assert Counter(train + validation) == Counter(texts(stream))
@@ -123,10 +121,10 @@ def test_documents_of_small_files_come_no_more_often(tmp_path, buffer):
 # --- mixtures ---
 
 
-@pytest.mark.parametrize("weights, alpha", [([5, 3, 2], None), ([900, 40, 6], 0.3), ([1, 2, 3], 0.0)])
+@pytest.mark.parametrize("weights, alpha", [([5, 3, 2], None), ([900, 40, 6], 0.3)])
 def test_observed_rates(folder, weights, alpha):
     data = [f"{name}={folder / file}" for name, file in (("aa", "0.txt"), ("bb", "1.txt"), ("cc", "2.txt"))]
-    drawn = texts(prepare(data, weights=weights, sampling_alpha=alpha, shuffle_buffer=0).train, 3000)
+    drawn = texts(prepare(data, weights=weights, sampling_alpha=alpha, shuffle_buffer=0).train, 1500)
     powers = [weight ** (1 if alpha is None else alpha) for weight in weights]
     for source, power in enumerate(powers):
         p = power / sum(powers)
@@ -214,7 +212,7 @@ def test_other_readers_do_not_go_on_with_a_stream(folder, tmp_path, capsys):
     """Each has read a part of its own: rows would be lost, and others come twice."""
     arguments = ["--max_steps", "2", "--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "9",
                  "--eval_strategy", "no", "--resume_from_checkpoint", str(tmp_path / "run/checkpoint-1")]  # fmt: skip
-    data = [folder / "0.txt", folder / "1.txt"]
+    data = [folder / "[01].txt"]
     assert pretrain(data, tmp_path / "run", *arguments[:-2]) == 0
     assert pretrain(data, tmp_path / "a", *arguments, "--dataloader_num_workers", "2") == 2
     assert "dataloader_num_workers: 2, but the checkpoint" in capsys.readouterr().err
@@ -235,8 +233,6 @@ def test_other_readers_do_not_go_on_with_a_stream(folder, tmp_path, capsys):
         ([], "max_steps: needed with --streaming"),
         (["--max_steps", "5", "--validation_size", "20"], "validation_size: 20.0 cannot be held out of a stream"),
         (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds no document"),
-        (["--max_steps", "5", "--shuffle_buffer", "-1"], "shuffle_buffer: -1 is too small; use 0 or more"),
-        (["--max_steps", "5", "--dataloader_num_workers", "2"], "dataloader_num_workers: 2 for a stream of 1 files"),
         (["--max_steps", "5", "--data_seed", "7"], "data_seed: 7 has no effect on a stream of text"),
         (
             ["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"],
@@ -272,11 +268,10 @@ def test_the_masks_of_a_stream_change_when_it_begins_again(folder, tmp_path, mon
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_rate_follows_the_batches_of_all_workers(folder, workers):
     stream = load_sources([str(folder)], streaming=True)[0]
-    check_workers(stream, TrainingArguments(str(folder), dataloader_num_workers=workers, use_cpu=True))
     tokenizer = train_tokenizer(texts(stream), vocab_size=80)
     rows = pack_documents(tokenize_documents(stream.repeat(None), tokenizer), tokenizer, 64)
     collator = MaskedLMCollator(
-        tokenizer, mlm_probability=0.0, rate_schedule="steps", rate_points={0.5: 1.0}, at_least_one_target=False, seed=0
+        tokenizer, mlm_probability=0.0, rate_points={0.49: 0.0, 0.5: 1.0}, at_least_one_target=False, seed=0
     )
     collator.set_progress(epoch=0, step=0, total_steps=20)
     batches = islice(DataLoader(rows, batch_size=2, collate_fn=collator, num_workers=workers), 20)
@@ -290,10 +285,8 @@ def test_bad_sources_are_refused(folder):
     good = folder / "0.txt"
     for data, arguments, message in (
         ([], {}, "streaming: it needs --data"),
-        ([good, folder], {}, "weights: needed with --streaming and 2 sources"),
-        ([good, folder / "1.txt"], {"sampling_alpha": 0.5}, "weights: needed with --streaming and 2 sources"),
-        ([good, folder / "1.txt"], {"weights": [1.0]}, "weights: 1 for the sources"),
-        ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no text of the source '.*blank.txt' is in it"),
+        ([good, folder], {}, "weights: needed to stream 2 entries of data"),
+        ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no text in '.*blank.txt' is left to train on"),
         ([folder / "broken.jsonl"], {}, "broken.jsonl"),
         (
             [folder / "numbers.csv"],

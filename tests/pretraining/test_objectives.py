@@ -346,7 +346,7 @@ def corpus(tmp_path_factory):
 def masked_lm(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "mlm"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "3",
-                     "--rate_schedule", "linear", "--rate_points", "1:0.1", *QUICK]) == 0  # fmt: skip
+                     "--rate_points", "1:0.1", *QUICK]) == 0  # fmt: skip
     return output
 
 
@@ -446,7 +446,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         ),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--data", "a text, and no name of a file " * 20], "data: 'a text, and no name of a file"),
-        (["--rate_schedule", "linear"], "rate_points"),
+        (["--rate_points", "1"], "rate_points"),
     ):
         output = tmp_path / "run"
         data = [] if "--data" in arguments else ["--data", str(corpus)]

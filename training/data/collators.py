@@ -6,12 +6,10 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from accelerate.data_loader import DataLoaderDispatcher
 from torch.utils.data import IterableDataset, get_worker_info
 from transformers import DataCollatorForLanguageModeling, TrainerCallback
 from transformers.trainer_utils import has_length
@@ -22,11 +20,6 @@ from .masking import ACTION, IGNORE_INDEX, MASKING_KINDS, REPLACEMENT, choose_ta
 
 logger = logging.get_logger(__name__)
 
-CHOICES = {
-    "masking": MASKING_KINDS,
-    "random_replacement": ("uniform", "unigram"),
-    "rate_schedule": ("constant", "linear", "steps"),
-}
 EVALUATION_RATE = 0.15
 
 # Columns with one value for each token; all others have one number for each row.
@@ -34,8 +27,7 @@ TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "pos
 
 
 class _Progress(NamedTuple):
-    """What a collator knows of the training: the arguments of `MaskedLMCollator.set_progress`. The collator keeps them
-    in shared memory, so that the workers of a data loader see every update."""
+    """The arguments of `MaskedLMCollator.set_progress`, in shared memory, where workers of a data loader see them."""
 
     epoch: int = 0
     step: int = 0
@@ -43,7 +35,6 @@ class _Progress(NamedTuple):
     batches_per_step: int = 1
     streamed: bool = False
     updates: int = 0  # calls of `set_progress`
-    warned: bool = False  # no (further) warning that `set_progress` is never called
 
 
 @dataclass
@@ -55,33 +46,23 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     stacked. Rows with `labels` are not masked again. The batch has `input_ids`, `labels` (-100 where nothing is
     predicted), `attention_mask` and the other columns, [batch, length] each.
 
-    **Reproducible masks.** With a `seed`, the masks of a row are a function of the seed, the epoch and the row's token
-    ids (in a stream, or with `rows_repeat`, of the number of the batch too). They are the same with any number of
-    ranks or workers, in any batch, and after a resumption. Without a seed, they come from torch's global generator. A
+    With a `seed`, the masks of a row are a function of the seed, the epoch and the row's token ids (in a stream, of the
+    number of the batch too): the same with any number of ranks or workers, in any batch, and after a resumption. A
     plain `Trainer` does not tell a collator the epoch; `MaskingProgress` does:
 
         collator = MaskedLMCollator(tokenizer, seed=0)
         Trainer(..., data_collator=collator, callbacks=[MaskingProgress(collator)])
 
-    **Evaluation.** A `Trainer` evaluates with the same collator. For fixed masks at a fixed rate, mask the set once:
-
-        evaluation = collator.for_evaluation()
-        dataset.map(lambda row: {name: column[0] for name, column in evaluation([row], return_tensors="np").items()})
+    For fixed masks of an evaluation set, mask it once with `for_evaluation()`.
 
     Args (in addition to those of the parent):
         mlm: False makes labels of all tokens, except padding and (in packed rows, or if `unpadded`) the first token of
             each document, which no other token predicts.
         mlm_probability: the expected share of tokens, without special ones and padding, that become targets.
         masking: "token"; "whole_word" (all tokens of a word or none); or "span" (words, with geometric lengths, as in
-            SpanBERT, arXiv 1907.10529). A word or a span is masked, replaced or kept as a whole. `whole_word_mask=True`
-            is the parent's name for "whole_word".
-        random_replacement: draw random tokens "uniform" or by `unigram_counts` ("unigram"). They are never special
-            tokens, nor the token that they replace.
-        unigram_counts: occurrences of each token id in the corpus, [vocabulary] (see `masking.unigram_counts`).
-        rate_schedule: how the rate moves from `mlm_probability` through `rate_points`: not at all ("constant"), in
-            straight lines ("linear"), or in jumps ("steps"). All batches of an optimizer step have the same rate. It
-            needs `MaskingProgress`.
-        rate_points: rates by the share of the training done, such as {0.5: 0.2, 0.9: 0.15}. The last one stays.
+            SpanBERT, arXiv 1907.10529). A word or a span is masked, replaced or kept as a whole.
+        rate_points: rates by the share of the training done, such as {0.5: 0.2, 0.9: 0.15}: the rate moves from
+            `mlm_probability` through them in straight lines, and the last one stays. It needs `MaskingProgress`.
         at_least_one_target: give every document a target, also if chance gives it none, which raises the rate of short
             documents. By default for rows with `position_ids` only.
         unpadded: make one row of the real tokens of all rows, as `DataCollatorWithFlattening` does: `input_ids`,
@@ -91,53 +72,25 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             without `position_ids` is one document. Not for several GPUs in one process, which split a batch by rows.
         target_draws: add `target_draws`, [batch, length]: a number from 0 to 2⁵³ - 1 for each token, by which a model
             can choose a replacement. They are as reproducible as the masks.
-        rows_repeat: an epoch may have the same row several times; give it other masks in each batch.
-
-    Raises:
-        ValueError: a tokenizer without mask token, and options that are wrong or contradict each other.
     """
 
     masking: str = "token"
-    random_replacement: str = "uniform"
-    unigram_counts: Sequence[int] | None = None
-    rate_schedule: str = "constant"
     rate_points: Mapping[float, float] = dataclasses.field(default_factory=dict)
     at_least_one_target: bool | None = None
     unpadded: bool = False
     target_draws: bool = False
-    rows_repeat: bool = False
 
     def __post_init__(self):
         if self.whole_word_mask:
-            if self.masking == "span":
-                raise ValueError("whole_word_mask: True contradicts masking='span'; leave one of them out")
-            self.masking = "whole_word"
-            self.whole_word_mask = False  # the parent would warn, and mask with [MASK] only
+            self.masking, self.whole_word_mask = "whole_word", False  # the parent would mask with [MASK] only
         check_masking(self)
-        if (self.random_replacement == "unigram") != (self.unigram_counts is not None):
-            raise ValueError("unigram_counts: needed with random_replacement='unigram', and only there")
-        if self.unpadded and self.pad_to_multiple_of:
-            raise ValueError(f"pad_to_multiple_of: {self.pad_to_multiple_of} has no effect with unpadded=True")
         super().__post_init__()
         self.regular = regular_tokens(self.tokenizer)  # [V]
         self._word_starts = self.regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
-        self._cumulative = np.concatenate([[0], np.cumsum(self._random_weights())])  # [V + 1]
+        self._cumulative = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])  # [V + 1]
         self._shared = torch.tensor(_Progress()).share_memory_()
         # Each process counts for itself: the `updates` that it last saw, and the batches that it made since then.
         self._updates, self._batches = 0, 0
-
-    def _random_weights(self) -> np.ndarray:
-        """The relative frequency of each id as a random token, int64 [V]."""
-        weights = self.regular.astype(np.int64)
-        if self.unigram_counts is not None:
-            counts = np.asarray(self.unigram_counts, dtype=np.int64)[: len(weights)]
-            if (counts < 0).any():
-                raise ValueError(f"unigram_counts: {counts.min()} is no count; use numbers from 0")
-            weights *= np.pad(counts, (0, len(weights) - len(counts)))
-        if self.mlm and self.random_replace_prob > 0 and np.count_nonzero(weights) < 2:
-            few = "two tokens or more to draw from, neither special nor of count 0; the tokenizer has fewer"
-            raise ValueError(f"random_replace_prob: {self.random_replace_prob} needs {few}")
-        return weights
 
     def set_progress(
         self, epoch: int, step: int = 0, total_steps: int = 0, batches_per_step: int = 1, streamed: bool = False
@@ -146,25 +99,21 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
         Args:
             epoch: the number of the epoch, from 0.
-            step, total_steps: optimizer steps done, and in the whole training; the clock of a rate schedule.
+            step, total_steps: optimizer steps done, and in the whole training; the clock of `rate_points`.
             batches_per_step: batches collated for one optimizer step.
-            streamed: the rows come from a stream, or repeat; the same row gets other masks in another batch.
+            streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
         updates = self._progress.updates + 1
-        self._write(_Progress(epoch, step, total_steps, batches_per_step, streamed, updates))
+        self._shared.copy_(torch.tensor(_Progress(epoch, step, total_steps, batches_per_step, streamed, updates)))
 
     @property
     def _progress(self) -> _Progress:
         return _Progress(*self._shared.tolist())
 
-    def _write(self, progress: _Progress) -> None:
-        self._shared.copy_(torch.tensor(progress))
-
     def for_evaluation(self, mlm_probability: float = EVALUATION_RATE, seed: int = 0) -> MaskedLMCollator:
         """A collator with the same options, a constant rate, and the same masks in every pass: losses compare."""
-        constant = dict(rate_schedule="constant", rate_points={}, rows_repeat=False)
-        collator = dataclasses.replace(self, mlm_probability=mlm_probability, seed=seed, **constant)
-        collator._write(_Progress(warned=True))  # it stays in epoch 0 on purpose
+        collator = dataclasses.replace(self, mlm_probability=mlm_probability, seed=seed, rate_points={})
+        collator.set_progress(epoch=0)
         return collator
 
     def torch_call(self, examples: Sequence[Any]) -> dict[str, Any]:
@@ -184,9 +133,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if "position_ids" in tokens:  # … and where a position is not the previous one plus 1
             begins |= np.diff(tokens["position_ids"], prepend=-1) != 1
 
-        if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < len(self.regular):
-            ids, last = f"{input_ids.min()} to {input_ids.max()}", len(self.regular) - 1
-            raise ValueError(f"input_ids: {ids} do not fit the tokenizer; use ids from 0 to {last}")
         if "labels" in tokens:
             if self.mlm and np.array_equal(tokens["labels"], input_ids):
                 raise ValueError("labels: they repeat input_ids, so nothing is masked; leave them to the collator")
@@ -204,9 +150,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         """Flat columns, [T] → [rows, width]."""
         multiple, pad = self.pad_to_multiple_of or 1, self.tokenizer.pad_token_id
         width = math.ceil(lengths.max() / multiple) * multiple
-        if pad is None and (lengths < width).any():
-            raise ValueError("tokenizer: it has no padding token, which rows of different lengths need")
         real = np.arange(width) < lengths[:, None]
+        if pad is None and not real.all():
+            raise ValueError("tokenizer: it has no padding token, which rows of different lengths need")
         if self.tokenizer.padding_side == "left":
             real = real[:, ::-1]
         padding = dict(input_ids=pad or 0, token_type_ids=self.tokenizer.pad_token_type_id, labels=IGNORE_INDEX)
@@ -258,7 +204,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         replaced, masked = input_ids.copy(), action < self.mask_replace_prob
         replaced[targets & masked] = self.tokenizer.mask_token_id
         others = np.flatnonzero(targets & ~masked & (action < self.mask_replace_prob + self.random_replace_prob))
-        # A weighted draw among all but the token itself, in whole numbers, so that rounding cannot let it in.
+        # A draw among all regular tokens but the token itself.
         before = self._cumulative[input_ids[others]]
         own = self._cumulative[input_ids[others] + 1] - before
         ticket = (draws[others] * (self._cumulative[-1] - own)).astype(np.int64)
@@ -271,10 +217,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _advance(self) -> tuple[_Progress, int]:
         """The progress as of the last `set_progress`, and the number of this batch since the training began."""
         progress, worker = self._progress, get_worker_info()
-        moves = self.rate_schedule != "constant" or self.seed is not None
-        if moves and not (progress.updates or progress.warned):
-            self._write(progress._replace(warned=True))
-            logger.warning(
+        if not progress.updates and (self.rate_points or self.seed is not None):
+            logger.warning_once(
                 "MaskedLMCollator: it does not know the epoch, so rows that come again get the same masks, and the rate"
                 " does not move. Give the Trainer callbacks=[MaskingProgress(collator)], or call"
                 " collator.set_progress(epoch) before each epoch."
@@ -287,12 +231,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return progress, batch + progress.step * progress.batches_per_step
 
     def _rate(self, progress: _Progress, batch: int) -> float:
-        """The masking rate of this batch."""
+        """The masking rate of this batch, the same for all batches of an optimizer step."""
         done = batch // progress.batches_per_step / progress.total_steps if progress.total_steps else 0.0
         shares, rates = zip(*sorted({0.0: self.mlm_probability, **self.rate_points}.items()))
-        if self.rate_schedule == "linear":
-            return float(np.interp(done, shares, rates))
-        return rates[np.searchsorted(shares, done, side="right") - 1]
+        return float(np.interp(done, shares, rates))
 
     def _draw(self, rows: Sequence[np.ndarray], progress: _Progress, batch: int) -> np.ndarray:
         """Uniform numbers for the tokens of these rows, float64 [4, T]."""
@@ -312,16 +254,16 @@ class MaskingProgress(TrainerCallback):
 
     def __init__(self, collator: MaskedLMCollator):
         self.collator, self.batches = collator, 0
-        collator._write(collator._progress._replace(warned=True))  # no warning: `set_progress` will be called
+        collator.set_progress(epoch=0)
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.epoch = self.first_epoch = int(state.epoch or 0)
         self.batches = self.collator._batches
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.batches, progress = self.collator._batches, self.collator._progress
-        if progress.total_steps != state.max_steps:  # training by the clock corrects it
-            self.collator._write(progress._replace(total_steps=state.max_steps))
+        self.batches = self.collator._batches
+        # Training by the clock corrects the number of steps. (In place: a new epoch does not begin.)
+        self.collator._shared[_Progress._fields.index("total_steps")] = state.max_steps
 
     def on_evaluate(self, args, state, control, **kwargs):
         self.collator._batches = self.batches  # do not count an evaluation with the same collator
@@ -329,38 +271,27 @@ class MaskingProgress(TrainerCallback):
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         step, batches_per_step = state.global_step, args.gradient_accumulation_steps
         streamed = isinstance(train_dataloader.dataset, IterableDataset)
-        if streamed:
-            if self.epoch == self.first_epoch and not args.ignore_data_skip:
-                # The batches before the resumption are collated again and then skipped.
-                known = has_length(train_dataloader)
-                step %= math.ceil(len(train_dataloader) / batches_per_step) if known else state.max_steps
-                step = state.global_step - step
-            if isinstance(train_dataloader, DataLoaderDispatcher) and not train_dataloader.split_batches:
-                batches_per_step *= args.world_size  # the first rank collates for all
-        streamed |= self.collator.rows_repeat
+        if streamed and self.epoch == self.first_epoch and not args.ignore_data_skip:
+            # The batches before the resumption are collated again and then skipped.
+            known = has_length(train_dataloader)
+            step -= step % (math.ceil(len(train_dataloader) / batches_per_step) if known else state.max_steps)
         self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
         self.epoch += 1
 
 
 def check_masking(masking: Any) -> None:
     """Refuse wrong options of a `MaskedLMCollator`, or of any object with attributes of the same names."""
+    if masking.masking not in MASKING_KINDS:
+        raise ValueError(f"masking: {masking.masking!r} is unknown; use one of {', '.join(MASKING_KINDS)}")
     rates = {name: getattr(masking, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")}
     rates |= {f"rate_points[{share}]": rate for share, rate in masking.rate_points.items()}
+    rates |= {f"rate_points: the share {share}": share for share in masking.rate_points}
     for name, rate in rates.items():
-        if not isinstance(rate, Real) or not 0 <= rate <= 1:
+        if not 0 <= rate <= 1:
             raise ValueError(f"{name}: {rate!r} is no rate; use a number from 0 to 1")
     if masking.mask_replace_prob + masking.random_replace_prob > 1 + 1e-9:
         both = f"{masking.mask_replace_prob} and {masking.random_replace_prob}"
         raise ValueError(f"mask_replace_prob, random_replace_prob: {both} sum to more than 1; use at most 1 together")
-    for name, known in CHOICES.items():
-        if getattr(masking, name) not in known:
-            raise ValueError(f"{name}: {getattr(masking, name)!r} is not known; use one of {', '.join(known)}")
-    if (masking.rate_schedule == "constant") != (not masking.rate_points):
-        wrong = f"{dict(masking.rate_points)} does not go with rate_schedule={masking.rate_schedule!r}"
-        raise ValueError(f"rate_points: {wrong}; use points with linear and steps, none with constant")
-    for share in masking.rate_points:
-        if not isinstance(share, Real) or not 0 < share <= 1:
-            raise ValueError(f"rate_points: {share!r} is no share of the training; use one above 0, at most 1")
 
 
 def _concatenate(
@@ -373,17 +304,13 @@ def _concatenate(
         raise ValueError(f"{name}: some rows of the batch have it and others do not") from None
     own = np.array([len(part) for part in parts])
     if lengths is not None and not np.array_equal(own, lengths):
-        row = int(np.flatnonzero(own != lengths)[0])
-        raise ValueError(f"{name}: {own[row]} values for {lengths[row]} input_ids; use one for each")
+        raise ValueError(f"{name}: a row has more or fewer values than input_ids; use one for each")
     return np.concatenate(parts), own
 
 
 def _stack(rows: Sequence[Mapping], name: str) -> np.ndarray:
     """A column with one number for each row: [rows], int64 or float32."""
-    try:
-        column = np.asarray([row.get(name) for row in rows])
-    except ValueError:  # lists of different lengths
-        column = np.empty(0, dtype=object)
+    column = np.asarray([row.get(name) for row in rows])
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise ValueError(f"{name}: the collator cannot batch this column; remove it, or use one number for each row")
     return column.astype(np.float32 if column.dtype.kind == "f" else np.int64)

@@ -91,10 +91,10 @@ def _load(sources: Mapping[str, Source], columns: Sequence[str]) -> dict[str, da
         if not os.path.isfile(file):
             raise ValueError(f"data: {file!r} is no file")
     loaded = {file: tables.read_table(file, header=columns) for file in files}
-    # What the cells of a column are is decided by all files; beside files of other kinds, which know, they are numbers.
+    # What the cells of a column are is decided by all files.
     is_text = {file: file.lower().endswith((".csv", ".tsv")) and not tables.is_conll(file) for file in loaded}
     cells = {file: rows for file, rows in loaded.items() if is_text[file]}
-    loaded |= dict(zip(cells, tables.with_numbers([*cells.values()], exact=len(cells) == len(loaded))))
+    loaded |= dict(zip(cells, tables.with_numbers([*cells.values()])))
     splits = {name: _join([(file, loaded[file]) for file in files]) for name, files in local.items()}
     return {
         name: splits[name] if name in splits else source if FILE in source.column_names else _located(source, name)

@@ -21,8 +21,7 @@ WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
 EPOCHS = 2.0
 ROW_DEFAULTS: dict[str, Any] = {"validation_size": 0.05, "seq_length": 512, "packing": "packed"}
 MASKING_FIELDS = (
-    "mlm_probability", "masking", "mask_replace_prob", "random_replace_prob", "random_replacement", "rate_schedule",
-    "rate_points", "at_least_one_target",
+    "mlm_probability", "masking", "mask_replace_prob", "random_replace_prob", "rate_points", "at_least_one_target"
 )  # fmt: skip
 # What a checkpoint may be resumed with another value of; the tokenizer itself is compared.
 FREE_FIELDS = ("num_proc", "minutes", "algorithm", "vocab_size", "lowercase", "strip_accents", "max_lost_text")
@@ -75,7 +74,6 @@ class PretrainingConfig(TrainingArguments):
         " concatenated: all documents joined and cut into rows, in which they see each other.",
     )
     num_proc: int | None = option(None, "Processes that prepare the data; the tokenizer uses all cores by itself.")
-    rows_repeat: bool = option(False, "An epoch has the same row several times: mask it differently each time.")
 
     algorithm: Literal["wordpiece", "bpe", "unigram"] = option("wordpiece", "How a new tokenizer splits words.")
     vocab_size: int = option(8192, "Size of a new tokenizer's vocabulary.")
@@ -100,15 +98,10 @@ class PretrainingConfig(TrainingArguments):
     masking: Literal["token", "whole_word", "span"] = option("token", "What is masked together.")
     mask_replace_prob: float | None = option(None, "Share of the targets that become [MASK]; by default 0.8, rtd 1.")
     random_replace_prob: float | None = option(None, "Share that become random tokens; by default 0.1, rtd 0.")
-    random_replacement: Literal["uniform", "unigram"] = option(
-        "uniform",
-        "Drawn uniformly, or in proportion to their frequency in the text (of a stream: in its first 1,000 rows).",
-    )
-    rate_schedule: Literal["constant", "linear", "steps"] = option(
-        "constant", "How mlm_probability changes in training: through rate_points in straight lines, or in steps."
-    )
     rate_points: list[str] = option(
-        [], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15; from Python a dictionary, too."
+        [],
+        "Points share-of-the-training:rate that mlm_probability moves through in straight lines, such as 0.5:0.2"
+        " 1:0.15; from Python a dictionary, too.",
     )
     at_least_one_target: bool | None = option(None, "Every document gets a target; by default so, but for mlm+nsp.")
     short_seq_prob: float = option(0.1, "mlm+nsp: share of the pairs that are made shorter than a row, as in BERT.")

@@ -108,7 +108,7 @@ def prepare(
             write_json(folder / ROWS_PLAN, plan)
         _write_shards(folder, parts, shard_documents, num_proc, tokenizer=given, packing=packing, seq_length=seq_length)
         named = {"data": [describe_data(each) for each in plan["data"]]}  # while what is a file can be told
-        write_manifest(folder, made, plan | named | {"repeats": documents.repeats})
+        write_manifest(folder, made, plan | named)
         (folder / ROWS_PLAN).unlink()
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")
@@ -147,7 +147,7 @@ def _write(
     texts = (text for batch in documents.iter(batch_size=WINDOW) for text in batch["text"])
     write_shard(path, texts, tokenizer, packing, seq_length)
     counts = shard_counts(path)
-    print(f"{path.name}: {counts['documents']:,} documents, {sum(counts['rows']):,} rows", flush=True)
+    print(f"{path.name}: {len(documents):,} documents, {counts['rows']:,} rows", flush=True)
 
 
 def _checksum(documents: datasets.Dataset) -> str:

@@ -20,7 +20,7 @@ from ...tokenization import extend_tokenizer
 from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources
-from ..data.mixtures import Corpus, check_stream, prepare_documents
+from ..data.mixtures import Corpus, check_stream, mix_streams, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
 from ..files import check_folder, lock_output
 from ..hub.push import check_push
@@ -103,7 +103,7 @@ def pretrain(
             adopt_rows(args, prepared)
         objective = OBJECTIVES[args.objective](fill_defaults(args, model_name_or_path is None))
         base = resolve_config(model, size, model_name_or_path, config_overrides, objective.config_fields)
-        objective.check(base, streaming and prepared is None)
+        objective.check(base, streaming)
         if extend_vocabulary is not None and (model_name_or_path is None or prepared is not None):
             raise ValueError(f"extend_vocabulary: {extend_vocabulary} needs text, and a model_name_or_path")
         loaded = read_tokenizer(tokenizer, model_name_or_path, base, prepared)
@@ -113,7 +113,8 @@ def pretrain(
             described = f"{number} documents to train on, {len(validation):,} held out"
             loaded = loaded or new_tokenizer(args, base, sample["text"])
         else:
-            train = prepared.stream(shuffle_buffer) if streaming else prepared.load("train")
+            train = prepared.load("train", streaming)
+            train = mix_streams([train], corpus, args.seed) if streaming else train
             validation, sample, described = prepared.load("validation"), None, prepared.describe()
         source, loaded, metrics, new_ids = load_model(
             model_name_or_path, base, objective, loaded, extend_vocabulary, sample
@@ -122,8 +123,8 @@ def pretrain(
         trainer = PretrainingTrainer(source, args, None, train, validation, loaded)
         if trainer.budget is not None:
             trainer.budget.start = start  # reading is in it
-        read = corpus if prepared is None else prepared.corpus
-        trainer.data_description = ", ".join(map(str, read.data or [BUILTIN]))
+        read = corpus.data if prepared is None else prepared.data
+        trainer.data_description = ", ".join(map(str, read or [BUILTIN]))
         trainer.more_metrics, trainer.new_ids = metrics, new_ids
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         trainer.save_model()
@@ -173,7 +174,6 @@ def read_documents(corpus: Corpus, args: PretrainingConfig, objective: Objective
     with nullcontext() if corpus.streaming else first_process_first():  # the others find it in the cache
         documents = prepare_documents(corpus, seed=args.seed, **sizes)
     objective.check_documents(documents.train, documents.validation)
-    args.rows_repeat = documents.repeats
     return documents.train, documents.validation, documents.sample
 
 
@@ -184,7 +184,7 @@ def adopt_rows(args: PretrainingConfig, prepared: PreparedRows) -> None:
     check_same(prepared.made, prepared.made | asked, made, "leave it out, or prepare rows with it")
     if not OBJECTIVES[args.objective].packs_documents:
         raise ValueError(f"data: the rows in {str(prepared.folder)!r} have no pairs of segments; give mlm+nsp the text")
-    vars(args).update(prepared.made, rows_repeat=prepared.manifest["arguments"].get("repeats", False))
+    vars(args).update(prepared.made)
 
 
 def resolve_config(

@@ -22,8 +22,8 @@ from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.documents import check_tokenization, hold_out
 from ..data.masking import unigram_counts
-from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, check_workers, first_rows
-from ..data.prepared import StreamedRows, StreamOrder, tokenizer_checksum
+from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, first_rows
+from ..data.prepared import tokenizer_checksum
 from ..files import lock_output, write_json
 from ..hub.card import write_card
 from ..hub.trainer import HubMixin
@@ -92,7 +92,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         args = resolve_precision(args)
         set_seed(args.seed)
         tokenizer = processing_class or (saved_tokenizer(path) if path else None)
-        with nullcontext() if streamed or isinstance(train_dataset, StreamedRows) else first_process_first():
+        with nullcontext() if streamed else first_process_first():
             if eval_dataset is None:
                 train_dataset, eval_dataset = hold_out_rows(train_dataset, args, self.objective)
             elif isinstance(eval_dataset, datasets.IterableDataset):
@@ -104,9 +104,9 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
                 config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
             config.check_tokenizer(tokenizer)
             rows = [make_rows(each, tokenizer, self.objective) for each in (train_dataset, eval_dataset)]
-        self.sample = sample_of(rows[0], args.seed)  # for what is counted
-        of_rows = dict(rows_repeat=args.rows_repeat, unpadded=self.objective.packs_documents and not args.torch_compile)
-        collator = data_collator or self.objective.collator(tokenizer, self.sample, **of_rows)
+        self.sample = sample_of(rows[0])  # for what is counted
+        unpadded = self.objective.packs_documents and not args.torch_compile
+        collator = data_collator or self.objective.collator(tokenizer, unpadded=unpadded)
         self.evaluation_collator = collator.for_evaluation()
         if not len(rows[1]):
             raise ValueError("eval_dataset: it has no text; give more, or a larger validation_size")
@@ -115,7 +115,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         # `Trainer` adds its progress bar, which reads what the budget says, behind these.
         callbacks = [*(callbacks or []), *([self.budget] if self.budget else [])]
         super().__init__(built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options)
-        self.is_new, self.streamed = new, streamed or isinstance(rows[0], StreamedRows)
+        self.is_new, self.streamed = new, streamed
         self.data_description, self.more_metrics = "text", {}  # on the card; in the report
         self.new_ids: list[int] = []  # tokens that the model did not have before
         self.start: Mapping[str, float] = {}  # metrics of the saved model that the training goes on from
@@ -136,7 +136,6 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         if (strategy := args.train_sampling_strategy) != "random":
             raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect on a stream; leave it out")
         check_stream(args)
-        check_workers(train_dataset, args)
 
     def _resolve_tokenizer(
         self, tokenizer: PreTrainedTokenizerBase | None, config: MiniBertConfig, train: Any, evaluation: Any
@@ -284,13 +283,6 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             self._parts = {}
         super().log(logs, *args, **kwargs)
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None):
-        rows, args = self.train_dataset if train_dataset is None else train_dataset, self.args
-        seed = args.seed if args.data_seed is None else args.data_seed
-        if isinstance(rows, StreamedRows):
-            return StreamOrder(rows, self._train_batch_size, args.world_size, seed, lambda: int(self.state.epoch or 0))
-        return super()._get_train_sampler(rows)
-
     # --- evaluation ---
 
     def get_eval_dataloader(self, eval_dataset=None):
@@ -416,8 +408,6 @@ def is_written(texts: list[str | None]) -> list[bool]:
 
 def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
     """Rows for the collator out of text, of tokens, or those that are packed already."""
-    if isinstance(rows, StreamedRows):
-        return rows
     columns = columns_of(rows)
     if "text" in columns:
         return objective.rows(rows.select_columns("text") if "source" not in columns else rows, tokenizer)
@@ -430,12 +420,10 @@ def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objectiv
     return rows if "position_ids" in columns else objective.pack(rows.select_columns("input_ids"), tokenizer)
 
 
-def sample_of(rows: Any, seed: int) -> datasets.Dataset:
+def sample_of(rows: Any) -> datasets.Dataset:
     """The rows; of a stream the first ones, in the order of the training."""
     if isinstance(rows, datasets.IterableDataset):
         return first_rows(rows, count=SAMPLE_ROWS)
-    if isinstance(rows, StreamedRows):
-        return first_rows((rows[row] for row in StreamOrder(rows, 1, 1, seed, lambda: 0)), count=SAMPLE_ROWS)
     return rows
 
 

@@ -85,14 +85,9 @@ class Objective(abc.ABC):
         return f"{len(rows):,} rows of up to {length} tokens, filled to {fill_rate(rows, length):.1%}"
 
     @abc.abstractmethod
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
-        """The collator of the training. The evaluation uses its `for_evaluation()`.
-
-        Args:
-            tokenizer: the tokenizer.
-            train: the training rows.
-            options: arguments of `MaskedLMCollator` that depend on the rows (`unpadded`, `rows_repeat`).
-        """
+    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+        """The collator of the training, with more `options` of `MaskedLMCollator`. The evaluation uses its
+        `for_evaluation()`."""
 
     def model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase

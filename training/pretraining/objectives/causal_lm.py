@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
@@ -39,7 +38,7 @@ class CausalLM(Objective):
         model.generation_config.use_cache = False  # there is none, by which guidance would shorten the text
         return model, new
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
+    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)
 
     def save(self, trainer: Trainer, folder: Path) -> None:

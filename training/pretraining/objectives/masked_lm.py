@@ -5,15 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import datasets
 from transformers import PreTrainedTokenizerBase
 
-from ....configuration_minibert import MiniBertConfig, vocabulary_size
+from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM
 from ....tokenization import check_mask_token
 from ....tokenization.words import word_start_table
 from ...data.collators import MaskedLMCollator, check_masking
-from ...data.masking import unigram_counts
 from ..fill import fill_masks
 from .base import Objective
 from .examples import find_content_word
@@ -38,11 +36,8 @@ class MaskedLM(Objective):
             word_start_table(tokenizer)  # to refuse one without words
         return tokenizer
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
-        counts = None
-        if self.masking["random_replacement"] == "unigram":
-            counts = unigram_counts(train, vocabulary_size(tokenizer))
-        return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.args.seed, **self.masking | options)
+    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+        return MaskedLMCollator(tokenizer, seed=self.args.seed, **self.masking | options)
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """A word masked in a sentence, filled by the model that was saved: two that are right, and two that are not."""

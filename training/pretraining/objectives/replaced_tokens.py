@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from torch import nn
@@ -206,8 +205,8 @@ class ReplacedTokenDetection(MaskedLM):
         model.load_state_dict(detector.state_dict(), strict=False)
         return model, new
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
-        return super().collator(tokenizer, train, target_draws=True, **options)
+    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+        return super().collator(tokenizer, target_draws=True, **options)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_tokens_in_batch": batch.get("attention_mask", torch.ones_like(batch["input_ids"])).count_nonzero()}
