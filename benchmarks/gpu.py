@@ -10,10 +10,12 @@ after the other, each `[CLS] … [SEP]`) and a tokenizer. Peak rates are those o
 
 import itertools
 import json
+import operator
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,7 +132,7 @@ class Step:
         self.model = MODELS[name](size, options.tiny).to(self.device).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         if compiled:
-            self.model.compile(dynamic=True)
+            self.model.compile(dynamic=True, backend="inductor" if self.device.type == "cuda" else "aot_eager")
 
     def __call__(self, batch: dict[str, Any]) -> None:
         with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda"):
@@ -140,44 +142,41 @@ class Step:
         self.optimizer.zero_grad()
 
 
-def seconds_in_turn(works: dict[str, Callable[[], Any]], options: Options) -> dict[str, float]:
+def measure(what: str, works: dict[str, Callable[[], Any]], tokens: int, options: Options) -> list[dict[str, Any]]:
     """Median seconds of each; all run in every round. What fails, or needs more memory than there is, is left out."""
     device, found = torch.device(options.device), {name: [] for name in works}
     for turn in range(-2, 1 if options.tiny else options.repeats):
-        for name, work in works.items():
-            if found[name] is None:
-                continue
+        for name in list(found):
             try:
                 start = wait(device)
-                work()
-                seconds = wait(device) - start
+                works[name]()
+                found[name] += [wait(device) - start] if turn >= 0 else []  # the first two are not timed
             except (RuntimeError, ValueError) as error:
                 print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
-                found[name] = None
-            else:
-                found[name] += [seconds] if turn >= 0 else []  # the first two are not timed
-    return {name: statistics.median(seconds) for name, seconds in found.items() if seconds}
+                del found[name]
+    medians = {name: statistics.median(seconds) for name, seconds in found.items()}
+    ours = medians.get("MiniBERT", float("nan"))
+    return [
+        dict(what=what, model=name, seconds=seconds, tokens=tokens / seconds, times=seconds / ours)
+        for name, seconds in medians.items()
+    ]
 
 
 def training_rows(size: str, options: Options) -> Iterator[dict[str, Any]]:
-    device = torch.device(options.device)
-    config = minibert_config(size, options.tiny)
-    total, long = (256, 256) if options.tiny else (8192, 8192)
-    kinds = {f"{total // 8 * 8} tokens, 8 documents": [total // 8] * 8, f"one document of {long}": [long]}
+    device, config = torch.device(options.device), minibert_config(size, options.tiny)
+    total = 256 if options.tiny else 8192
+    kinds = {f"8 documents of {total // 8}": [total // 8] * 8, f"one document of {total}": [total]}
     kinds["documents of natural length"] = random_lengths(total, total // 8)
+    steps = {name: Step(name, size, options) for name in (MODELS if size == "base" else ["MiniBERT"])}
+    steps["MiniBERT, compiled"] = Step("MiniBERT", size, options, compiled=True)
     for kind, lengths in kinds.items():
-        steps = {
-            "MiniBERT": Step("MiniBERT", size, options),
-            "MiniBERT, compiled": Step("MiniBERT", size, options, True),
+        works = {
+            name: partial(step, (packed if name.startswith("MiniBERT") else padded)(lengths, config.vocab_size, device))
+            for name, step in steps.items()
         }
-        steps |= {name: Step(name, size, options) for name in ("ModernBERT", "BERT")} if size == "base" else {}
-        make = {name: packed if name.startswith("MiniBERT") else padded for name in steps}
-        batches = {name: make[name](lengths, config.vocab_size, device) for name in steps}
-        works = {name: (lambda step=step, batch=batches[name]: step(batch)) for name, step in steps.items()}
-        for name, seconds in seconds_in_turn(works, options).items():
-            rate = step_flops(config, lengths) / seconds
-            row = dict(what=f"training, {size}, {kind}", model=name, seconds=seconds, tokens=sum(lengths) / seconds)
-            yield row | (dict(mfu=rate / PEAK) if name.startswith("MiniBERT") else {})
+        for row in measure(f"training, {size}, {kind}", works, total, options):
+            share = step_flops(config, lengths) / row["seconds"] / PEAK
+            yield row | (dict(mfu=share) if row["model"].startswith("MiniBERT") else {})
 
 
 def inference_rows(options: Options) -> Iterator[dict[str, Any]]:
@@ -192,32 +191,28 @@ def inference_rows(options: Options) -> Iterator[dict[str, Any]]:
     for kind, lengths in (("mixed lengths to 512", mixed), ("one text of 8,192", [256 if options.tiny else 8192])):
         batch = padded(lengths, 250, device)
         batch.pop("labels")
-
-        def run(model, batch=batch):
-            with torch.inference_mode():
-                model(**batch)
-
-        works = {name: (lambda model=model, run=run: run(model)) for name, model in models.items()}
-        for name, seconds in seconds_in_turn(works, options).items():
-            yield dict(what=f"inference, base, {kind}", model=name, seconds=seconds, tokens=sum(lengths) / seconds)
+        works = {name: partial(torch.inference_mode()(model), **batch) for name, model in models.items()}
+        yield from measure(f"inference, base, {kind}", works, sum(lengths), options)
 
 
 def profile_rows(options: Options) -> Iterator[dict[str, Any]]:
     """The ten dearest kernels of a step, and the share of its time in which no kernel runs."""
     device, step = torch.device(options.device), Step("MiniBERT", "base", options)
     batch = packed(random_lengths(256 if options.tiny else 8192, 1024), step.model.config.vocab_size, device)
-    for _ in range(3):
-        step(batch)
-    start = wait(device)
-    with torch.profiler.profile() as profile:
+    for _ in range(4):
+        start = wait(device)
         step(batch)
         seconds = wait(device) - start
-    events = [event for event in profile.key_averages() if event.self_device_time_total or device.type == "cpu"]
-    cost = (lambda e: e.self_device_time_total) if device.type == "cuda" else (lambda e: e.self_cpu_time_total)
-    total = sum(map(cost, events)) / 1e6
-    yield dict(what="profile of a step", model="no kernel runs", share=max(0.0, 1 - total / seconds))
+    with torch.profiler.profile() as profile:
+        step(batch)
+        wait(device)
+    kind = torch.autograd.DeviceType.CUDA if device.type == "cuda" else torch.autograd.DeviceType.CPU
+    cost = operator.attrgetter("self_device_time_total" if device.type == "cuda" else "self_cpu_time_total")
+    events = [event for event in profile.key_averages() if event.device_type == kind and not event.is_user_annotation]
+    total = sum(map(cost, events))
+    yield dict(what="profile of a step", model="no kernel runs", share=max(0.0, 1 - total / 1e6 / seconds))
     for event in sorted(events, key=cost, reverse=True)[:10]:
-        yield dict(what="profile of a step", model=event.key[:70], share=cost(event) / 1e6 / total, calls=event.count)
+        yield dict(what="profile of a step", model=event.key[:70], share=cost(event) / total, calls=event.count)
 
 
 # --- learning ---
@@ -279,8 +274,9 @@ def learning_rows(options: Options) -> Iterator[dict[str, Any]]:
             optimizer.zero_grad()
             step += 1
             if share > (len(losses) + 1) / 12:
+                begin = wait(device)
                 losses.append((share * options.seconds, evaluate(model, held, fixed, loss_of)))
-                evaluating = wait(device) - start - share * options.seconds
+                evaluating += wait(device) - begin
         losses.append((options.seconds, evaluate(model, held, fixed, loss_of)))
         yield dict(what="learning, base", model=f"{name}, {rate:g}", steps=step, losses=losses, loss=losses[-1][1])
 
@@ -300,9 +296,9 @@ def main() -> None:
     device = torch.device(options.device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     machine = dict(device=name, torch=torch.__version__, cuda=torch.version.cuda, transformers=transformers.__version__)
-    parts = [learning_rows(options)] if options.work == "learning" else []
-    parts = parts or [training_rows("base", options), training_rows("large", options), inference_rows(options)]
-    parts += [profile_rows(options)] if options.work == "speed" else []
+    speed = [training_rows("base", options), inference_rows(options), profile_rows(options)]
+    speed += [training_rows("large", options)]  # last, as the time may not suffice for it
+    parts = [learning_rows(options)] if options.work == "learning" else speed
     rows, path = [], Path(options.output) / f"{options.work}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     print(machine | dict(date=time.strftime("%Y-%m-%d")))
