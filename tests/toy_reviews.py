@@ -59,7 +59,7 @@ def six_rows(task_class, row, folder, arguments, trains=False, **options):
     task = task_class(tokenizer, **arguments)
     file = write_rows(folder / "train.jsonl", [row(i) for i in range(6)])
     splits = task.read(load(train=[file], validation=[file]))
-    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
+    encoded = {name: task.encode(split) for name, split in splits.items()}
     config = MiniBertConfig.from_tokenizer(
         tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
         attention_dropout=0.0, **task.config_fields(),

@@ -8,7 +8,7 @@ from toy_reviews import load, sentences
 
 import minibert
 from minibert.training.data.tables import ReadError, read_table
-from minibert.training.finetuning.tasks.classification import MULTI, SINGLE, Classify
+from minibert.training.finetuning.tasks.classification import SINGLE, Classify
 
 ANNA = {"tokens": ["Anna", "Berg", "sang", "."], "ner_tags": ["B-PER", "I-PER", "O", "O"]}
 TEXT = "Anna Berg sang."
@@ -91,12 +91,11 @@ def test_answers_of_prodigy(tmp_path, capsys):
 
 
 def test_lists_of_one_label_each_are_classes(tmp_path):
-    """As doccano writes them; unless several labels are asked for."""
+    """As doccano writes them."""
     rows = [{"id": i, "text": f"{i}", "label": [("good", "bad")[i % 2]]} for i in range(6)]
     splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)], validation=[write_rows(tmp_path / "b.jsonl", rows)])
-    for asked, kind, first in ((None, SINGLE, 1), (MULTI, MULTI, [0.0, 1.0])):
-        task = Classify(None, problem_type=asked)
-        assert task.read(splits)["train"]["_label"][0] == first and task.problem_type == kind
+    task = Classify(None)
+    assert task.read(splits)["train"]["_label"][0] == 1 and task.problem_type == SINGLE
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
@@ -133,7 +132,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,1\n")
     with pytest.raises(ReadError, match="the first row of .*a.csv' has these names; leave --columns out"):
         read_table(tmp_path / "a.csv", header=["text", "label"])
-    with pytest.raises(ReadError, match="line 1: 2 cells, but 1 columns; name each one"):
+    with pytest.raises(ReadError, match="line 1: 2 cells, but 1 columns"):
         read_table(tmp_path / "a.csv", header=["text"])
     file = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": 1}])
     with pytest.raises(ValueError, match="columns: .*a.jsonl' is no csv or tsv, and names its columns itself"):

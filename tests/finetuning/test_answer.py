@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
-from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_question, answer_tokens, best_answer
+from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_tokens, best_answer
 from minibert.training.finetuning.tasks.base import Predictions
 
 CONTEXT = "one two three four five six seven eight nine ten"
@@ -147,7 +147,7 @@ def questions(count, seed=0, length=1):
 def make_task(tokenizer, rows, path, max_length=64, **arguments):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length, tokenizer.padding_side = max_length, "left"  # which the task mends
-    task = AnswerQuestions(tokenizer, max_question_length=24, max_length=max_length, **arguments)
+    task = AnswerQuestions(tokenizer, max_length=max_length, **arguments)
     file = write_rows(path / "train.jsonl", rows)
     return task, task.read(load(train=[file], validation=[file]))["train"]
 
@@ -155,7 +155,7 @@ def make_task(tokenizer, rows, path, max_length=64, **arguments):
 def as_prediction(task, split):
     """What evaluation would keep if the model knew where the answers are, and found the question even more likely."""
     kept = []
-    encoded = task.encode(split, training=False)
+    encoded = task.encode(split)
     for row in encoded:
         logits = torch.full((2, 1, task.tokenizer.model_max_length), -1.0)
         logits[:, 0, [i for i, (first, _) in enumerate(row["offsets"]) if first < 0]] = 5.0
@@ -173,8 +173,8 @@ class TestTask:
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     def test_windows_lose_nothing_of_the_context_and_keep_the_answers(self, tokenizers, tmp_path, algorithm):
         rows = questions(4, length=5) + questions(2, seed=1, length=0)
-        task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=15)
-        encoded = task.encode(split, training=True)
+        task, split = make_task(tokenizers[algorithm], rows, tmp_path)
+        encoded = task.encode(split)
         assert len(encoded) > 12 and max(map(len, encoded["input_ids"])) <= 64
         texts, answered = [set()], 0
         for window in encoded:
@@ -196,55 +196,54 @@ class TestTask:
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     def test_a_model_that_knows_is_right(self, tokenizers, tmp_path, algorithm):
         rows = questions(5, length=4)
-        task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=15)
+        task, split = make_task(tokenizers[algorithm], rows, tmp_path)
         prediction = as_prediction(task, split)
         assert task.compute_metrics(prediction) == {"exact_match": 1.0, "f1": 1.0}
         task.draw(prediction, tmp_path / "answers.png")
         assert (tmp_path / "answers.png").exists()
 
     def test_every_answer_lies_in_the_context(self, tokenizers, tmp_path):
-        """None on padding, on a special token or in the question, in training and in evaluation: the loss would be
-        infinite there."""
+        """None on padding, on a special token or in the question: the loss would be infinite there."""
         rows = questions(6, length=4) + questions(3, seed=1, length=0)  # of one part, and of several
         rows[1]["answers"] = {"text": [], "answer_start": []}
-        task, split = make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
-        for training in (True, False):
-            encoded = task.encode(split, training=training)
-            features = [{k: v for k, v in row.items() if k not in ("offsets", "is_last")} for row in encoded]
-            batch = task.collator_class(task.tokenizer)(features)
-            assert (batch["attention_mask"] == 0).any()
-            for side in ("start_positions", "end_positions"):
-                assert batch["attention_mask"].gather(1, batch[side][:, None]).all()
-                for row in encoded:
-                    assert row[side] == 0 or row["offsets"][row[side]][0] >= 0
-                assert (batch[side] > 0).sum() >= len(rows) - 1
+        task, split = make_task(tokenizers["bpe"], rows, tmp_path)
+        encoded = task.encode(split)
+        features = [{k: v for k, v in row.items() if k not in ("offsets", "is_last")} for row in encoded]
+        batch = task.collator_class(task.tokenizer)(features)
+        assert (batch["attention_mask"] == 0).any()
+        for side in ("start_positions", "end_positions"):
+            assert batch["attention_mask"].gather(1, batch[side][:, None]).all()
+            for row in encoded:
+                assert row[side] == 0 or row["offsets"][row[side]][0] >= 0
+            assert (batch[side] > 0).sum() >= len(rows) - 1
 
     def test_questions_without_an_answer(self, tokenizers, tmp_path):
         rows = questions(4)
         rows[1]["answers"] = {"text": [], "answer_start": []}
-        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, stride=10)
+        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path)
         prediction = as_prediction(task, split)
         assert list(task.decode(prediction))[1] == ""
         assert task.compute_metrics(prediction)["f1_unanswerable"] == 1.0
 
-    @pytest.mark.parametrize("given, answerable, expected", [(None, False, 0.0), (None, True, None), (2.5, True, 2.5)])
-    def test_the_threshold_of_the_training_is_saved(self, tokenizers, tmp_path, given, answerable, expected):
+    @pytest.mark.parametrize("answerable, expected", [(False, 0.0), (True, None)])
+    def test_the_threshold_of_the_training_is_saved(self, tokenizers, tmp_path, answerable, expected):
         sides = {True: questions(2), False: [questions(1)[0] | {"answers": {"text": [], "answer_start": []}}]}
         rows = sides[True] if answerable else sides[True] + sides[False]
-        make_task(tokenizers["bpe"], rows, tmp_path, null_threshold=given)[0].tokenizer.save_pretrained(tmp_path)
-        task = AnswerQuestions(AutoTokenizer.from_pretrained(tmp_path), max_question_length=24)
+        make_task(tokenizers["bpe"], rows, tmp_path)[0].tokenizer.save_pretrained(tmp_path)
+        task = AnswerQuestions(AutoTokenizer.from_pretrained(tmp_path))
         assert task.null_threshold == expected
         other = write_rows(tmp_path / "test.jsonl", sides[not answerable])  # says nothing of how the model was trained
-        task.read(load(test=[other], names=["test"]), MiniBertConfig())
+        task.read(load(test=[other]), MiniBertConfig())
         assert task.null_threshold == expected
 
     @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-    def test_long_questions_of_characters_of_several_tokens_leave_room(self, tokenizers, tmp_path, algorithm):
+    def test_long_questions_leave_room(self, tokenizers, tmp_path, algorithm):
+        """Also of characters of several tokens."""
         for question in ("\u6f22" * 30, "What \U0001f600\u6f22\u6f22" * 9):
             rows = [questions(1)[0] | {"question": question}]
-            task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=6, max_length=34)
-            for window in task.encode(split, training=False):
-                assert len(window["input_ids"]) <= 34 and 20 < window["token_type_ids"].count(0) <= 24 + 2
+            task, split = make_task(tokenizers[algorithm], rows, tmp_path, max_length=32)
+            for window in task.encode(split):
+                assert len(window["input_ids"]) <= 32 and 3 < window["token_type_ids"].count(0) <= 8 + 2
 
     @pytest.mark.parametrize(
         "change, message",
@@ -261,20 +260,22 @@ class TestTask:
         rows = questions(3)
         rows[1] |= change
         with pytest.raises(ValueError, match=message):
-            make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
+            make_task(tokenizers["bpe"], rows, tmp_path)
 
-    def test_bad_columns_and_strides_are_named(self, tokenizers, tmp_path):
+    def test_bad_columns_are_named(self, tokenizers, tmp_path):
         with pytest.raises(ValueError, match="answers_column: .*train.jsonl"):
             make_task(tokenizers["bpe"], [{"question": "a", "context": "b"}], tmp_path)
         with pytest.raises(ValueError, match="row 1: answers='b'; use {.text.:"):
-            make_task(tokenizers["bpe"], [{"question": "a", "context": "b", "answers": "b"}], tmp_path, stride=5)
-        with pytest.raises(ValueError, match="stride: .* inputs of 20 leave -7 .* question of up to 24; use less of"):
-            make_task(tokenizers["bpe"], questions(1), tmp_path, max_length=20)
-        with pytest.raises(ValueError, match="stride: parts of a context share 37 .* leave 37 for the context"):
-            make_task(tokenizers["bpe"], questions(1), tmp_path, stride=37)
-        with pytest.raises(ValueError, match="max_answer_length: 0 is too small; use 1 or more"):
-            make_task(tokenizers["bpe"], questions(1), tmp_path, max_answer_length=0)
-        make_task(tokenizers["bpe"], questions(1), tmp_path, stride=36)[0]
+            make_task(tokenizers["bpe"], [{"question": "a", "context": "b", "answers": "b"}], tmp_path)
+
+    def test_answers_that_cannot_be_given(self, tokenizers, tmp_path, capsys):
+        rows = questions(3)
+        with pytest.raises(ValueError, match="max_answer_length: 3 of 3 answers of the .* longer than 0 tokens"):
+            make_task(tokenizers["bpe"], rows, tmp_path, max_answer_length=0)
+        start = rows[0]["answers"]["answer_start"][0]
+        rows[0]["answers"]["text"] = [rows[0]["context"][start : start + 40]]
+        make_task(tokenizers["bpe"], rows, tmp_path, max_answer_length=6)
+        assert "1 of 3 answers of the train rows are longer than 6 tokens" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -300,29 +301,18 @@ def folder(tmp_path_factory):
 QUICK = ["--bf16", "false", "--disable_tqdm", "true", "--use_cpu", "true"]
 TRAIN = ["--per_device_train_batch_size", "16", "--learning_rate", "5e-3", "--num_train_epochs", "12",
          "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", "false"]  # fmt: skip
-CUT = ["--max_length", "40", "--stride", "10", "--max_question_length", "12"]
 
 
-def test_it_learns_a_handful_by_heart_and_answers_alone(folder):
+def test_it_learns_a_handful_by_heart_and_scores_the_same_alone(folder):
     output, alone = folder / "answerer", folder / "alone"
-    model, test = str(folder / "model"), str(folder / "validation.jsonl")
-    given = ["--data", str(folder), "--output_dir", str(output)]
-    assert cli.main(["finetune", "answer", "--model", model, *given, *CUT, *TRAIN, *QUICK]) == 0
+    given = ["--data", str(folder), "--output_dir", str(output), "--max_length", "40"]
+    assert cli.main(["finetune", "answer", "--model", str(folder / "model"), *given, *TRAIN, *QUICK]) == 0
     report = json.loads((output / "metrics.json").read_text())
     assert report["validation"]["f1"] > 0.9
     backend = Tokenizer.from_file(str(output / "tokenizer.json"))
     assert backend.truncation is backend.padding is None  # that of questions would be an error for longer texts
     assert (output / "predictions.png").stat().st_size > 3000
-    right = 0
-    options = dict(max_length=40, stride=10, max_question_length=12)
-    for row in questions(8, length=0):
-        answer = answer_question(output, row["question"], row["context"], **options)
-        assert answer.text == row["context"][answer.start : answer.end]
-        right += answer.text == row["answers"]["text"][0]
-    assert right / 8 == pytest.approx(report["validation"]["exact_match"])
-    with pytest.raises(ValueError, match="stride: .* inputs of 20 leave 5"):
-        answer_question(output, "What ?", "The cat", max_length=20, stride=10, max_question_length=12)
-    given = ["--test", test, "--output_dir", str(alone)]
-    assert cli.main(["evaluate", "answer", "--model", str(output), *given, *CUT, *QUICK]) == 0
+    given = ["--test", str(folder / "validation.jsonl"), "--output_dir", str(alone), "--max_length", "40"]
+    assert cli.main(["evaluate", "answer", "--model", str(output), *given, *QUICK]) == 0
     evaluated = json.loads((alone / "metrics.json").read_text())
     assert evaluated["test"]["f1"] == report["validation"]["f1"]

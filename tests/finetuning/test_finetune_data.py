@@ -110,7 +110,7 @@ class TestSplits:
         [
             (b'{"text": "a"}\n\n{"text": b}\n', "line 3: it is not JSON"),
             (b'{"text": "a"}\n["b"]\n', "line 2: it is no JSON object with columns"),
-            (b'{"text": "a"}\n{"text": "\xff"}\n', "is not UTF-8 text: byte 0xff at offset 24"),
+            (b'{"text": "a"}\n{"text": "\xff"}\n', "is not UTF-8 text"),
             (b'[{"text": "a"}, 3]', "row 2: it is no JSON object with columns"),
             (b"\n", "has no rows"),
         ],
@@ -120,7 +120,7 @@ class TestSplits:
         with pytest.raises(ValueError, match=f"a.jsonl.* {said}"):
             load(train=[str(tmp_path / "a.jsonl")], validation=[write(tmp_path / "b.csv", ROWS)])
 
-    @pytest.mark.parametrize("names", [("train-v1.1", "train-v2.0"), ("train", "train_100")])
+    @pytest.mark.parametrize("names", [("train-v1.1", "train-v2.0"), ("train", "train-v1.1")])
     def test_tables_that_are_no_shards_are_not_joined(self, tmp_path, names):
         for name in names:
             write(tmp_path / f"{name}.jsonl", ROWS)
@@ -136,7 +136,7 @@ class TestSplits:
             assert all(row["text"] == ROWS[row[ROW] - 1]["text"] for row in split)
         assert sorted([*first["train"][ROW], *first["validation"][ROW]]) == list(range(1, 11))
         assert len(load(train=[train], validation_size=0.2)["validation"]) == 2
-        assert list(load(train=[train], names=("validation", "test"))) == []
+        assert [*load(train=[train], validation_size=None)] == ["train"]
 
     @pytest.mark.parametrize(
         ("given", "said"),
@@ -144,16 +144,13 @@ class TestSplits:
             ({}, "none given"),
             ({"data": "no/such/folder.d"}, "'no/such/folder.d'"),
             ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' is no file"),
-            ({"data": "{folder}/empty"}, "holds no file train, validation or test"),
+            ({"data": "{folder}/empty"}, "there is no table in the folder"),
             ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl, line 1: it is not JSON"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' has no rows"),
-            ({"train": ["{folder}/twice.csv"]}, "twice.csv, line 1: two columns are called 'label'; rename one"),
-            ({"data": "{folder}/shards"}, "has 1 of the files of the split train that 'train-00000-of-00002.jsonl' is"),
-            ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
-            ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
-            ({"data": "{folder}/good.jsonl", "train": ["{folder}/good.jsonl"]}, "good.jsonl' has no effect beside"),
-            ({"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]}, "names.jsonl' has other types than"),
-            ({"train": ["{folder}/good.jsonl", "{folder}/broader.jsonl"]}, "broader.jsonl' has other columns (it has"),
+            ({"train": ["{folder}/twice.csv"]}, "twice.csv, line 1: two columns have the same name"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "cannot be held out with all labels left"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "cannot be held out"),
+            ({"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]}, "can't be aligned"),
         ],
     )
     def test_refused(self, tmp_path, given, said):
@@ -161,11 +158,8 @@ class TestSplits:
         (tmp_path / "broken.jsonl").write_text('{"text": "a"\n{{')
         (tmp_path / "header.csv").write_text("text,label\n")
         (tmp_path / "twice.csv").write_text("text,label,label\na,0,1\n")
-        (tmp_path / "shards").mkdir()
-        write(tmp_path / "shards/train-00000-of-00002.jsonl", ROWS)
         write(tmp_path / "good.jsonl", ROWS)
         write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
-        write(tmp_path / "broader.jsonl", [ROWS[0] | {"id": 1}])
         place = lambda value: value.format(folder=tmp_path) if isinstance(value, str) else value  # noqa: E731
         given = {
             key: [place(v) for v in value] if isinstance(value, list) else place(value) for key, value in given.items()
@@ -250,7 +244,7 @@ class TestRareLabels:
     def test_nothing_else_is_refused(self, tmp_path):
         rows = [{"text": f"text {i}", "label": f"label {i}"} for i in range(10)]
         with pytest.raises(
-            ValueError, match="validation_size: 0.2 of 10 rows holds out only rows whose labels no other"
+            ValueError, match="validation_size: 0.2 of 10 rows .* cannot be held out with all labels left"
         ):
             held_out(tmp_path, rows, Classify, {})
 
@@ -265,7 +259,7 @@ class TestLabels:
         assert task.config_fields()["id2label"] == {0: "no", 1: "good"}
 
     def test_of_a_single_label_its_absence_is_no_class(self):
-        task = Classify(None, problem_type=MULTI, labels=["x"])
+        task = Classify(None, labels=["x"])
         task.problem_type, task.labels = MULTI, ["x"]
         said = [[0]] * 9 + [[1]]
         assert task.score([[0]] * 10, said) == {"f1_micro": 0.0, "f1_macro": 0.0, "accuracy": 0.9}
@@ -283,7 +277,7 @@ class TestLabels:
             ([1.5, 0.25, 4.0], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),
             ([1.0, 0.0, 1.0], {}, SINGLE, ["0", "1"], [1, 0, 1]),
             (["1", "0", "01"], {}, SINGLE, ["0", "01", "1"], [2, 0, 1]),
-            ([1, 2, 5], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0, 5.0]),
+            ([1.5, 2.5, 1.5], {"labels": ["1.5", "2.5"]}, SINGLE, ["1.5", "2.5"], [0, 1, 0]),
             ([[0, 2], [], [1]], {}, MULTI, ["0", "1", "2"], [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]]),
             ([["a", "b"], [], ["c"]], {}, MULTI, ["a", "b", "c"], [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]]),
         ],
@@ -320,17 +314,11 @@ class TestLabels:
             ),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": {"name": "x"}}] * 2, {}, "row 1: label={'name': 'x'}; use a label"),
-            ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
-            ([{"text": "a", "label": "x"}] * 3, {"labels": ["x"]}, "labels: x is one class only"),
+            ([{"text": "a", "label": 3}] * 3, {}, "train.jsonl' has 3 only; there is nothing to learn"),
             (
                 [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
                 {"labels": ["x", "z"]},
                 "row 2: label='y' is none of --labels; use one of x, z",
-            ),
-            (
-                [{"text": "a", "label": "high"}, {"text": "b", "label": "1"}],
-                {"problem_type": REGRESSION},
-                "row 1: label='high'; use a number",
             ),
         ],
     )
@@ -395,7 +383,7 @@ class TestCells:
         """By text, else by number: what a column holds is decided without the files that were trained on."""
         file = write(tmp_path / "test.csv", [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)])
         config = BertConfig(id2label=dict(enumerate(names)), problem_type=SINGLE)
-        task, splits = (Classify(None), load(test=[file], names=["test"]))
+        task, splits = (Classify(None), load(test=[file]))
         if ids is None:
             with pytest.raises(ValueError, match="was never seen in training"):
                 task.read(splits, config)
@@ -426,43 +414,36 @@ class TestNli:
 
 class TestChoose:
     @pytest.mark.parametrize(
-        ("row", "text", "begin"),
+        ("row", "columns", "text", "begin"),
         [
-            ({"article": "A", "question": "Q", "options": ["b", "c"], "answer": "A"}, "A", "Q "),  # RACE
-            ({"premise": "P", "question": "cause", "choice1": "b", "choice2": "c", "label": 0}, "P", "cause "),  # COPA
-            ({"sent1": "S", "sent2": "he", "ending0": "b", "ending1": "c", "label": 0}, "S", "he "),  # SWAG
-            ({"question": "Q", "choices": ["b", "c"], "label": 0}, "Q", ""),
+            ({"article": "A", "question": "Q", "options": ["b", "c"], "answer": "A"}, [], "A", "Q "),  # RACE
+            ({"sent1": "S", "sent2": "he", "end0": "b", "end1": "c", "label": 0}, ["end0", "end1"], "S", "he "),  # SWAG
+            ({"question": "Q", "choices": ["b", "c"], "label": 0}, [], "Q", ""),
         ],
     )
-    def test_nothing_of_a_row_is_left_out(self, tmp_path, row, text, begin):
-        task = Choose(None)
+    def test_nothing_of_a_row_is_left_out(self, tmp_path, row, columns, text, begin):
+        task = Choose(None, choice_columns=columns)
         file = write(tmp_path / "train.jsonl", [row])
         split = task.read(load(train=[file], validation=[file]))["train"]
         assert split[task.text_columns[0]] == [text] and split[CHOICE_TEXTS] == [[f"{begin}b", f"{begin}c"]]
 
     @pytest.mark.parametrize(
         ("given", "numbers"),
-        [
-            ([0, 2, 3], [0, 2, 3]),
-            (["0", "2", "3"], [0, 2, 3]),
-            (["A", "C", "D"], [0, 2, 3]),
-            (["2", "8", "1"], [0, 2, 3]),
-            (["2", "1", "2"], None),  # may be either
-            (["A", "8", "3"], [0, 2, 3]),
-            (["A", "8", "2"], None),
-        ],
+        [([0, 2, 3], [0, 2, 3]), (["0", "2", "3"], None), (["A", "C", "D"], [0, 2, 3]), (["x"], None)],
     )
-    def test_texts_that_are_numbers_too(self, tmp_path, given, numbers):
+    def test_right_choices(self, tmp_path, given, numbers):
+        """A text that is both the number of a choice and a choice is not clear."""
         rows = [{"text": "a", "choices": ["2", "4", "8", "1"], "label": label} for label in given]
         if numbers is not None:
             assert self.read(tmp_path, rows, "jsonl")["train"][LABEL] == numbers
             return
-        with pytest.raises(ValueError, match="train.jsonl, row .: label='2' may be .* use a number without quotes"):
+        with pytest.raises(ValueError, match="train.jsonl, row .: label='.'; use a number from 0 to 3, or its letter"):
             self.read(tmp_path, rows, "jsonl")
 
     def read(self, tmp_path, rows, suffix="csv"):
         file = write(tmp_path / f"train.{suffix}", rows)
-        return Choose(None).read(load(train=[file], validation=[file]))
+        columns = ["ending0", "ending1"] if suffix == "csv" else []
+        return Choose(None, choice_columns=columns).read(load(train=[file], validation=[file]))
 
     @pytest.mark.parametrize("column", ["sent1", "ending1"])
     def test_a_blank_text_is_refused(self, tmp_path, column):
@@ -490,7 +471,7 @@ class TestSquad:
         assert where(splits["train"][4]) == f"{tmp_path / 'train-v1.1.json'}, row 5"
         tokenizer = train_tokenizer(["Ann has cats Who"] * 20, "wordpiece", 60, show_progress=False)
         tokenizer.model_max_length = 60
-        task = AnswerQuestions(tokenizer, max_question_length=10)
+        task = AnswerQuestions(tokenizer)
         drop_unlabelled_test(task, splits)
         assert "test" not in splits
         assert task.read(splits)["train"]["_starts"][:] == [[], [0], [0], [], [0], [0]]

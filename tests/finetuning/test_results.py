@@ -4,7 +4,6 @@ import json
 from types import SimpleNamespace
 
 import datasets
-import numpy as np
 import pytest
 import torch
 from helpers import write_rows
@@ -31,14 +30,10 @@ def simple(name, train, test, **fields):
 
 class TestSomethingSimple:
     def test_guessing_classes(self):
-        """The best of the majority class and of guesses as often as classes occur."""
         train, test = {LABEL: [0] * 95 + [1] * 5}, {LABEL: [0] * 40 + [1] * 10}
         scores = simple("classify", train, test, problem_type="single_label_classification", labels="ab")
         assert scores["accuracy"] == accuracy_score(test[LABEL], [0] * 50) and scores["matthews_correlation"] == 0
-        rng = np.random.default_rng(0)
-        guesses = [f1_score(test[LABEL], rng.random(50) < 0.05, average="macro") for _ in range(400)]
-        assert scores["f1_macro"] == pytest.approx(np.mean(guesses), abs=0.02)
-        assert scores["f1_macro"] >= f1_score(test[LABEL], [0] * 50, average="macro")
+        assert scores["f1_macro"] == f1_score(test[LABEL], [0] * 50, average="macro")
 
     def test_the_mean_value(self):
         scores = simple("classify", {LABEL: [1.0, 3.0]}, {LABEL: [0.0, 4.0, 5.0]}, problem_type="regression")
@@ -54,10 +49,10 @@ class TestSomethingSimple:
         known = [["New", "York", "City"], ["New", "York", "Times", "said"], ["May", "in", "May"], ["May"]]
         tags = [["B-LOC", "I-LOC", "I-LOC"], ["B-ORG", "I-ORG", "I-ORG", "O"], ["B-TIME", "O", "O"], ["O"]]
         texts = [["in", "New", "York", "City", "and", "New", "York", "Times"], ["May", "said", "nothing"], []]
-        assert label_schemes.tag_by_heart(known, tags, texts, "O", "bio") == [
+        assert label_schemes.tag_by_heart(known, tags, texts, "O", True) == [
             ["O", "B-LOC", "I-LOC", "I-LOC", "O", "B-ORG", "I-ORG", "I-ORG"], ["O", "O", "O"], [],
         ]  # fmt: skip
-        words = label_schemes.tag_by_heart([["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "D", "none")
+        words = label_schemes.tag_by_heart([["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "D", False)
         assert words == [["N", "D", "D"]]
 
     def test_a_sentence_as_an_answer(self):
@@ -73,7 +68,7 @@ def useless(start, tmp_path_factory):
     rows = [
         {"text": f"the film was fine {i} \x1b[31m", "label": "rare" if i % 20 == 0 else "often"} for i in range(200)
     ]
-    file, test = write_rows(folder / "train.jsonl", rows), write_rows(folder / "test.jsonl", rows[::-1] * 12)
+    file, test = write_rows(folder / "train.jsonl", rows), write_rows(folder / "test.jsonl", rows[::-1] * 4)
     out = folder / "out"
     given = dict(train=[file], validation=[file], test=[test], max_length=16, learning_rate=1e-9)
     result = minibert.finetune("classify", model=start, output_dir=str(out), **given | QUICK)
@@ -88,7 +83,7 @@ class TestAUselessModel:
         assert "than guessing" in report["warning"] and report["warning"] == result.report["warning"]
         card = (out / "README.md").read_text()
         assert "than guessing" in card and "| 0.9500 |" in card
-        assert report["by_class"]["test"]["rare"]["support"] == 120
+        assert report["by_class"]["test"]["rare"]["support"] == 40
 
     def test_its_mistakes_are_kept_and_never_go_up(self, useless):
         mistakes = [json.loads(line) for line in (useless[1] / "errors.jsonl").read_text().splitlines()]

@@ -1,16 +1,13 @@
-"""Tagging: schemes, subwords, long sentences, decoding; and training from end to end."""
+"""Tagging: schemes, subwords, decoding; and training from end to end."""
 
 import copy
-import functools
 import inspect
 import itertools
 import json
 import random
-import warnings
 
 import numpy as np
 import pytest
-import seqeval.metrics
 import seqeval.scheme
 import sklearn.metrics
 import torch
@@ -28,119 +25,37 @@ from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertMod
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
-from minibert.training.finetuning.tasks.base import Predictions
-from minibert.training.finetuning.tasks.label_schemes import (
-    PREFIXES,
-    best_path,
-    convert_tags,
-    cut_into_windows,
-    detect_scheme,
-    labels_of,
-    transitions,
-)
+from minibert.training.finetuning.tasks.base import CUT, Predictions
+from minibert.training.finetuning.tasks.label_schemes import are_entities, best_path, to_bio, transitions
 from minibert.training.finetuning.tasks.tagging import Tag, encode_sentences
 from minibert.training.finetuning.trainer import Run, score
 
-SCHEMES = ("bio", "io", "bioes")
-SEQEVAL = {"bio": seqeval.scheme.IOB2, "bioes": seqeval.scheme.IOBES}
-TYPES = ("PER", "creative-work")
-
-
-def alphabet(scheme):
-    return ["O", *(f"{prefix}-{kind}" for kind in TYPES for prefix in PREFIXES[scheme])]
-
-
-@st.composite
-def entities(draw):
-    """A sentence's length and entities that do not overlap, as seqeval has them: type, first and last word."""
-    length = draw(st.integers(0, 9))
-    borders = sorted(draw(st.sets(st.integers(0, length), max_size=6)))
-    pieces = list(itertools.pairwise(borders))
-    kinds = [draw(st.sampled_from([None, *TYPES])) for _ in pieces]
-    return length, [(kind, first, last - 1) for kind, (first, last) in zip(kinds, pieces) if kind]
-
-
-def as_bio(length, entities):
-    tags = ["O"] * length
-    for kind, first, last in entities:
-        tags[first : last + 1] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first)
-    return tags
-
-
-def is_valid(tags, scheme):
-    """Whether the steps of a sequence, from its begin to its end, are those that decoding may take."""
-    if not set(tags) <= set(alphabet(scheme)):
-        return False
-    steps, ids = transitions(alphabet(scheme)), [alphabet(scheme).index(tag) for tag in tags]
-    return all(steps[a, b] == 0 for a, b in itertools.pairwise([-1, *ids, -1]))
+ALPHABET = ["O", *(f"{prefix}-{kind}" for kind in ("PER", "creative-work") for prefix in "BIES")]
+BIO = [tag for tag in ALPHABET if tag[0] in "OBI"]
 
 
 class TestSchemes:
-    @pytest.mark.parametrize("scheme", SCHEMES)
-    @given(sentence=entities())
-    def test_there_and_back(self, scheme, sentence):
-        length, there = sentence
-        tags = convert_tags(as_bio(length, there), scheme)
-        assert len(tags) == length and is_valid(tags, scheme)
-        neighbours = any(a[0] == b[0] and a[2] + 1 == b[1] for a, b in itertools.pairwise(there))
-        if scheme != "io" or not neighbours:
-            assert get_entities(tags) == there and convert_tags(tags, "bio") == as_bio(length, there)
-        else:  # one entity instead of several, over the same words
-            words = [{w for _, a, b in found for w in range(a, b + 1)} for found in (get_entities(tags), there)]
-            assert words[0] == words[1]
-
-    @pytest.mark.parametrize("scheme", ["bio", "bioes"])
-    @given(data=st.data())
-    def test_valid_is_what_strict_and_lenient_seqeval_read_alike(self, scheme, data):
-        tags = data.draw(st.lists(st.sampled_from(alphabet(scheme)), min_size=1, max_size=7))
-        strict = {
-            (entity.tag, entity.start, entity.end - 1)
-            for entity in seqeval.scheme.Entities([tags], SEQEVAL[scheme]).entities[0]
-        }
-        words = sum(last - first + 1 for _, first, last in strict)
-        valid = words == sum(tag != "O" for tag in tags)  # every tag belongs to an entity that is valid
-        assert is_valid(tags, scheme) == (convert_tags(tags, scheme) == tags) == valid
-
-    @pytest.mark.parametrize("scheme", SCHEMES)
-    @given(data=st.data())
-    @settings(max_examples=50, deadline=None)
-    def test_repair_is_seqevals(self, scheme, data):
-        tags = data.draw(st.lists(st.sampled_from(alphabet(scheme)), min_size=1, max_size=7))
-        repaired = convert_tags(tags, scheme)
-        assert is_valid(repaired, scheme)
-        assert get_entities(repaired) == get_entities(tags) or scheme == "io"
-        assert convert_tags(repaired, scheme) == repaired
-        true = data.draw(st.lists(st.sampled_from(alphabet("bio")), min_size=len(tags), max_size=len(tags)))
-        true = convert_tags(true, "bio")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            lenient = seqeval.metrics.f1_score([true], [tags])
-            strict = seqeval.metrics.f1_score(
-                [true], [convert_tags(tags, "bio")], mode="strict", scheme=seqeval.scheme.IOB2
-            )
-        assert lenient == strict
+    @given(tags=st.lists(st.sampled_from(ALPHABET), min_size=1, max_size=7))
+    @settings(max_examples=60, deadline=None)
+    def test_entities_are_those_that_seqeval_reads(self, tags):
+        converted = to_bio(tags)
+        assert get_entities(converted) == get_entities(tags) and to_bio(converted) == converted
+        strict = seqeval.scheme.Entities([converted], seqeval.scheme.IOB2).entities[0]
+        assert [(e.tag, e.start, e.end - 1) for e in strict] == get_entities(tags)  # valid, without leniency
 
     @pytest.mark.parametrize(
-        "tags, scheme",
+        "tags, entities",
         [
-            ({"O", "B-PER"}, "bio"),
-            ({"O", "I-PER", "B-PER"}, "bio"),
-            ({"O", "I-PER"}, "io"),
-            ({"O", "B-PER", "E-PER", "S-PER"}, "bioes"),
-            ({"S-PER", "O"}, "bioes"),
-            ({"NN", "VB", "O"}, "none"),
-            ({"O", "B-PER", "LOC"}, "bio"),  # which is then not valid
+            ({"O", "B-PER"}, True),
+            ({"O", "I-PER"}, True),
+            ({"S-PER", "O"}, True),
+            ({"O", "B-PER", "LOC"}, True),  # LOC is then not valid
+            ({"NN", "VB", "O"}, False),
+            ({"X-y", "B"}, False),
         ],
     )
-    def test_detection(self, tags, scheme):
-        assert detect_scheme(tags) == scheme
-
-    def test_labels(self):
-        assert labels_of(["O", "I-B", "B-A"], "bio") == ["O", "B-A", "I-A", "B-B", "I-B"]
-        assert labels_of(["B-A"], "bioes") == ["O", "B-A", "I-A", "E-A", "S-A"]
-        assert labels_of(["VB", "NN", "VB", "DT"], "none") == ["VB", "DT", "NN"]
-        for scheme in SCHEMES:
-            assert detect_scheme(labels_of(["B-A"], scheme)) == scheme
+    def test_detection(self, tags, entities):
+        assert are_entities(tags) == entities
 
 
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
@@ -152,50 +67,27 @@ def tokenizers():
     return {name: train_tokenizer(documents, name, 500, show_progress=False) for name in ALGORITHMS}
 
 
-class TestSubwords:
-    @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    @given(words=st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8))
-    @settings(max_examples=25, deadline=None)
-    def test_every_word_with_a_subword_carries_its_label_once(self, tokenizers, algorithm, words):
-        word_ids = tokenizers[algorithm](words, is_split_into_words=True).word_ids()
-        labels = [f"tag {i}" for i in range(len(words))]
-        encode = functools.partial(encode_sentences, tokenizers[algorithm], [words], [labels], labels=labels, stride=0)
-        expected = [-100 if word is None else word for word in word_ids]
-        first = [-100 if word == before else word for before, word in zip([-100, *expected], expected)]
-        assert encode(training=False)["labels"] == [first]
-        assert encode(training=True)["labels"] == ([first] if max(first) >= 0 else [])  # none: there is no subword
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(words=st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_every_word_with_a_subword_carries_its_label_once(tokenizers, algorithm, words):
+    word_ids = tokenizers[algorithm](words, is_split_into_words=True).word_ids()
+    labels = [f"tag {i}" for i in range(len(words))]
+    encoded = encode_sentences(tokenizers[algorithm], [words], [labels], labels=labels)
+    expected = [-100 if word is None else word for word in word_ids]
+    first = [-100 if word == before else word for before, word in zip([-100, *expected], expected)]
+    assert encoded["labels"] == [first] and encoded["words"] == [[max(word, -1) for word in first]]
 
 
-class TestWindows:
-    @given(st.lists(st.integers(0, 12), max_size=40), st.integers(1, 15), st.integers(0, 20))
-    @settings(max_examples=100, deadline=None)
-    def test_no_word_is_lost_and_all_fit(self, lengths, room, stride):
-        windows = cut_into_windows(lengths, room, stride)
-        assert [w for window in windows for w in range(window.own_first, window.own_last)] == list(range(len(lengths)))
-        for window in windows:
-            assert window.first <= window.own_first <= window.own_last <= window.last
-            assert sum(min(length, room) for length in lengths[window.first : window.last]) <= room
-        for one, other in itertools.pairwise(windows):
-            assert sum(min(length, room) for length in lengths[other.first : one.last]) <= stride
-
-    def test_words_at_a_border_have_context_on_both_sides(self):
-        windows = cut_into_windows([1] * 100, room=20, stride=10)
-        assert all(window.own_first - window.first == 5 for window in windows[1:])
-        assert all(window.last - window.own_last == 5 for window in windows[:-1])
-
-
-class TestDecoding:
-    @pytest.mark.parametrize("scheme", SCHEMES)
-    @given(length=st.integers(1, 4), seed=st.integers(0, 10_000))
-    @settings(max_examples=30, deadline=None)
-    def test_viterbi_is_the_best_valid_sequence(self, scheme, length, seed):
-        labels = labels_of(["B-PER"] if scheme == "bioes" else ["B-PER", "B-LOC"], scheme)
-        scores = np.log(np.random.default_rng(seed).dirichlet(np.full(len(labels), 0.3), size=length))
-        paths = itertools.product(range(len(labels)), repeat=length)
-        tags = ([labels[i] for i in path] for path in paths)
-        valid = [path for path in tags if convert_tags(path, scheme) == path]
-        best = max(valid, key=lambda path: sum(row[labels.index(tag)] for row, tag in zip(scores, path)))
-        assert [labels[i] for i in best_path(scores, transitions(labels))] == best
+@given(length=st.integers(1, 4), seed=st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_viterbi_is_the_best_valid_sequence(length, seed):
+    labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    scores = np.log(np.random.default_rng(seed).dirichlet(np.full(len(labels), 0.3), size=length))
+    paths = itertools.product(range(len(labels)), repeat=length)
+    valid = [path for path in ([labels[i] for i in path] for path in paths) if to_bio(path) == path]
+    best = max(valid, key=lambda path: sum(row[labels.index(tag)] for row, tag in zip(scores, path)))
+    assert [labels[i] for i in best_path(scores, transitions(labels))] == best
 
 
 # --- the task ---
@@ -270,7 +162,7 @@ def make_task(tokenizer, rows, path, **arguments):
 
 def as_prediction(task, split, said=lambda tag: tag):
     """What evaluation would keep if the model said `said(tag)` of every subword of a word with this tag."""
-    encoded = task.encode(split, training=False)
+    encoded = task.encode(split)
     longest = max(map(len, encoded["input_ids"]))
     kept = []
     for row in encoded:
@@ -289,48 +181,29 @@ def as_prediction(task, split, said=lambda tag: tag):
     return Predictions(split, encoded, torch.cat(kept).numpy())
 
 
-def labelled_words(task, windows):
-    """For each sentence, the words that carry a label, in order, with that label."""
-    sentence = []
-    for row in windows:
-        pairs = zip(row["words"], row["labels"])
-        sentence += [(word, task.labels[label]) for word, label in pairs if label != -100]
-        if row["is_last"]:
-            yield sentence
-            sentence = []
-
-
 class TestTask:
-    @pytest.mark.parametrize(
-        "algorithm, scheme",
-        [("wordpiece", "bio"), ("wordpiece", "bioes"), ("bpe", "io"), ("bpe", "bio"), ("unigram", "bioes")],
-    )
-    def test_what_the_model_says_of_words_is_what_is_scored(self, tokenizers, tmp_path, algorithm, scheme):
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_what_the_model_says_of_words_is_what_is_scored(self, tokenizers, tmp_path, algorithm):
         rows = sentences(6)
-        long = {key: [item for row in sentences(40) for item in row[key]] for key in rows[0]}  # many windows
-        rows.insert(2, long)
-        rows.insert(4, {"tokens": [], "ner_tags": []})
+        rows.insert(4, {"tokens": [], "ner_tags": []})  # which is left out
         rows.append({"tokens": ["\x00", "Ada", "\x01"], "ner_tags": ["O", "B-PER", "O"]})
-        rows = [row | {"ner_tags": convert_tags(row["ner_tags"], scheme)} for row in rows]
-        tokenizer = copy.deepcopy(tokenizers[algorithm])
-        tokenizer.model_max_length = 60
-        task, split = make_task(tokenizer, rows, tmp_path, stride=25)
-        windows = task.encode(split, training=True)
-        assert max(map(len, windows["input_ids"])) <= 60
-        for row, labels in zip([row for row in rows if row["tokens"]], labelled_words(task, windows)):
-            there = row["ner_tags"]
-            without = {word for word, token in enumerate(row["tokens"]) if not token.isprintable()}
-            assert [word for word, _ in labels if word not in without] == [
-                word for word in range(len(there)) if word not in without
-            ]  # each word once, whatever window it is seen in
-            assert all(label == there[word] for word, label in labels)
-        true = [row["ner_tags"] for row in rows]
+        task, split = make_task(copy.deepcopy(tokenizers[algorithm]), rows, tmp_path)
+        true = [row["ner_tags"] for row in rows if row["tokens"]]
         prediction = as_prediction(task, split)
-        assert task.decode(prediction) == true
+        assert task.decode(prediction) == true and not any(prediction.encoded[CUT])
         scores = task.compute_metrics(prediction)
-        if scheme != "io":
-            assert scores["f1"] == scores["accuracy"] == 1.0
-            assert {row["f1"] for row in task.by_class(true, true).values()} == {1.0}
+        assert scores["f1"] == scores["accuracy"] == 1.0
+        assert {row["f1"] for row in task.by_class(true, true).values()} == {1.0}
+
+    def test_what_is_cut_is_untagged_and_counts_as_missed(self, tokenizers, tmp_path):
+        tokenizer = copy.deepcopy(tokenizers["bpe"])
+        tokenizer.model_max_length = 8
+        task, split = make_task(tokenizer, [{"tokens": ["Ada"] * 9, "tags": ["B-PER"] * 9}], tmp_path)
+        prediction = as_prediction(task, split)
+        (tags,) = task.decode(prediction)
+        seen = tags.index("O")
+        assert prediction.encoded[CUT][:] == [True] and 0 < seen < 9 and {*tags[seen:]} == {"O"}
+        assert task.compute_metrics(prediction)["recall"] == pytest.approx(seen / 9)
 
     def test_parts_of_speech(self, tokenizers, tmp_path):
         rows = [{"words": ["Cats", "sleep", "now"], "upos": ["NOUN", "VERB", "ADV"]},
@@ -348,38 +221,32 @@ class TestTask:
         assert (tmp_path / "pos.png").stat().st_size > 3000
 
     @pytest.mark.parametrize(
-        "rows, arguments, message",
+        "rows, message",
         [
-            ([{"tokens": ["a", "b"], "tags": ["O", "I-PER"]}, {"tokens": ["c"], "tags": ["B-PER"]}], {},
-             r"train.jsonl, row 1: tags\[1\]='I-PER' of 'b' after 'O' is not valid in scheme 'bio'; use 'B-PER', or "),
-            ([{"tokens": ["a"], "tags": ["B-X"]}, {"tokens": ["c", "d"], "tags": ["B-PER", "LOC"]}], {},
-             r"train.jsonl, row 2: tags\[1\]='LOC' of 'd' .* use O, B-TYPE"),
-            ([{"tokens": ["c", "d"], "tags": ["S-X", "B-X"]}], {},
-             r"row 1: tags\[1\]='B-X' of 'd' .* use 'S-X'"),
-            ([{"tokens": ["c", "d"], "tags": ["O"]}], {}, r"row 1: tags=\['O'\]; use a list of 2"),
-            ([{"tokens": "c d", "tags": ["O", "O"]}], {}, "row 1: tokens='c d'; use a list of words"),
-            ([{"tokens": ["c"], "tags": [3]}], {}, r"row 1: tags\[0\]=3; use a text, or a number whose name"),
-            ([{"tokens": ["c"], "tags": [3]}], {"tag_names": ["O", "B-X"]}, "use a number below 2"),
-            ([{"tokens": ["c"], "other": ["O"]}], {}, "tags_column: .*train.jsonl"),
-            ([{"tokens": ["c"], "tags": ["NN"]}], {"stride": -5}, "stride: -5 is too small; use 0 or more"),
-            ([{"tokens": ["c", "d", "e"], "tags": [*"BIO"]}], {}, "tags: .* has 'B', which looks like a tag"),
-            ([{"tokens": ["c"], "tags": ["O"]}], {}, "the rows to train on have no tag but O; there is"),
+            ([{"tokens": ["a"], "tags": ["B-X"]}, {"tokens": ["c", "d"], "tags": ["B-PER", "LOC"]}],
+             r"train.jsonl, row 2: tags\[1\]='LOC'; use O, B-TYPE or I-TYPE"),
+            ([{"tokens": ["c", "d"], "tags": ["O"]}], r"row 1: tags=\['O'\]; use a list of 2"),
+            ([{"tokens": "c d", "tags": ["O", "O"]}], "row 1: tokens='c d'; use a list of words"),
+            ([{"tokens": ["c"], "tags": [3]}], r"row 1: tags\[0\]=3; use the name of a tag"),
+            ([{"tokens": ["c"], "other": ["O"]}], "tags_column: .*train.jsonl"),
+            ([{"tokens": ["c", "d", "e"], "tags": [*"BIO"]}], "tags: .* has 'I', which looks like a tag"),
+            ([{"tokens": ["c"], "tags": ["O"]}], "the rows to train on have no tag but O; there is"),
         ],
     )  # fmt: skip
-    def test_bad_rows_are_named(self, tokenizers, tmp_path, rows, arguments, message):
+    def test_bad_rows_are_named(self, tokenizers, tmp_path, rows, message):
         with pytest.raises(ValueError, match=message):
-            make_task(tokenizers["bpe"], rows, tmp_path, **arguments)
+            make_task(tokenizers["bpe"], rows, tmp_path)
 
-    def test_repair_on_request(self, tokenizers, tmp_path):
-        rows = [{"tokens": ["a", "b", "c"], "tags": ["O", "I-PER", "I-PER"]}, {"tokens": ["a"], "tags": ["B-PER"]}]
-        _, split = make_task(tokenizers["bpe"], rows, tmp_path, repair_tags=True)
-        assert split["_label"][:] == [["O", "B-PER", "I-PER"], ["B-PER"]]
+    @pytest.mark.parametrize("tags", [["O", "I-PER", "I-PER"], ["O", "B-PER", "E-PER"]])
+    def test_other_schemes_are_read_as_bio(self, tokenizers, tmp_path, tags):
+        task, split = make_task(tokenizers["bpe"], [{"tokens": ["a", "b", "c"], "tags": tags}], tmp_path)
+        assert split["_label"][:] == [["O", "B-PER", "I-PER"]] and task.labels == ["O", "B-PER", "I-PER"]
 
     def test_tags_to_train_on_that_the_model_cannot_give(self, tokenizers, tmp_path):
         file = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": [tag]} for tag in ("B-LOC", "B-PER")])
         splits = load(train=[file], validation=[file])
-        config = MiniBertConfig(id2label=dict(enumerate(["O", "B-LOC", "I-LOC", "I-PER"])))
-        with pytest.raises(ValueError, match="model: it has no label for 'B-PER' .1 words. of .*a.jsonl"):
+        config = MiniBertConfig(id2label=dict(enumerate(["O", "B-LOC", "I-LOC"])))
+        with pytest.raises(ValueError, match="model: it has no label for 'B-PER' .1 words.; start from"):
             Tag(tokenizers["bpe"]).read(splits, config)
 
     @pytest.mark.parametrize(
@@ -410,7 +277,7 @@ class TestTask:
         config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1, **task.config_fields())
         MiniBertForTokenClassification(config).save_pretrained(tmp_path)
         tagger = transformers.pipeline("token-classification", str(tmp_path))
-        for row, encoded in zip(rows, task.encode(split, training=True)):
+        for row, encoded in zip(rows, task.encode(split)):
             (read,) = tagger.preprocess(" ".join(row["tokens"]), is_split_into_words=False)
             assert read["input_ids"].tolist() == [encoded["input_ids"]]
 
@@ -441,7 +308,7 @@ class TestTraining:
         task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path)
         config = MiniBertConfig.from_pretrained(folder / "model", **task.config_fields(), initializer_range=0.5)
         model = MiniBertForTokenClassification(config).eval()
-        encoded = {"test": task.encode(split, training=False)}
+        encoded = {"test": task.encode(split)}
         args = FinetuningConfig(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, bf16=False)
         predictions, _ = score(Run(task, {"test": split}, encoded, "", args, {}, {}), model)
         expected = []

@@ -38,7 +38,6 @@ class FinetuningConfig(TrainingArguments):
 
     freeze: str = option("none", "none, encoder, or a number: the embeddings and that many lowest layers.")
     lora: int | None = option(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
-    layerwise_lr_decay: float = option(1.0, "Each layer's learning rate as a share of that of the layer above it.")
     patience: int = option(3, "Evaluations without progress before it stops; 0: never.")
 
     def __post_init__(self):
@@ -47,23 +46,15 @@ class FinetuningConfig(TrainingArguments):
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # without it, Transformers refuses bf16 on a CPU
         super().__post_init__()
-        for name, least in (("lora", 1), ("patience", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name}: {value} is too small; use {least} or more")
-        if not 0 < self.layerwise_lr_decay <= 1:
-            raise ValueError(f"layerwise_lr_decay: {self.layerwise_lr_decay} is out of range; use a share up to 1")
-        if self.lora and self.freeze != "none":
-            raise ValueError("lora: it freezes the encoder's own weights already; leave out --freeze")
+        if self.lora is not None and (self.lora < 1 or self.freeze != "none"):
+            raise ValueError(f"lora: {self.lora}; use a rank of 1 or more, without --freeze: LoRA freezes the encoder")
         if shares_weights(self):
             raise ValueError("fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out")
-        # What evaluation cannot do without: predictions of all rows, in their order, with their columns.
-        for name, needed in (
-            ("prediction_loss_only", False), ("batch_eval_metrics", False), ("eval_do_concat_batches", True),
-            ("dataloader_drop_last", False), ("dataloader_in_order", True), ("remove_unused_columns", True),
-        ):  # fmt: skip
-            if getattr(self, name) != needed:
-                raise ValueError(f"{name}: the metrics need the predictions of all rows in order; use {needed}")
+        needed = {"prediction_loss_only": False, "batch_eval_metrics": False, "eval_do_concat_batches": True}
+        needed |= {"dataloader_drop_last": False, "dataloader_in_order": True, "remove_unused_columns": True}
+        for name, value in needed.items():
+            if getattr(self, name) != value:
+                raise ValueError(f"{name}: the metrics need the predictions of all rows in order; use {value}")
 
 
 @dataclass

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,23 +27,15 @@ FEW = 5  # a class of so many rows is validated on, however small the share
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
 # The splits, with the names that files and data sets give them, best first.
 SPLITS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev", "development", "validation_matched", "dev_matched"),
-    "test": ("test", "testing", "test_matched"),
+    "train": ("train",),
+    "validation": ("validation", "valid", "val", "dev", "validation_matched"),
+    "test": ("test", "test_matched"),
 }
-SHARD = re.compile(r"[-_.](v\d+\.)?\d+(?:-of-(\d+))?$")  # train-00000-of-00002.parquet, train-v1.1.json
+SHARD = re.compile(r"-(v\d+\.\d+|\d+-of-\d+)$")  # train-00000-of-00002.parquet; SQuAD's train-v1.1.json
 # The columns of SQuAD on the Hub.
 ANSWERS = {"text": datasets.List(datasets.Value("string")), "answer_start": datasets.List(datasets.Value("int64"))}
 SQUAD = {name: datasets.Value("string") for name in ("id", "title", "context", "question")}
 SQUAD |= {"answers": ANSWERS, "is_impossible": datasets.Value("bool")}
-
-
-class BadRow(ValueError):
-    """A row that cannot be used; `place` is its file and its number (from 1, a header not counted)."""
-
-    def __init__(self, row: Mapping[str, Any], why: object):
-        self.place = row[FILE], row[ROW]
-        super().__init__(f"{row[FILE]}, row {row[ROW]}: {why}")
 
 
 def load_splits(
@@ -51,29 +44,27 @@ def load_splits(
     train: Source = None,
     validation: Source = None,
     test: Source = None,
-    validation_size: float = VALIDATION_SIZE,
+    validation_size: float | None = VALIDATION_SIZE,
     seed: int = 0,
-    names: Collection[str] = tuple(SPLITS),
     columns: Sequence[str] | None = None,
 ) -> datasets.DatasetDict:
-    """Load the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows, some of
-    the training rows are held out (drawn with `seed`), each class of the task in proportion: rows that are copies of
-    each other together, and no label that training would then lack. `columns` are those of csv files without a header.
+    """Load the splits that are given, each with the columns `FILE` and `ROW`. Without validation rows, some of the
+    training rows are held out (drawn with `seed`), each class of the task in proportion: rows that are copies of each
+    other together, and no label that training would then lack. With `validation_size=None`, none are.
+
+    Args:
+        columns: Those of csv files without a header.
 
     Raises:
-        ValueError: Nothing is given, `data` has no effect, or a file cannot be read or is empty.
+        ValueError: Nothing is given, or a file cannot be read or is empty.
     """
     given = {"train": train, "validation": validation, "test": test}
     given = {name: source for name, source in given.items() if source is not None and len(source)}
-    of_data = {} if data is None else _splits_of(data, [name for name in names if name not in given])
-    if of_data and given and not (of_data.keys() - given.keys()) & {*names}:
-        beside = ", ".join(f"--{name}" for name in given)
-        raise ValueError(f"data: {str(data)!r} has no effect beside {beside}; leave it out")
-    sources = of_data | given
+    sources = ({} if data is None else _splits_of(data)) | given
     if not sources:
         raise ValueError("data: none given; use --data FOLDER, or files with --train, --validation, --test")
-    splits = _load({name: sources[name] for name in SPLITS if name in names and name in sources}, columns or ())
-    if "train" in splits and "validation" not in splits:
+    splits = _load({name: sources[name] for name in SPLITS if name in sources}, columns or ())
+    if "train" in splits and "validation" not in splits and validation_size is not None:
         rows = splits.pop("train")
         is_held_out = _hold_out(rows, validation_size, seed, task)
         sides = {"train": ~is_held_out, "validation": is_held_out}
@@ -95,21 +86,85 @@ def _load(sources: Mapping[str, Source], columns: Sequence[str]) -> dict[str, da
     is_text = {file: file.lower().endswith((".csv", ".tsv")) and not tables.is_conll(file) for file in loaded}
     cells = {file: rows for file, rows in loaded.items() if is_text[file]}
     loaded |= dict(zip(cells, tables.with_numbers([*cells.values()])))
-    splits = {name: _join([(file, loaded[file]) for file in files]) for name, files in local.items()}
+    splits = {
+        name: datasets.concatenate_datasets([_located(loaded[file], file) for file in files])
+        for name, files in local.items()
+    }
     return {
         name: splits[name] if name in splits else source if FILE in source.column_names else _located(source, name)
         for name, source in sources.items()
     }
 
 
+def _splits_of(data: Source | datasets.DatasetDict) -> dict[str, Source]:
+    """The splits of a folder, a training file, a data set of the Hub or one in memory."""
+    if isinstance(data, datasets.Dataset) or (not isinstance(data, datasets.DatasetDict) and os.path.isfile(data)):
+        return {"train": data}
+    if not isinstance(data, datasets.DatasetDict):
+        data = str(data)
+        loaded = _files_of(Path(data)) if os.path.isdir(data) else tables.load_hub(data)
+        data = {
+            split: _located(rows, f"{data} ({split})") if isinstance(rows, datasets.Dataset) else rows
+            for split, rows in loaded.items()
+        }
+    found = {split: next((name for name in names if name in data), None) for split, names in SPLITS.items()}
+    if not any(found.values()):
+        there = f"the splits are {', '.join(data)}" if data else "there is no table in the folder"
+        raise ValueError(f"data: {there}; use files or a data set with train, validation or test")
+    return {split: data[name] for split, name in found.items() if name is not None}
+
+
+def _files_of(folder: Path) -> dict[str, list[Path]]:
+    """The tables in a folder by the beginning of their names."""
+    files: dict[str, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in tables.TABLES or tables.is_conll(file):
+            files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
+    for split in files.keys() & {name for names in SPLITS.values() for name in names}:
+        first, *others = files[split]
+        if others and "-of-" not in first.stem:
+            two = f"{first.name!r} and {others[0].name!r}"
+            raise ValueError(f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE")
+    return files
+
+
+def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
+    split = _flat(split)
+    split = with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
+    try:
+        return from_annotations(split)
+    except ValueError as error:
+        raise ValueError(f"data: {name!r}: {error}") from None
+
+
+def _flat(rows: datasets.Dataset) -> datasets.Dataset:
+    """A file of SQuAD's own releases, which is one row, a list of articles, as the Hub has it: a row for each question.
+    Other rows stay."""
+    articles = getattr(rows.features.get("data"), "feature", None)
+    if len(rows) != 1 or not isinstance(articles, dict) or "paragraphs" not in articles:
+        return rows
+    questions = []
+    for article in rows[0]["data"]:
+        for paragraph in article["paragraphs"] or []:
+            for question in paragraph["qas"] or []:
+                row = {name: (article | paragraph | question).get(name) for name in SQUAD}
+                if row["answers"] is not None:
+                    row["answers"] = {part: [answer[part] for answer in row["answers"]] for part in ANSWERS}
+                questions.append(row)
+    return datasets.Dataset.from_list(questions, features=datasets.Features(SQUAD))
+
+
+# --- rows and columns ---
+
+
 def each_row(split: datasets.Dataset, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
-    """What `function` makes of the values of each row in `columns`; a `BadRow` where it raises a ValueError."""
+    """What `function` makes of the values of each row in `columns`; a ValueError that it raises names the row."""
     made = []
     for index, values in enumerate(zip(*columns)):
         try:
             made.append(function(*values))
         except ValueError as error:
-            raise BadRow(split[index], error) from None
+            raise ValueError(f"{split[index][FILE]}, row {split[index][ROW]}: {error}") from None
     return made
 
 
@@ -128,17 +183,17 @@ def find_column(split: datasets.Dataset, option: str, given: str | None, guesses
     """The column given for `option`, or the first of `guesses` that is there; a ValueError where there is none."""
     found = given or next((name for name in guesses if name in split.column_names), None)
     if found is None:
-        sought = option.replace("_columns", "s").removesuffix("_column")
-        unclear = f"which column of {split[0][FILE]!r} holds the {sought} is not clear"
-        header = "; where its first row is no header, give --columns" if split[0][FILE].endswith(("csv", "tsv")) else ""
+        file, sought = split[0][FILE], option.replace("_columns", "s").removesuffix("_column")
+        unclear = f"which column of {file!r} holds the {sought} is not clear"
+        header = "; where its first row is no header, give --columns" if file.endswith(("csv", "tsv")) else ""
         raise ValueError(f"{option}: {unclear}; name it with --{option} ({_columns(split)}){header}")
-    check_column(split, found, option)
+    check_column(split, found)
     return found
 
 
-def check_column(split: datasets.Dataset, column: str, option: str) -> None:
+def check_column(split: datasets.Dataset, column: str) -> None:
     if column not in split.column_names:
-        raise ValueError(f"{option}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
+        raise ValueError(f"data: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
 
 
 def string_columns(split: datasets.Dataset) -> list[str]:
@@ -151,10 +206,13 @@ def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = F
     for column in columns:
         if column not in string_columns(split):
             there = f"{split.features[column]}, not text; use one of {', '.join(string_columns(split))}"
-            raise ValueError(f"column {column!r} of {split[0][FILE]!r} holds {there}")
-        for row, text in enumerate(split[column]):
-            if text is None or not (blank or text.strip()):
-                raise BadRow(split[row], bad_value(column, None, "a text, which every row needs"))
+            raise ValueError(f"data: column {column!r} of {split[0][FILE]!r} holds {there}")
+        each_row(split, partial(_check_text, column, blank), split[column])
+
+
+def _check_text(column: str, blank: bool, text: str | None) -> None:
+    if text is None or not (blank or text.strip()):
+        raise bad_value(column, None, "a text, which every row needs")
 
 
 def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:
@@ -167,117 +225,24 @@ def _columns(split: datasets.Dataset) -> str:
     return f"it has {', '.join(name for name in split.column_names if name not in (FILE, ROW))}"
 
 
-def _splits_of(data: Source | datasets.DatasetDict, wanted: Collection[str]) -> dict[str, Source]:
-    """The splits of a folder, a training file, a data set of the Hub or one in memory."""
-    if not isinstance(data, datasets.DatasetDict):
-        if isinstance(data, datasets.Dataset) or os.path.isfile(data):
-            return {"train": data}
-        data = str(data)
-        if os.path.isdir(data):
-            return _of_folder(Path(data), wanted)
-        loaded = tables.load_hub(data)
-        data = {split: _located(rows, f"{data} ({split})") for split, rows in loaded.items()}
-    found = _by_split(data)
-    if not found:
-        raise ValueError(f"data: the splits are {', '.join(data)}; use a data set with train, validation or test")
-    return found
-
-
-def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
-    files: dict[str, list[Path]] = {}
-    for file in sorted(folder.iterdir()):
-        if file.suffix.lower() in tables.TABLES or tables.is_conll(file):
-            files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
-    found = _by_split(files)
-    for split, (first, *others) in found.items():
-        if other := next((file for file in others if _kind(file) != _kind(first)), None):
-            two = f"{first.name!r} and {other.name!r}"
-            raise ValueError(f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE")
-        shard, count = SHARD.search(first.stem), len(others) + 1
-        if split in wanted and shard and shard[2] and int(shard[2]) != count:
-            there = f"{count} of the files of the split {split} that {first.name!r} is one of"
-            raise ValueError(f"data: {str(folder)!r} has {there}; put all there, or use --{split} FILE …")
-    if not found:
-        endings = ", ".join((*tables.TABLES, *tables.CONLL))
-        raise ValueError(
-            f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {endings}"
-        )
-    return found
-
-
-def _kind(file: Path) -> tuple[str, Any]:
-    """Alike for shards of one table: how the name ends, its version, and whether it counts."""
-    shard = SHARD.search(file.stem)
-    return file.suffix.lower(), shard and (shard[1], shard[2] is None)
-
-
-def _by_split(named: Mapping[str, Any]) -> dict[str, Any]:
-    """For every split the best of the names that are there."""
-    found = {split: next((name for name in names if name in named), None) for split, names in SPLITS.items()}
-    return {split: named[name] for split, name in found.items() if name is not None}
-
-
-def _join(loaded: Sequence[tuple[str, datasets.Dataset]]) -> datasets.Dataset:
-    """The rows of files, given with their names, one after the other."""
-    files, whole, *parts = [file for file, _ in loaded], *(_located(rows, file) for file, rows in loaded)
-    for file, part in zip(files[1:], parts):
-        if set(part.column_names) != set(whole.column_names):
-            raise ValueError(f"data: {file!r} has other columns ({_columns(part)}) than {files[0]!r}")
-        for name in {*string_columns(part)} & {*string_columns(whole)}:  # Arrow has two kinds of text
-            part = part.cast_column(name, whole.features[name])
-        try:  # one that only lacks values has the other's type
-            whole = datasets.concatenate_datasets([whole, part.select_columns(whole.column_names)])
-        except ValueError as error:
-            raise ValueError(f"data: {file!r} has other types than {files[0]!r}: {error}") from None
-    return whole
-
-
-def _flat(rows: datasets.Dataset) -> datasets.Dataset:
-    """A file of SQuAD's own releases (versions 1.1 and 2.0; XQuAD and MLQA have the same), which is one row, a list of
-    articles, as the rows of the Hub's: a question each. Other rows stay."""
-    articles = getattr(rows.features.get("data"), "feature", None)
-    if len(rows) != 1 or not isinstance(articles, dict) or "paragraphs" not in articles:
-        return rows
-    questions = []
-    for article in rows[0]["data"]:
-        for paragraph in article["paragraphs"] or []:
-            for question in paragraph["qas"] or []:
-                row = {name: (article | paragraph | question).get(name) for name in SQUAD}
-                if row["answers"] is not None:
-                    row["answers"] = {part: [answer[part] for answer in row["answers"]] for part in ANSWERS}
-                questions.append(row)
-    return datasets.Dataset.from_list(questions, features=datasets.Features(SQUAD))
-
-
-def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
-    split = _flat(split)
-    split = with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
-    try:
-        return from_annotations(split)
-    except ValueError as error:
-        raise ValueError(f"data: {name!r}: {error}") from None
+# --- what is held out ---
 
 
 def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task) -> np.ndarray:
     """Which training rows to validate on: bool [rows]."""
-    if not 0 < validation_size < np.inf:
-        raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of rows")
     target = max(1, round(validation_size * (len(rows) if validation_size < 1 else 1)))
     columns = [rows[column] for column in task.find_texts(rows)[task.copied]]
     keys = [json.dumps(row, default=str) for row in zip(*columns)]
     texts = list(dict.fromkeys(keys))
     number_of = {text: number for number, text in enumerate(texts)}
     group_of = np.array([number_of[key] for key in keys])
-    if target >= len(rows) or len(texts) == 1:
-        of = f"{validation_size} of {len(rows)} rows ({len(texts)} different ones)"
-        raise ValueError(f"validation_size: holding out {of} leaves none to train on; use less, or --validation FILE")
     classes = [Counter() for _ in texts]
     for group, of_row in zip(group_of, task.classes(rows)):
         classes[group].update([None, *of_row])
     is_held_out = stratify(classes, target, np.argsort(text_digests(texts, seed)))
-    if not is_held_out.any():
-        only = f"{validation_size} of {len(rows)} rows holds out only rows whose labels no other row has"
-        raise ValueError(f"validation_size: {only}; add rows, or give --validation FILE")
+    if validation_size <= 0 or target >= len(rows) or not is_held_out.any():
+        of = f"{validation_size} of {len(rows)} rows ({len(texts)} different ones)"
+        raise ValueError(f"validation_size: {of} cannot be held out with all labels left to train on; use --validation")
     return is_held_out[group_of]
 
 
@@ -286,35 +251,31 @@ def stratify(groups: Sequence[Counter], target: int, order: Iterable[int]) -> np
     Sechidis et al. 2011); no class loses its last group, and of a class of `FEW` rows or more at least one is held out.
 
     Args:
-        groups: rows that must stay together; of each the number of its rows by class, and of all its rows under None.
-        target: the number of rows to hold out.
+        groups: rows that stay together; of each the number of its rows by class, and of all its rows under None.
         order: the numbers of all groups in the order in which they are drawn.
 
     Returns:
         Which groups are held out: bool [groups].
     """
-    rows, left, members = Counter(), Counter(), defaultdict(list)
-    for group in order:
-        rows.update(groups[group])
-        left.update(groups[group].keys())
-        for name in groups[group]:
-            members[name].append(group)
-    share, held, decided = target / rows[None], Counter(), set()
-    is_held_out = np.zeros(len(groups), dtype=bool)
+    rows, left, held = Counter(), Counter(), Counter()
+    for group in groups:
+        rows.update(group)
+        left.update(group.keys())
+    share, is_held_out = target / rows[None], np.zeros(len(groups), dtype=bool)
+    wanted = {name: max(int(share * count), int(count >= FEW)) for name, count in rows.items()} | {None: target}
 
-    def hold_out(name: Any, wanted: int, most: float) -> None:
-        for group in members[name]:
-            if held[name] >= wanted:
-                break
-            fits = all(left[each] > 1 and held[each] <= most * rows[each] for each in groups[group])
-            if fits and not is_held_out[group] and group not in decided:
-                is_held_out[group] = True
-                held.update(groups[group])
-                left.subtract(groups[group].keys())
+    def hold_out(group: int, name: str | None, most: float) -> None:
+        fits = all(left[each] > 1 and held[each] <= most * rows[each] for each in groups[group])
+        if fits and held[name] < wanted[name] and not is_held_out[group]:
+            is_held_out[group] = True
+            held.update(groups[group])
+            left.subtract(groups[group].keys())
 
-    for name in sorted(rows.keys() - {None}, key=lambda name: (rows[name], name)):
-        hold_out(name, max(int(share * rows[name]), int(rows[name] >= FEW)), most=1)
-        decided.update(members[name])
-    decided.clear()
-    hold_out(None, target, most=share)  # rows without a class, and more of classes with few rows each
+    order = list(order)
+    rarest = [min(group.keys() - {None}, key=lambda name: (rows[name], name), default=None) for group in groups]
+    named = [group for group in order if rarest[group] is not None]
+    for group in sorted(named, key=lambda group: (rows[rarest[group]], rarest[group])):
+        hold_out(group, rarest[group], most=1)
+    for group in order:  # rows without a class, and more of classes with few rows each
+        hold_out(group, None, most=share)
     return is_held_out

@@ -1,24 +1,21 @@
 """Classes of unequal size: weights of the loss, and thresholds of the predictions."""
 
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-Weights = Sequence[str] | Mapping[str, float] | None
-USE_WEIGHTS = "use balanced, a number for each label in their order, or label=number"
 
-
-def class_weights(given: Weights, labels: Sequence[str], counts: Counter[str], rows: int | None = None) -> list[float]:
+def class_weights(
+    given: str | Sequence[str | float], labels: Sequence[str], counts: Counter[str], rows: int | None = None
+) -> list[float]:
     """The weights of the labels in the loss.
 
     Args:
-        given: "balanced"; numbers, in the order of the labels; or a mapping, or texts "label=number", where other
-            labels have the weight 1.
+        given: "balanced"; numbers, in the order of the labels; or texts "label=number", where others have the weight 1.
         labels: their names.
         counts: how often each occurs in training. Balanced is n / (classes · count), as scikit-learn has it.
         rows: of several labels a row, the number of rows: there, the weight is that of a label's positives, and
@@ -27,36 +24,31 @@ def class_weights(given: Weights, labels: Sequence[str], counts: Counter[str], r
     Raises:
         ValueError: an unknown label, a wrong number of weights, or a weight that is no number above 0.
     """
-    given = given if isinstance(given, Mapping) else [given] if isinstance(given, str) else list(map(str, given))
+    given = [given] if isinstance(given, str) else list(map(str, given))
     if given == ["balanced"]:
         if rows is not None:
             return [max(rows - counts[label], 1) / max(counts[label], 1) for label in labels]
-        total, there = sum(counts.values()), sum(count > 0 for count in counts.values())
+        total, there = counts.total(), sum(count > 0 for count in counts.values())
         return [total / (there * counts[label]) if counts[label] else 1.0 for label in labels]
     shown = f"{', '.join(labels[:20])}{' …' * (len(labels) > 20)}"
-    if isinstance(given, list) and len(given) == 1 and given[0].startswith("{"):
-        given = json.loads(given[0])  # as a recipe has it
-    if isinstance(given, list) and any("=" in each for each in given):
-        given = {label: number for label, _, number in (each.rpartition("=") for each in given)}
-    if isinstance(given, Mapping):
-        if unknown := [label for label in map(str, given) if label not in labels]:
+    if any("=" in each for each in given):
+        named = {label: number for label, _, number in (each.rpartition("=") for each in given)}
+        if unknown := [label for label in named if label not in labels]:
             raise ValueError(f"class_weights: {unknown[0]!r} is no label; the labels are {shown}")
-        given = {str(label): number for label, number in given.items()}
-        given = [given.get(label, 1.0) for label in labels]
+        given = [named.get(label, 1.0) for label in labels]
     try:
         weights = [float(number) for number in given]
-    except ValueError as error:
-        raise ValueError(f"class_weights: {error}; {USE_WEIGHTS} ({shown})") from None
-    if len(weights) != len(labels):
-        raise ValueError(f"class_weights: {len(weights)} weights for {len(labels)} labels ({shown}); {USE_WEIGHTS}")
-    if not all(0 < weight < np.inf for weight in weights):
-        raise ValueError(f"class_weights: {weights} has one that is no number above 0; {USE_WEIGHTS}")
-    return weights
+        if len(weights) == len(labels) and all(0 < weight < np.inf for weight in weights):
+            return weights
+    except ValueError:
+        pass
+    use = f"balanced, a number above 0 for each of {len(labels)} labels ({shown}), or label=number"
+    raise ValueError(f"class_weights: {' '.join(map(str, given))}; use {use}")
 
 
 def weighted_loss(weights: Sequence[float]) -> Callable[..., torch.Tensor]:
     """`compute_loss_func` of a `Trainer`: torch's weighted cross-entropy, Σ wᵢ · lossᵢ / Σ wᵢ, or, where the labels are
-    0 or 1 for each class, binary cross-entropy with these weights of the positives.
+    0 and 1 for each of several, binary cross-entropy with these weights of the positives.
 
     `num_items_in_batch` is what to divide by: of classes, see `sum_of_weights`."""
 
@@ -81,8 +73,7 @@ def sum_of_weights(weights: Sequence[float], labels: torch.Tensor) -> torch.Tens
 
 def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> float:
     """The probability from which on a row should be called positive: with the best F1 on these rows (with `both`, the
-    mean of the F1 of both classes). Of several it is the one nearest to ½, which is also taken where rows of one kind
-    only are there.
+    mean of the F1 of both classes), of several the one nearest to ½; ½ if all rows are of one kind.
 
     Args:
         log_odds: of the positive class, [rows].

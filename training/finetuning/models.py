@@ -23,8 +23,7 @@ def read_config(path: str) -> PreTrainedConfig:
 
 
 def trained_for(config: PreTrainedConfig) -> str | None:
-    """The head that a model was trained with for a task (one of `CLASSIFIERS`, as class names end), None if it has
-    another or none: an encoder to start from."""
+    """The head that a model was trained with for a task (one of `CLASSIFIERS`), None for an encoder to start from."""
     name = next(iter(config.architectures or []), "")
     return next((head for head in CLASSIFIERS if name.endswith(head)), None)
 
@@ -44,22 +43,15 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
 
 def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) -> PreTrainedTokenizerBase:
     """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow. A
-    ValueError if there is none, it does not fit the model, or `max_length` is beyond the model's positions."""
+    ValueError if there is none, or it or `max_length` does not fit the model."""
     try:
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}") from error
     check_fast(tokenizer)
-    if tokenizer.pad_token_id is None:
-        raise ValueError(
-            f"model: the tokenizer of {path!r} has no pad_token, which batches need; set it, and save it there"
-        )
     size = vocabulary_size(tokenizer)
     if size > config.vocab_size:
         raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer ids up to {size - 1}")
-    if getattr(config, "pad_token_id", None) not in (None, tokenizer.pad_token_id):  # a word that would not be trained
-        ids = f"pad_token_id={config.pad_token_id} in config.json, {tokenizer.pad_token_id} in the tokenizer"
-        raise ValueError(f"model: {path!r} has {ids}; correct the one that the model was not trained with")
     longest = positions(config)
     if max_length is not None and not 3 <= max_length <= longest:
         raise ValueError(f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions")

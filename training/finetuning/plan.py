@@ -8,37 +8,26 @@ from typing import Any
 
 import datasets
 import numpy as np
-from transformers import PreTrainedConfig
 
 from ..files import printable
 from .config import FinetuningConfig
-from .data import FILE, ROW, BadRow
 from .results import baseline
 from .survey import Survey, survey, warnings
 from .tasks.base import Task
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
-MOST_BAD_ROWS = 20  # found one by one; with more, it is the data that must be looked at
 HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
 MOST = 0.7  # the share of a class from which on accuracy hides the others
 SEEN = 1000  # how often a model reads rows of the rarest class, which it would pass over else
 
 
 def write_plan(
-    task: Task, splits: datasets.DatasetDict, args: FinetuningConfig, given: dict[str, Any], bad: list[str]
+    task: Task, splits: datasets.DatasetDict, args: FinetuningConfig, given: dict[str, Any]
 ) -> dict[str, Any]:
     """Survey the splits, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder, and print the page.
-
-    Args:
-        given: The options beside `args`, by name; they stand in the recipe as they are.
-        bad: What is wrong with rows that were left out.
-
-    Returns:
-        The recipe: options by name.
-    """
+    `given`: the options beside `args`, which stand in the recipe as they are. Returns the recipe, options by name."""
     limit, task.tokenizer.model_max_length = task.tokenizer.model_max_length, 10**6  # to see all lengths as they are
-    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
-    surveys = {name: survey(task, splits[name], rows) for name, rows in encoded.items()}
+    surveys = {name: survey(task, split, task.encode(split)) for name, split in splits.items()}
     default = type(args)(args.output_dir).to_dict()
     changed = {k: v for k, v in args.to_dict().items() if v is not None and v != default[k] and k != "hub_token"}
     if "include_num_input_tokens_seen" in changed:
@@ -57,7 +46,7 @@ def write_plan(
     (output / RECIPE).write_text("\n".join(lines), encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
-        *describe_data(task, splits, surveys, bad),
+        *describe_data(task, splits, surveys),
         f"## The proposal\n\n- head: `{task.model_class.__name__}`",
         *(f"- `{name}`: {value} – {why}" for name, (value, why) in recipe.items()),
         f"\nNext: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
@@ -67,32 +56,13 @@ def write_plan(
     return {name: value for name, (value, _) in recipe.items()}
 
 
-def read_without_bad_rows(
-    task: Task, splits: datasets.DatasetDict, config: PreTrainedConfig | None, bad: list[str]
-) -> datasets.DatasetDict:
-    """The rows that the task can read; what it says of those it cannot is added to `bad`. A ValueError if more than
-    `MOST_BAD_ROWS` are bad, or all of a split."""
-    while True:
-        try:
-            return task.read(splits, config)
-        except BadRow as error:
-            bad.append(str(error))
-            if len(bad) > MOST_BAD_ROWS:
-                raise ValueError(f"more than {MOST_BAD_ROWS} bad rows; the first: {bad[0]}") from None
-            for name, split in splits.items():
-                good = [i for i, place in enumerate(zip(split[FILE], split[ROW])) if place != error.place]
-                if not good:
-                    raise ValueError(f"no good row left in {error.place[0]!r}; the last bad one: {error}") from None
-                splits = datasets.DatasetDict({**splits, name: split.select(good)})
-
-
 def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     """What to train with, after the survey of the training split, and why: the value and the reason by option."""
     rows, lengths, counts = train.rows, train.lengths, train.labels
     longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
     max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
     cut = float((lengths > max_length).mean()) if len(lengths) else 0.0
-    few = rows <= HEAD_ONLY_ROWS and not {"lora", "layerwise_lr_decay"} & given.keys()
+    few = rows <= HEAD_ONLY_ROWS and "lora" not in given
     freeze = given.get("freeze", "encoder" if few else "none")
     enough = "enough to train all" if rows > HEAD_ONLY_ROWS else "layers train"
     head_only, rarest = freeze == "encoder", min(counts.values(), default=rows)
@@ -125,7 +95,7 @@ def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dic
     return proposed
 
 
-def describe_data(task: Task, splits: datasets.DatasetDict, surveys: dict[str, Survey], bad: list[str]) -> list[str]:
+def describe_data(task: Task, splits: datasets.DatasetDict, surveys: dict[str, Survey]) -> list[str]:
     """The first part of the page, in Markdown."""
     rows, train = [], surveys["train"]
     for name, split in surveys.items():
@@ -141,9 +111,6 @@ def describe_data(task: Task, splits: datasets.DatasetDict, surveys: dict[str, S
     for name, scores in baseline(task, splits).items():
         known = (f"{metric} {score:.4f}" for metric, score in scores.items() if score is not None)
         lines += [f"Without a model, {task.baseline} reaches on {name}: {', '.join(known)}.\n"]
-    if bad:
-        lines += [f"Bad rows, left out here, and to be mended before training ({len(bad)}):\n"]
-        lines += [*(f"- {problem}" for problem in bad), ""]
     if counts := train.labels:
         rows = [(label, f"{count / train.labelled:.1%} ({count:,})") for label, count in counts.most_common(20)]
         rows += [(f"… {len(counts) - 20} more", "")] if len(counts) > 20 else []

@@ -1,12 +1,14 @@
 """`minibert finetune TASK` and `minibert evaluate TASK`: rows → model inputs → `Trainer` → metrics and a saved model.
 What differs between tasks stands in their `Task`."""
 
+import copy
 import dataclasses
 import importlib
 import inspect
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,11 @@ from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, hea
 from ..hub.push import check_push, push_output
 from ..loading import random_state_kept, without_bars
 from ..precision import check_training, resolve_precision, without_autocast
-from ..processes import first_process_first
 from ..report import TrainingResult, warn
 from .config import EvaluationConfig, FinetuningConfig
-from .data import FILE, SPLITS, VALIDATION_SIZE, Source, load_splits
+from .data import VALIDATION_SIZE, Source, load_splits
 from .models import check_head, load_tokenizer, read_config, trained_for
-from .plan import read_without_bad_rows, write_plan
+from .plan import write_plan
 from .results import FILES, Results, baseline
 from .survey import survey, warnings
 from .tasks import task_class
@@ -79,17 +80,15 @@ def finetune(
     output = Path(args.output_dir)
     sources = {"data": data, "train": train, "validation": validation, "test": test, "columns": columns}
     with lock_output(args):
+        checkpoint = None if plan else checkpoint_to_resume(args)
+        if args.push_to_hub and not plan:
+            check_push(args)
+        task, splits = read(cls, task_options, model, sources, args, validation_size)
         if plan:
-            bad: list[str] = []
-            task, splits = read(cls, task_options, model, sources, args, validation_size, bad=bad)
             given = {"model": str(model), **{name: source for name, source in sources.items() if source is not None}}
             given |= {"validation_size": validation_size} if validation_size != VALIDATION_SIZE else {}
-            return TrainingResult(
-                None, task.tokenizer, write_plan(task, splits, args, given | task_options, bad), output
-            )
-        checkpoint = checkpoint_to_resume(args)
-        rows = read(cls, task_options, model, sources, args, validation_size)
-        run = prepare(*rows, task_options, model, sources, args)
+            return TrainingResult(None, task.tokenizer, write_plan(task, splits, args, given | task_options), output)
+        run = prepare(task, splits, task_options, model, sources, args)
         trained, report = _train_and_save(run, output, checkpoint)
     return TrainingResult(without_autocast(trained) if args.should_save else None, run.task.tokenizer, report, output)
 
@@ -135,14 +134,16 @@ def evaluate(
         raise ValueError(f"output_dir: {str(output)!r} holds a model, whose report would be replaced; give another one")
     sources = {"data": data, "validation": validation, "test": test, "columns": columns}
     with lock_output(args), random_state_kept():
-        rows = read(cls, task_options, model, sources, args, trains=False)
+        rows = read(cls, task_options, model, sources, args, validation_size=None)
         run = prepare(*rows, task_options, model, sources, args, trains=False)
         predictions, scores = score(run, run.initial_model())
         if args.should_save:  # of several processes one
-            results = Results(run.task, predictions, scores, {})
+            results = Results(run.task, predictions, scores, run.baseline)
             print(f"\n{printable(model)}, {run.task.name}\n{results.describe()}\n")
             results.save({"task": run.task.name, "model": str(model)} | scores, output)
             print(f"Saved to {output}: {FILES}")
+            if results.warning:
+                warn(results.warning)
     return scores
 
 
@@ -174,39 +175,32 @@ def read(
     model: str | os.PathLike,
     sources: Mapping[str, Source],
     args: FinetuningConfig,
-    validation_size: float = VALIDATION_SIZE,
-    trains: bool = True,
-    bad: list[str] | None = None,
+    validation_size: float | None = VALIDATION_SIZE,
 ) -> tuple[Task, DatasetDict]:
-    """The task and its splits, all rows checked. A ValueError for bad input; with a list `bad`, what is wrong with rows
-    is added to it, and they are left out."""
+    """The task and its splits, all rows checked. Without `validation_size`, the model is one that is only measured."""
     check_training(args)
-    if trains and args.push_to_hub and bad is None:
-        check_push(args)
-    model = str(model)
+    model, trains = str(model), validation_size is not None
     config = read_config(model)
     has_head = check_head(model, config, cls, needed=not trains)
-    layers = config.num_hidden_layers
-    if args.freeze not in ("none", "encoder", *map(str, range(1, layers + 1))):
-        raise ValueError(
-            f"freeze: {args.freeze!r} is no part of the model; use none, encoder or a number up to {layers}"
-        )
-    tokenizer = load_tokenizer(model, config, options.get("max_length"))
-    task = cls(tokenizer, **options)
-    names = [name for name in SPLITS if trains or name != "train"]
-    splits = load_splits(task, **sources, validation_size=validation_size, seed=args.seed, names=names)
+    if args.freeze not in ("none", "encoder", *map(str, range(1, config.num_hidden_layers + 1))):
+        use = f"none, encoder or a number up to {config.num_hidden_layers}"
+        raise ValueError(f"freeze: {args.freeze!r} is no part of the model; use {use}")
+    task = cls(load_tokenizer(model, config, options.get("max_length")), **options)
+    splits = load_splits(task, **sources, validation_size=validation_size, seed=args.seed)
+    drop_unlabelled_test(task, splits)
+    train = None if trains else splits.pop("train", None)
     if trains and "train" not in splits:
         raise ValueError("train: there is no training split; use --train FILE, or a folder that has one")
     if not splits:
         raise ValueError("data: no validation or test split is given; use --test FILE, or a folder that has one")
-    drop_unlabelled_test(task, splits)
-    known = config if has_head else None
-    splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
+    splits = task.read(splits, config if has_head else None)
     if has_head and task.labels and len(task.labels) != config.num_labels:
         there, here = (", ".join(map(str, names)) for names in (config.id2label.values(), task.labels))
-        use = "start from a model without such a head" if trains else "give all of them, in its order, with --labels"
-        what = f"{config.num_labels} labels ({there}), not for {len(task.labels)} ({here})"
-        raise ValueError(f"model: {model!r} was fine-tuned for {what}; {use}")
+        what = f"{config.num_labels} labels ({there}), not for {len(task.labels)} ({here}); give all of them"
+        raise ValueError(f"model: {model!r} was fine-tuned for {what} in its order, or start from another model")
+    if train is not None:  # what the baseline knows
+        with suppress(ValueError):  # of rows that do not fit the model
+            splits["train"] = copy.copy(task).read(DatasetDict(train=train), config)["train"]
     return task, splits
 
 
@@ -220,37 +214,36 @@ def prepare(
     trains: bool = True,
 ) -> Run:
     """Encode all rows, say what a person should know of them, and decide what the settings leave open."""
+    simple = baseline(task, splits)
+    splits = splits if trains else DatasetDict({name: split for name, split in splits.items() if name != "train"})
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     columns = f"columns {printable(', '.join(task.text_columns))} → {printable(task.label_column)}"
     print(f"{task.name}: {columns}; rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
-    with first_process_first():
-        encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
-    for name, rows in encoded.items():
-        if not len(rows):
-            raise ValueError(f"{name}: no row of {splits[name][0][FILE]!r} has a word; use one with words")
+    encoded = {name: task.encode(split) for name, split in splits.items()}
     for line in warnings(task, {name: survey(task, splits[name], rows) for name, rows in encoded.items()}):
         warn(line)
     if trains:
-        defined = task.metric_names(splits["validation"])
-        if args.metric_for_best_model == "auto" and task.metric_for_best_model not in defined:
-            why = f"{task.metric_for_best_model} is not defined for the validation rows; use others, or one of"
-            raise ValueError(f"metric_for_best_model: {why} {', '.join(['loss', *defined])}")
-        for name, value in best_by(args, task.metric_for_best_model, ["loss", *defined]).items():
-            setattr(args, name, value)
-        labels = encoded["train"].features.get("labels")
-        labels = getattr(labels, "feature", labels)  # of a list
-        if args.label_smoothing_factor and (labels is None or not labels.dtype.startswith("int")):
-            raise ValueError("label_smoothing_factor: it needs labels of classes; leave it out")
-        if args.label_smoothing_factor and task.label_weights:
-            raise ValueError("class_weights: the loss has no label smoothing; leave out label_smoothing_factor")
+        _choose_metric(task, splits["validation"], encoded["train"], args)
     settings = {"task": task.name, **options} | {"text": {name: rows_checksum(rows) for name, rows in encoded.items()}}
     settings |= {"model": str(model), "freeze": args.freeze, "lora": args.lora, "labels": list(task.labels)}
-    settings |= {"layerwise_lr_decay": args.layerwise_lr_decay}
     files = {name: describe(source) for name, source in sources.items() if source is not None}
     settings, has_head = json.loads(json.dumps(settings)), trained_for(read_config(str(model))) is not None
-    return Run(
-        task, splits, encoded, str(model), resolve_precision(args), settings, files, baseline(task, splits), has_head
-    )
+    return Run(task, splits, encoded, str(model), resolve_precision(args), settings, files, simple, has_head)
+
+
+def _choose_metric(task: Task, validation: Dataset, train: Dataset, args: FinetuningConfig) -> None:
+    """Settle what the best model is chosen by; refuse a smoothed loss that the labels cannot have."""
+    defined = task.metric_names(validation)
+    if args.metric_for_best_model == "auto" and task.metric_for_best_model not in defined:
+        why = f"{task.metric_for_best_model} is not defined for the validation rows; use others, or one of"
+        raise ValueError(f"metric_for_best_model: {why} {', '.join(['loss', *defined])}")
+    for name, value in best_by(args, task.metric_for_best_model, ["loss", *defined]).items():
+        setattr(args, name, value)
+    labels = train.features.get("labels")
+    labels = getattr(labels, "feature", labels)  # of a list
+    has_classes = labels is not None and labels.dtype.startswith("int")
+    if args.label_smoothing_factor and (task.label_weights or not has_classes):
+        raise ValueError("label_smoothing_factor: it needs labels of classes, without class_weights; leave it out")
 
 
 def describe(source: Source) -> str:

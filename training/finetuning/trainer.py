@@ -1,4 +1,4 @@
-"""`Trainer` for a task: frozen parts that rest, layer-wise learning rates, metrics of any split."""
+"""`Trainer` for a task: frozen parts that rest, weighted losses, metrics of any split."""
 
 import copy
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_call
 from ..checkpoints import kept_step
 from ..report import warn
 from .config import FinetuningConfig
-from .freezing import add_lora, freeze, parameter_groups
+from .freezing import add_lora, freeze
 from .imbalance import sum_of_weights, weighted_loss
 from .models import load_model
 from .tasks.base import LABEL, Predictions, Scores, Task
@@ -76,10 +76,6 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 options["compute_loss_func"] = weighted_loss(task.label_weights)
             if args.lora is not None:
                 model = add_lora(model, args.lora)
-            if args.layerwise_lr_decay < 1:
-                kind, keywords = self.get_optimizer_cls_and_kwargs(args, model)
-                keywords["params"] = parameter_groups(model, args, args.layerwise_lr_decay)
-                options["optimizer_cls_and_kwargs"] = kind, keywords
             options["callbacks"] = [SettingsState(steps_of(args) | run.settings)]
             if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
                 floor = run.baseline["validation"].get(args.metric_for_best_model.removeprefix("eval_"))

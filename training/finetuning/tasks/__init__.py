@@ -2,18 +2,12 @@
 
 import importlib
 
-TASKS = {
-    "classify": "classification:Classify",
-    "nli": "classification:Nli",
-    "choose": "choice:Choose",
-    "tag": "tagging:Tag",
-    "answer": "answering:AnswerQuestions",
-}
+from ...commands import TASKS
 
 
 def task_class(name: str) -> type:
     """The class of a task. A ValueError if there is none of this name."""
     if name not in TASKS:
         raise ValueError(f"Unknown task {name!r}. Choose one of: {', '.join(TASKS)}")
-    module, _, cls = TASKS[name].partition(":")
+    module, _, cls = TASKS[name][1].partition(":")
     return getattr(importlib.import_module(f".{module}", __name__), cls)

@@ -1,7 +1,6 @@
 """Answer questions with a part of a context (extractive question answering)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,23 +8,21 @@ import datasets
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
-from ...loading import load_whole
 from ...metrics import compare_answers, squad_scores
 from ...report import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
-from ..models import load_tokenizer
 from .base import LABEL, Labels, Predictions, Scores, Task, shortened
 
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
-MAX_LENGTH = 384  # of BERT on SQuAD
+MAX_LENGTH, MAX_QUESTION = 384, 64  # tokens of an input and of its question, as BERT had them on SQuAD
 THRESHOLD = "null_threshold"  # where the tokenizer's config keeps that of the training
 MANY_LONG = 0.05  # the share of answers above `max_answer_length` from which on it is said
 NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
-QUESTION_WORDS = ("what", "who", "whom", "whose", "which", "when", "where", "why", "how")
+ANSWER = '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
 
 
 class Answer(NamedTuple):
@@ -39,24 +36,21 @@ class Answer(NamedTuple):
 
 
 class AnswerQuestions(Task):
-    """A model that answers questions with a part of a text.
+    """A model that answers questions with a part of a text. Longer texts are read in parts that share a third.
 
     Args:
         question_column: The column of the question; guessed by its name.
         context_column: The column of the context; guessed by its name.
         answers_column: The column of {text: […], answer_start: […]}, as in SQuAD; guessed.
         max_length: Longest input, in tokens; by default what a model of this task was trained with, else 384 at most.
-        stride: Tokens that parts of a context share; by default a third of the longest input.
-        max_question_length: Longest question, in tokens; what is longer is cut.
         max_answer_length: Longest answer, in tokens.
-        null_threshold: What "no answer" must beat the best answer by; by default 0 if training had such questions,
-            else never.
     """
 
     name = "answer"
     model_class = MiniBertForQuestionAnswering
     metric_for_best_model = "f1"
     baseline = "most alike sentence"
+    shortest_input = 128
     columns = {
         "question_column": ("question",),
         "context_column": ("context", "passage", "text"),
@@ -73,25 +67,14 @@ class AnswerQuestions(Task):
         context_column: str | None = None,
         answers_column: str | None = None,
         max_length: int | None = None,
-        stride: int | None = None,
-        max_question_length: int = 64,
         max_answer_length: int = 30,
-        null_threshold: float | None = None,
     ):
         columns = {"question_column": question_column, "context_column": context_column}
         super().__init__(tokenizer, **columns, answers_column=answers_column)
-        for name, value in (("max_answer_length", max_answer_length), ("max_question_length", max_question_length)):
-            if value < 1:
-                raise ValueError(f"{name}: {value} is too small; use 1 or more")
-        self.max_length, self.stride = max_length, stride
-        self.max_question_length, self.max_answer_length = max_question_length, max_answer_length
-        self.asked_threshold = null_threshold
-        self.null_threshold = tokenizer.init_kwargs.get(THRESHOLD) if null_threshold is None else null_threshold
+        self.max_length, self.max_answer_length = max_length, max_answer_length
+        # By how much "no answer" must beat the best answer; None: there is always one.
+        self.null_threshold = tokenizer.init_kwargs.get(THRESHOLD)
         tokenizer.padding_side = "right"  # positions are columns
-        # Tokens of an input that are not the context's, at most.
-        self.taken = max_question_length + tokenizer.num_special_tokens_to_add(pair=True)
-        # Room for more of the context than its parts share (by default a third of the input).
-        self.shortest_input = self.taken * 3 // 2 + 1 if stride is None else self.taken + stride + 1
 
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
         """The answers of each row, as text and first character, without the spaces around them."""
@@ -105,8 +88,7 @@ class AnswerQuestions(Task):
         texts, starts = (as_list(given.get(part)) for part in ("text", "answer_start"))
         readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
         if not {"text", "answer_start"} <= given.keys() or not readable or len(texts) != len(starts):
-            use = '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
-            raise bad_value(self.label_column, answers, use)
+            raise bad_value(self.label_column, answers, ANSWER)
         for text, start in zip(texts, starts):
             there = context[start : start + len(text)] if start >= 0 else ""
             if there != text or not text.strip():
@@ -118,11 +100,10 @@ class AnswerQuestions(Task):
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         if self.max_length is None and config is None:  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
-        self.encoding_options()  # to refuse a stride that leaves no room
         for name, rows in labels.items():
             self._check_lengths(name, [answers[0][0] for answers in rows if answers])
         saved = self.tokenizer.init_kwargs
-        if self.asked_threshold is None and ("train" in labels or THRESHOLD not in saved):
+        if "train" in labels or THRESHOLD not in saved:
             # where every question has an answer, "none" is no candidate
             answerable = all(labels["train"]) if "train" in labels else all(map(all, labels.values()))
             self.null_threshold = None if answerable else 0.0
@@ -131,42 +112,26 @@ class AnswerQuestions(Task):
 
     def _check_lengths(self, split: str, answers: list[str]) -> None:
         """Refuse a split of which no answer can be given, and say if many cannot."""
-        most = self.max_answer_length
         encoded = self.tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"] if answers else []
         lengths = np.array([len(ids) for ids in encoded])
-        if len(lengths) and (lengths > most).mean() >= MANY_LONG:
-            how_many = "all" if lengths.min() > most else f"{(lengths > most).sum():,} of"
-            said = f"{how_many} {len(lengths):,} answers of the {split} rows are longer than {most} tokens"
-            use = f"give --max_answer_length {lengths.max()} (95 % have at most {np.percentile(lengths, 95):.0f})"
-            if how_many == "all":
-                raise ValueError(f"max_answer_length: {said}, so no answer could be right; {use}")
-            print(f"{said} and cannot be given; {use}")
+        long = (lengths > self.max_answer_length).sum()
+        if long > MANY_LONG * len(lengths):
+            said = f"{long:,} of {len(lengths):,} answers of the {split} rows are longer than {self.max_answer_length}"
+            said += f" tokens and cannot be given; give --max_answer_length {lengths.max()}"
+            if long == len(lengths):
+                raise ValueError(f"max_answer_length: {said}")
+            print(said)
 
     def with_labels(self, split: datasets.Dataset, labels: list[list[tuple[str, int]]]) -> datasets.Dataset:
         texts, starts = ([[answer[part] for answer in answers] for answers in labels] for part in (0, 1))
         return with_column(super().with_labels(split, texts), STARTS, starts, datasets.List(datasets.Value("int64")))
 
-    def encoding_options(self) -> dict[str, int]:
-        """For `encode_questions`; a ValueError where nothing is left for the context."""
-        length, question = self.tokenizer.model_max_length, self.max_question_length
-        stride = length // 3 if self.stride is None else self.stride
-        if not 0 <= stride < length - self.taken:
-            left = f"inputs of {length} leave {length - self.taken} for the context beside a question of up to"
-            use = f"{question}; use less of --stride or --max_question_length, or more of --max_length"
-            raise ValueError(f"stride: parts of a context share {stride} tokens, but {left} {use}")
-        return {"stride": stride, "max_question_length": question}
-
-    def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        columns = [*self.text_columns, LABEL, STARTS]
-        return self.map_columns(split, columns, encode_questions, **self.encoding_options())
+    def encode(self, split: datasets.Dataset) -> datasets.Dataset:
+        return self.map_columns(split, [*self.text_columns, LABEL, STARTS], encode_questions)
 
     def preprocess_logits(self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The logits of each token as the first and as the last one: [batch, length, 2]."""
         return torch.stack(logits[:2], -1).float()
-
-    def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> Answer:
-        """`best_answer` with the arguments of the task."""
-        return best_answer(windows, context, self.max_answer_length, self.null_threshold)
 
     def decode(self, predictions: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
@@ -174,7 +139,7 @@ class AnswerQuestions(Task):
         for logits, window in zip(predictions.outputs, predictions.encoded.select_columns(["offsets", "is_last"])):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
-                yield self.best(windows, next(contexts)).text
+                yield best_answer(windows, next(contexts), self.max_answer_length, self.null_threshold).text
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
@@ -200,14 +165,7 @@ class AnswerQuestions(Task):
         return 0.0 if any(compare_answers(predicted, text)[0] for text in true or [""]) else confidence
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
-        """F1 of questions by their first word."""
-        found, examples = {}, predictions.examples
-        for question, *row in zip(examples[self.text_columns[0]], self.decode(predictions), examples[LABEL]):
-            kind = next((word for word in question.lower().split() if word in QUESTION_WORDS), "other")
-            found.setdefault(kind, []).append(row)
-        ranked = sorted(found.items(), key=lambda item: -len(item[1]))
-        scores = {f"{kind} ({len(rows):,})": self.score(*zip(*rows))["f1"] for kind, rows in ranked}
-        plot_scores(scores, "F1 of questions with this word (their number)", path, note)
+        plot_scores(self.compute_metrics(predictions), "score", path, note)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(row[self.text_columns[0]])
@@ -216,23 +174,22 @@ class AnswerQuestions(Task):
         return " or ".join(map(repr, dict.fromkeys(as_list(label or [])))) or "no answer"
 
 
-def encode_questions(
-    tokenizer, questions, contexts, answers, starts, *, stride: int, max_question_length: int
-) -> dict[str, list]:
-    """Pairs of a question, cut to `max_question_length` tokens, and a part of its context, `model_max_length` tokens at
-    most; neighbouring parts share `stride` tokens. One row each, in order. Beside the model's inputs: `start_positions`
-    and `end_positions` of the first answer (texts and first characters are given), both 0 where it is not wholly there;
+def encode_questions(tokenizer, questions, contexts, answers, starts) -> dict[str, list]:
+    """Pairs of a question, cut to `MAX_QUESTION` tokens, and a part of its context, `model_max_length` tokens at most;
+    neighbouring parts share a third of that. One row each, in order. Beside the model's inputs: `start_positions` and
+    `end_positions` of the first answer (texts and first characters are given), both 0 where it is not wholly there;
     `offsets`, for each token the characters [first, last + 1] that it covers, [-1, -1] where it is not of the context;
     `is_last`, whether the context ends here.
     """
+    longest = min(MAX_QUESTION, tokenizer.model_max_length // 4)
     tokenized = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     questions = list(questions)
     for i, offsets in enumerate(tokenized["offset_mapping"]):
-        if len(offsets) > max_question_length:
-            questions[i] = questions[i][: offsets[max_question_length - 1][1]]
-            while len(tokenizer.tokenize(questions[i])) > max_question_length:  # a character may be several tokens
+        if len(offsets) > longest:
+            questions[i] = questions[i][: offsets[longest - 1][1]]
+            while len(tokenizer.tokenize(questions[i])) > longest:  # a character may be several tokens
                 questions[i] = questions[i][:-1]
-    parts = {"truncation": "only_second", "stride": stride, "return_overflowing_tokens": True}
+    parts = {"truncation": "only_second", "stride": tokenizer.model_max_length // 3, "return_overflowing_tokens": True}
     encoded = tokenizer(questions, contexts, return_offsets_mapping=True, **parts)
     question_of, all_offsets = encoded.pop("overflow_to_sample_mapping"), encoded.pop("offset_mapping")
     rows = {"start_positions": [], "end_positions": [], "offsets": [], "is_last": []}
@@ -292,24 +249,3 @@ def best_answer(
             scores[i, j] = -np.inf
     exceeded = null_threshold is not None and null - best.score > null_threshold
     return Answer("", 0, 0, null) if exceeded or not best.text else best
-
-
-def answer_question(folder: str | Path, question: str, context: str, **options: Any) -> Answer:
-    """The best answer of a saved model (a folder, or a name on the Hub) to one question: Transformers 5 has no pipeline
-    for it. `options` are those of `AnswerQuestions`; give those of the training. The last model is kept in memory."""
-    files = tuple((file.resolve(), file.stat().st_mtime_ns) for file in sorted(Path(folder).glob("*")))
-    model, tokenizer = _load(str(folder), options.get("max_length"), files)
-    task = AnswerQuestions(tokenizer, **options)
-    encoded = encode_questions(tokenizer, [question], [context], [[]], [[]], **task.encoding_options())
-    inputs = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
-    with torch.inference_mode():
-        output = model(**tokenizer.pad(inputs, return_tensors="pt"))
-    logits = task.preprocess_logits((output.start_logits, output.end_logits), inputs).numpy()
-    return task.best(zip(logits, encoded["offsets"]), context)
-
-
-@lru_cache(maxsize=1)
-def _load(folder: str, max_length: int | None, files: tuple):
-    """A model and its tokenizer, once for the same `files`."""
-    model = load_whole(AutoModelForQuestionAnswering, folder).eval()
-    return model, load_tokenizer(folder, model.config, max_length)

@@ -11,17 +11,14 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 import numpy as np
 import torch
-from datasets.fingerprint import Hasher
 from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
-from ....tokenization import tokenizer_backend
-from ...data.tables import to_number
 from ...files import printable
+from ...report import plot_scores
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
-# What stands for a label that is not there: benchmarks publish their test rows so.
-NO_LABEL = (None, "", -1, "-1", {"text": [], "answer_start": []})
+NO_LABEL = {"None", "", "-1", "-1.0"}  # how benchmarks write the labels of test rows that they keep to themselves
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
 CUT = "cut"  # the column of encoded rows that says whether a text lost its end
 Labels = dict[str, list[Any]]  # those of the rows of each split
@@ -42,16 +39,17 @@ class Task(abc.ABC):
     """One kind of fine-tuning. The parameters of a subclass are its options; the `model_max_length` of the tokenizer is
     the longest input."""
 
-    name: ClassVar[str]
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
     collator_class: ClassVar[type] = DataCollatorWithPadding
     metric_for_best_model: str  # a key of what `score` returns; may be known only after `read`
-    shortest_input: int = 16  # tokens: what `--plan` proposes at least
+    shortest_input: ClassVar[int] = 16  # tokens: what `--plan` proposes at least
+    baseline: ClassVar[str] = "guessing"  # what `guess` does, in words
+    name: ClassVar[str]
 
     # The options that name columns, with the names that these are guessed by; the last one is that of the label.
     columns: ClassVar[Mapping[str, Sequence[str]]]
     copied: ClassVar[slice] = slice(None)  # of the texts: rows with the same ones there are held out together
-    no_gold: ClassVar[Sequence[Any]] = ()  # labels that say that there is none, in training too
+    no_gold: ClassVar[Sequence[str]] = ()  # labels that say that there is none, in training too
 
     text_columns: list[str]  # since `read`
     label_column: str
@@ -64,23 +62,14 @@ class Task(abc.ABC):
         self.named_columns = columns  # by option
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
-        """Check all rows and learn the labels, which are those of the training split, or of a model trained for this
-        task already (its `config`), in its order.
-
-        Returns:
-            The rows that are trained and evaluated on, with the column `LABEL`.
-
-        Raises:
-            ValueError: A column is missing or not clear.
-            BadRow: A row is wrong.
-        """
+        """Check all rows and learn the labels: those of the training split, or of a model that was trained for this
+        task already (its `config`). Return the rows with the column `LABEL`; a ValueError for a bad column or row."""
         first = next(iter(splits.values()))
         self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
         for split in splits.values():
-            for column, option in zip(self.text_columns, self.text_options()):
-                check_column(split, column, option)
+            for column in (*self.text_columns, self.label_column):
+                check_column(split, column)
             self.check_inputs(split)
-            check_column(split, self.label_column, list(self.columns)[-1])
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
@@ -96,10 +85,6 @@ class Task(abc.ABC):
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns that the model's inputs are made of."""
         return [self.find(split, option) for option in list(self.columns)[:-1]]
-
-    def text_options(self) -> list[str]:
-        """The options that name `text_columns`."""
-        return list(self.columns)[: len(self.text_columns)]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         """Refuse a split that has a row without one of the texts."""
@@ -133,25 +118,17 @@ class Task(abc.ABC):
         return {"id2label": id2label, "label2id": {label: i for i, label in id2label.items()}} if id2label else {}
 
     @abc.abstractmethod
-    def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
+    def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         """Model inputs of a split that `read` returned, with labels."""
 
     def map_columns(
         self, split: datasets.Dataset, columns: list[str], function: Callable[..., dict[str, list]], **options: Any
     ) -> datasets.Dataset:
-        """The rows, more or fewer, that `function(tokenizer, *columns, **options)` makes of batches of columns; cached
-        by all of these, and by the code of the tasks."""
-        split, tokenizer = split.select_columns(columns), self.tokenizer
-        # `datasets` would know the function by its name, whatever its code, and a tokenizer not again after its use.
-        state = [getattr(tokenizer, name) for name in ("model_max_length", "truncation_side", "model_input_names")]
-        code = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
-        key = [split._fingerprint, function.__name__, options, tokenizer_backend(tokenizer), *state, code]
-        cached = {"new_fingerprint": Hasher.hash(key), "fn_kwargs": options, "desc": "Tokenizing"}
-        if not split.cache_files:  # rows that were made in memory, as those of nested files are
-            file = f"tokenized-{cached['new_fingerprint']}.arrow"
-            cached["cache_file_name"] = str(Path(datasets.config.HF_DATASETS_CACHE) / file)
-        options = {"input_columns": columns, "remove_columns": columns, **cached}
-        return split.map(partial(function, tokenizer), batched=True, **options)
+        """The rows that `function(tokenizer, *columns, **options)` makes of batches of columns. They are not cached:
+        `datasets` would know the function by its name, whatever its code."""
+        uncached = {"keep_in_memory": True, "load_from_cache_file": False, "desc": "Tokenizing"}
+        given = {"input_columns": columns, "remove_columns": split.column_names, "fn_kwargs": options}
+        return split.map(partial(function, self.tokenizer), batched=True, **given, **uncached)
 
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
         """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""
@@ -178,8 +155,6 @@ class Task(abc.ABC):
 
     # --- what a result is worth ---
 
-    baseline: ClassVar[str] = "guessing"  # what `guess` does, in words
-
     def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[Any]:
         """What something simple that knows the training rows would say: the most frequent label."""
         return [Counter(train[LABEL]).most_common(1)[0][0]] * len(examples)
@@ -199,10 +174,11 @@ class Task(abc.ABC):
         """How much of a mistake a prediction is; 0 for none."""
         return 0.0 if predicted == true else confidence
 
-    @abc.abstractmethod
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
-        """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG. `note` stands
-        in the title."""
+        """Draw what was predicted against what is true as PNG, with `note` in the title."""
+        scores = self.by_class(list(self.decode(predictions)), predictions.examples[LABEL][:]).items()
+        ranked = sorted(scores, key=lambda item: -item[1]["support"])
+        plot_scores({f"{name} ({row['support']:,})": row["f1"] for name, row in ranked}, "F1", path, note)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return " | ".join(shortened(row[column]) for column in self.text_columns)
@@ -213,21 +189,18 @@ class Task(abc.ABC):
 
 
 def drop_unlabelled_test(task: Task, splits: datasets.DatasetDict) -> None:
-    """Remove the test split, and say so, if it has no labels: no such column, or no label in any row."""
+    """Remove the test split, and say so, if none of its rows has a label."""
     first, test = next(iter(splits.values())), splits.get("test")
     if test is None or test is first:
         return
     column = task.find_labels(first)
-    known = first[column][:]
-    missing = [*task.no_gold, *(value for value in NO_LABEL if value not in known)]
-
-    def is_missing(label):
-        if isinstance(label, list):
-            return all(map(is_missing, label))
-        return label in missing or (isinstance(label, str) and to_number(label) in missing)
-
-    labels = test[column][:] if column in test.column_names else [None]
-    if all(map(is_missing, labels)) and not all(label == [] for label in labels):  # one may be []: no words, no tags
+    known, labels = (
+        {str(each) for label in rows[column] for each in (label if isinstance(label, list) else [label])}
+        if column in rows.column_names
+        else {"None"}
+        for rows in (first, test)
+    )
+    if labels and labels <= {*NO_LABEL, *task.no_gold} - known:
         print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")
         del splits["test"]
 

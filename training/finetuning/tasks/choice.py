@@ -1,6 +1,5 @@
 """Choose the right one of several continuations or answers (SWAG, COPA, RACE, …)."""
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,14 +7,13 @@ from typing import Any
 
 import datasets
 from sklearn.metrics import accuracy_score
-from transformers import DataCollatorForMultipleChoice, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...report import plot_confusion
-from ..data import bad_value, check_texts, each_row, find_column, string_columns, with_column
-from .base import CUT, LABEL, Labels, Predictions, Scores, Task, shortened
+from ..data import bad_value, check_texts, each_row, find_column, with_column
+from .base import CUT, LABEL, Predictions, Scores, Task, shortened
 
-NUMBERED = re.compile(r"(ending|choice|option|solution|answer|sol)_?(\d+)")
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
 
@@ -25,8 +23,8 @@ class Choose(Task):
     Args:
         text_column: The column of the text before the choices; guessed by its name.
         prefix_column: A column that every choice begins with (SWAG's sent2); guessed.
-        choice_columns: A column of lists of choices, or a column for each choice; guessed.
-        label_column: The right choice: its number from 0, letter (A, B, …) or text; guessed.
+        choice_columns: A column for each choice; by default a column of lists of choices, guessed.
+        label_column: The right choice: its number from 0, or its letter (A, B, …); guessed.
         max_length: Longest input, in tokens, the rest is cut; by default the model's.
     """
 
@@ -58,20 +56,12 @@ class Choose(Task):
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
         self.choices = [find_column(split, "choice_columns", name, ()) for name in self.named_choices]
-        if not self.choices:
-            numbered = {name: NUMBERED.fullmatch(name) for name in string_columns(split)}
-            self.choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))
-            if len(self.choices) < 2:
-                self.choices = [self.find(split, "choice_columns")]
-        text = self.find(split, "text_column")
-        has_prefix = self.named_columns["prefix_column"] or {*self.columns["prefix_column"]} & {*split.column_names} - {
-            text
-        }
-        self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
+        self.choices = self.choices or [self.find(split, "choice_columns")]
+        text, prefix = self.find(split, "text_column"), self.named_columns["prefix_column"]
+        guesses = [name for name in self.columns["prefix_column"] if name in {*split.column_names} - {text}]
+        prefix = prefix or next(iter(guesses), None)
+        self.prefix = [prefix] if prefix else []
         return [text, *self.prefix, *self.choices]
-
-    def text_options(self) -> list[str]:
-        return ["text_column", *["prefix_column"] * len(self.prefix), *["choice_columns"] * len(self.choices)]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         check_texts(split, [self.text_columns[0], *(self.choices if len(self.choices) > 1 else [])])
@@ -89,30 +79,15 @@ class Choose(Task):
         columns = [split[column] for column in self.choices]
         return list(map(list, zip(*columns))) if len(columns) > 1 else columns[0][:]
 
-    def read_labels(self, split: datasets.Dataset) -> list[tuple[Any, int | None, int | None]]:
-        """Each label, and the number of the right choice: if it is that number or its letter, and if it is its text."""
-        return each_row(split, self._readings, split[self.label_column], self._choices(split))
+    def read_labels(self, split: datasets.Dataset) -> list[int]:
+        return each_row(split, self._number, split[self.label_column], self._choices(split))
 
-    def _readings(self, value: Any, choices: list[str]) -> tuple[Any, int | None, int | None]:
-        names = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
-        texts = {choice: i for i, choice in reversed(list(enumerate(choices)))}
-        if not isinstance(value, (int, str)) or value not in names | texts:
-            use = f"a number from 0 to {len(choices) - 1}, its letter, or one of the choices"
-            raise bad_value(self.label_column, value, use)
-        return value, names.get(value), texts.get(value)
-
-    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
-        rows = [row for of_split in labels.values() for row in of_split]
-        fits = [all(row[i] is not None for row in rows) for i in (1, 2)]
-        return {name: each_row(splits[name], partial(self._number, fits), labels[name]) for name in labels}
-
-    def _number(self, fits: list[bool], readings: tuple[Any, int | None, int | None]) -> int:
-        """The number of the right choice; `fits`: whether all labels may be numbers or letters, and whether texts."""
-        value, name, text = readings
-        if fits[0] == fits[1] and None not in (name, text) and name != text:
-            why = " may be the number or letter of a choice, or its text; the other rows do not tell"
-            raise bad_value(self.label_column, value, "a number without quotes in every row", why)
-        return name if fits[0] or text is None else text
+    def _number(self, value: Any, choices: list[str]) -> int:
+        """The number of the right choice."""
+        numbers = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
+        if not isinstance(value, (int, str)) or value not in numbers or value in choices:  # which would be unclear
+            raise bad_value(self.label_column, value, f"a number from 0 to {len(choices) - 1}, or its letter")
+        return numbers[value]
 
     def with_labels(self, split: datasets.Dataset, labels: list[int]) -> datasets.Dataset:
         choices = self._choices(split)
@@ -120,7 +95,7 @@ class Choose(Task):
             choices = [[f"{begin} {choice}" for choice in row] for begin, row in zip(split[column], choices)]
         return super().with_labels(with_column(split, CHOICE_TEXTS, choices), labels)
 
-    def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
+    def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices)
 
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
