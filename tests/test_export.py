@@ -3,7 +3,6 @@ torch."""
 
 import importlib.util
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -131,11 +130,9 @@ def test_a_graph_that_differs_is_refused(tmp_path):
 
 
 @needs_onnx
-def test_the_folder(folder, tokenizer, tmp_path, capsys, monkeypatch):
+def test_the_folder(folder, tokenizer, tmp_path, capsys):
     """What engines look for: names, a config that they know, the tokenizer, and an int8 graph near the other."""
-    monkeypatch.setattr(logging.root.manager, "disable", logging.DEBUG)
     said = run("export", folder, tmp_path / "out", capsys=capsys)
-    assert logging.root.manager.disable == logging.DEBUG
     assert "onnx/model.onnx: outputs as torch gives them, to " in said
     assert "MiniBertModel as ONNX, for engines that know bert" in said
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}

@@ -24,20 +24,22 @@ from transformers import (
 )
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import SaveStrategy
 
 from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
 from .report import warn
 
-# Limits of `Watch`: steps that are few, logs that are enough to compare with, and how many times the median norm an
-# exploding gradient has. With --minutes, the number of steps is estimated after the share FIRST_SHARE of the time.
+# Limits of `Watch`: steps that are few, logs that are enough to compare with, how many times the median norm an
+# exploding gradient has, and the share of --minutes after which the number of steps is estimated.
 FEW_STEPS, FEW_LOGS, EXPLODING, FIRST_SHARE = 50, 4, 50, 0.05
 # A launcher and the system may both send a signal for the same stop: one within these seconds is not a second one.
 STOP_SECONDS = 2.0
 RESUME = "go on with --resume_from_checkpoint true"
-# Of an evaluation, what is no metric.
-NO_METRICS = ("runtime", "per_second", "preparation_time", "targets")
+# What `Trainer` logs and a line need not show, and what is shown under another name.
+NOT_SHOWN = ("runtime", "per_second", "preparation_time", "targets", "grad_norm", "epoch", "input_tokens_seen")
+NAMES = {"learning_rate": "rate"}
 
 
 def add_callbacks(trainer: Trainer) -> None:
@@ -63,23 +65,18 @@ class ConsoleLog(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         (tokens, before), self.since = self.since, (state.num_input_tokens_seen, time.perf_counter())
-        if "loss" in logs:
-            shown = {name: value for name, value in logs.items() if name.endswith("loss")}
-            text = _describe(shown | {"rate": logs["learning_rate"]})
-            if self.since[0] > tokens:
-                text += f"  {(self.since[0] - tokens) / (self.since[1] - before):,.0f} tokens/s"
-        else:
-            metrics = {name[5:]: value for name, value in logs.items() if name.startswith("eval_")}
-            text = "evaluation: " + _describe({k: v for k, v in metrics.items() if not k.endswith(NO_METRICS)})
-        if state.is_world_process_zero and ("loss" in logs or metrics):  # there are neither at the end
-            done = f"{state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}"
-            if self.budget is not None:
-                done = f"{state.global_step} ({self.budget.progress:.0%})"
-            print(f"step {done}  {text}", flush=True)
-
-
-def _describe(numbers: dict[str, float]) -> str:
-    return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        if not state.is_world_process_zero or "train_runtime" in logs:  # the summary at the end
+            return
+        shown = {name: value for name, value in logs.items() if not name.endswith(NOT_SHOWN)}
+        text = "  ".join(f"{NAMES.get(name, name.removeprefix('eval_'))} {value:.4g}" for name, value in shown.items())
+        if "loss" not in logs:
+            text = f"evaluation: {text}"
+        elif self.since[0] > tokens:
+            text += f"  {(self.since[0] - tokens) / (self.since[1] - before):,.0f} tokens/s"
+        done = f"{state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}"
+        if self.budget is not None:
+            done = f"{state.global_step} ({self.budget.progress:.0%})"
+        print(f"step {done}  {text}", flush=True)
 
 
 class Watch(TrainerCallback):
@@ -189,13 +186,8 @@ class SettingsState(TrainerCallback, ExportableState):
 
 
 class CheckpointErrors:
-    """Put before `Trainer` to make its checkpoints safe to write and to resume from.
-
-    - A checkpoint that cannot be written raises an OSError that names it.
-    - A training that had reached its last step is not continued by another one.
-    - If rows cannot be read, a checkpoint is saved before the error is raised.
-    - The signal handlers from before the training are restored after it.
-    """
+    """Put before `Trainer`: a checkpoint that cannot be written is an OSError that names it, and where rows cannot be
+    read, one is saved before the error is raised."""
 
     def train(self, *args, **kwargs):
         try:
@@ -228,9 +220,18 @@ class CheckpointErrors:
         Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle nothing reads
 
     def _run_epoch(self, *args, **kwargs):
+        # One that was killed behind its last step does no further one.
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
         if not self.control.should_training_stop:
             super()._run_epoch(*args, **kwargs)
+
+    def _get_train_sampler(self, *args, **kwargs):
+        sampler, training = super()._get_train_sampler(*args, **kwargs), self.args
+        if isinstance(sampler, LengthGroupedSampler):  # it has no seed, and would come in another order when resumed
+            seed = training.seed if training.data_seed is None else training.data_seed
+            sampler.generator = torch.Generator()
+            sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
+        return sampler
 
     def _save_checkpoint(self, *args, **kwargs):
         try:
@@ -251,12 +252,10 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
 
 
 class SaveAndStop(TrainerCallback):
-    """Mark checkpoints as complete, and save one before a signal ends the training.
+    """Write the manifest of a checkpoint behind everything else, and save one before a signal ends the training.
 
-    The manifest of a checkpoint is written last, so `checkpoint_to_resume` knows that a checkpoint with one is whole.
     SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end the training after its current step or
-    evaluation, with a checkpoint that can be resumed. The process then exits with status 143, or raises
-    KeyboardInterrupt. A second signal, later than `STOP_SECONDS`, ends the process at once.
+    evaluation. The process then exits with status 143, or raises KeyboardInterrupt. A second signal ends it at once.
     """
 
     received, at = 0, 0.0  # the signal, and when it came

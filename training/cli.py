@@ -94,9 +94,8 @@ def explain(error: BaseException) -> str | None:
 
 def run(argv: Sequence[str]) -> None:
     """Run a command line."""
-    group = argv[0] if argv and argv[0] not in COMMANDS and tasks_of(argv[0]) else None
-    if argv[:1] in ([], ["-h"], ["--help"]) or (group and argv[1:2] in (["-h"], ["--help"])):
-        return print(overview(group))
+    if argv[:1] in ([], ["-h"], ["--help"]) or (argv[1:] in (["-h"], ["--help"]) and argv[0] not in COMMANDS):
+        return print(overview())
     if argv[0] == "--version":
         return print(f"minibert {__version__}")
     name, rest = split_command(argv)
@@ -113,7 +112,7 @@ def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
         name = " ".join(argv[:words])
         if name in COMMANDS:
             return name, list(argv[words:])
-    if tasks := tasks_of(argv[0]):
+    if tasks := [name.split()[1] for name in COMMANDS if name.startswith(f"{argv[0]} ")]:
         problem = f"Unknown task {argv[1]!r}" if argv[1:] else "Missing task"
         raise ValueError(f"minibert {argv[0]}: {problem}. Choose one of: {', '.join(tasks)}")
     raise ValueError(f"unknown command {argv[0]!r}{close_matches(argv[0], COMMANDS)}; `minibert --help` shows them all")
@@ -135,17 +134,11 @@ def check_paths(name: str, argv: Sequence[str]) -> None:
             option = ""  # it has its value
 
 
-def tasks_of(group: str) -> list[str]:
-    """The second words of the commands that begin with `group` ("finetune")."""
-    return [name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")]
-
-
-def overview(group: str | None = None) -> str:
-    """The commands, or those of a group, each with its one-line help."""
-    lines = [f"  {n:19}{command.help}" for n, command in COMMANDS.items() if group in (None, n.split()[0])]
-    usage = f"usage: minibert {f'{group} TASK' if group else 'COMMAND'} [options]"
+def overview() -> str:
+    """The commands, each with its one-line help."""
+    lines = [f"  {name:19}{command.help}" for name, command in COMMANDS.items()]
     last = "`minibert COMMAND --help` shows its options; --version; --traceback shows where an error came from."
-    return "\n".join([usage, "", "commands:", *lines, "", last])
+    return "\n".join(["usage: minibert COMMAND [options]", "", "commands:", *lines, "", last])
 
 
 def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:

@@ -6,7 +6,6 @@ compared with its usual, unpadded one in onnxruntime before anything is in its p
 """
 
 import io
-import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -169,12 +168,7 @@ def quantize(path: Path, target: Path) -> None:
             copied = model.graph.initializer.add()
             copied.CopyFrom(weights[node.input[1]])
             copied.name = node.input[1] = f"{node.input[1]}.decoder"
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # it asks for another tool of its own before
-    try:
-        quantize_dynamic(model, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
-    finally:
-        logging.disable(before)
+    quantize_dynamic(model, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
 
 
 def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:

@@ -94,12 +94,12 @@ def load_whole(model_class: Any, path: str | Path, head: bool = True, **options:
     return load_reported(model_class, path, head, **options)[0]
 
 
-def load_predictor(path: str, model_class: Any, target: str = "masked tokens", **options: Any) -> PreTrainedModel:
-    """`load_whole` of a model with a head; a ValueError for one that was not trained to predict its `target`."""
-    model, new = load_reported(model_class, path, head=False, **options)
-    if new or (target == "masked tokens" and getattr(model.config, "is_causal", False)):
+def load_predictor(path: str, model_class: Any) -> PreTrainedModel:
+    """`load_whole` of a model with a head; a ValueError for one that was not trained to predict masked tokens."""
+    model, new = load_reported(model_class, path, head=False)
+    if new or getattr(model.config, "is_causal", False):
         saved = ", ".join(model.config.architectures or ["no architecture"])
-        raise ValueError(f"model: {path!r} has no head that predicts {target} ({saved})")
+        raise ValueError(f"model: {path!r} has no head that predicts masked tokens ({saved})")
     return model
 
 

@@ -14,9 +14,6 @@ from accelerate.utils import broadcast_object_list
 from torch import distributed
 from transformers import TrainingArguments
 
-# A process waits this long for another that prepares the data.
-PATIENCE = timedelta(days=30)
-
 
 def shares_weights(training: TrainingArguments) -> bool:
     """Whether each process holds only a part of every matrix: FSDP or DeepSpeed, by an argument or by accelerate."""
@@ -42,15 +39,13 @@ def on_any_rank(condition: bool) -> bool:
 def first_process_first() -> Iterator[None]:
     """The first process of every machine does what follows alone; then the others do, and find in caches what it made.
     That may take long: `TrainingArguments.main_process_first` would end the training after `ddp_timeout`."""
-    first = PartialState().is_local_main_process
-    group = distributed.new_group(backend="gloo", timeout=PATIENCE) if _several() else None
-    if group is not None and not first:
+    first, several = PartialState().is_local_main_process, _several()
+    group = distributed.new_group(backend="gloo", timeout=timedelta(days=30)) if several else None
+    if several and not first:
         distributed.barrier(group)
     yield
-    if group is not None and first:
-        distributed.barrier(group)  # the others begin …
-    if group is not None:
-        distributed.barrier(group)  # … and may take as long
+    for _ in range(1 + first) if several else ():  # the others begin, and may take as long
+        distributed.barrier(group)
 
 
 def _several() -> bool:

@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 from .files import printable
 from .metrics import is_better, margin
 
+SIMPLE = ("unigram_loss", "constant_loss", "start_loss")  # in the report of a pretraining, to compare its loss with
 MOST_NAMES = 60  # classes or labels: a picture of more cannot be read
 # Accuracies at masked positions that trainings of ours reached.
 KNOWN = {
@@ -96,20 +97,16 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     answer "original" for every token."""
     if report["validation_loss"] is None:
         return "The held-out documents have no position to predict: there is no score (--validation_size, --seq_length)"
-    detects = "generator" in report
-    prefix, baseline = ("constant_", "always original") if detects else ("unigram_", "unigram")
-    shares = ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1") if detects else ("accuracy",)
     rows = []
-    for name, of in (("MiniBERT", ""), (baseline, prefix), ("before this training", "start_")):
-        loss = report.get(f"{of or 'validation_'}loss")
+    compared = {"MiniBERT": "", "unigram": "unigram_", "always original": "constant_", "before this training": "start_"}
+    for name, prefix in compared.items():
+        loss, accuracy = report.get(f"{prefix or 'validation_'}loss"), report.get(f"{prefix}accuracy")
         if loss is not None:
-            percent = ["" if report.get(of + share) is None else f"{report[of + share]:.1%}" for share in shares]
-            rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", *percent))
+            share = "" if accuracy is None else f"{accuracy:.1%}"
+            rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", share))
     targets = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
-    lines = [
-        f"At {report['targets']:,} {targets} of the held-out documents:",
-        format_table(("", "loss", "perplexity", *(share.replace("_", " ") for share in shares)), rows),
-    ]
+    lines = [f"At {report['targets']:,} {targets} of the held-out documents:"]
+    lines.append(format_table(("", "loss", "perplexity", "accuracy"), rows))
     if report["objective"] == "mlm":
         known = min(KNOWN, key=lambda reached: abs(reached - report["accuracy"]))
         how = "about that" if report["accuracy"] > 0.8 * known else "below that"
@@ -117,11 +114,6 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     if report.get("nsp_loss") is not None:
         guessing = f"(guessing {math.log(2):.3f})"
         lines.append(f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy {report['nsp_accuracy']:.1%}")
-    if detects and report["generator"]["targets"]:
-        lines.append(
-            "The generator at {targets:,} masked positions: loss {loss:.3f} (unigram {unigram_loss:.3f}), accuracy"
-            " {accuracy:.1%} (unigram {unigram_accuracy:.1%})".format(**report["generator"])
-        )
     return "\n".join(lines)
 
 
@@ -158,45 +150,21 @@ def picture(
         figure.savefig(path, dpi=120)
 
 
-def _plot_curves(
-    path: str | Path, title: str, panels: Mapping[str, Mapping[str, list]], lines: dict[str, float]
-) -> None:
-    """Draw curves over optimizer steps, for every panel (by the label of its y axis) points by label, and horizontal
-    `lines`. What was measured once is no curve and is not drawn."""
-    panels = {name: {k: v for k, v in curves.items() if len(v) > 1} for name, curves in panels.items()}
-    panels = {name: curves for name, curves in panels.items() if curves}
-    if not panels:
+def plot_training(log_history: Sequence[dict], path: str | Path, metric: str, lines: Mapping[str, float] = {}) -> None:
+    """Draw the training loss and, beside it, the held-out `metric` over optimizer steps, from a `Trainer`'s log
+    (`state.log_history`), with horizontal `lines` by label. What was measured once is no curve and is not drawn."""
+    names = {"loss": "training loss", f"eval_{metric}": f"held-out {metric}"}
+    points = {label: [(log["step"], log[name]) for log in log_history if name in log] for name, label in names.items()}
+    curves = {label: drawn for label, drawn in points.items() if len(drawn) > 1}
+    if not curves:
         return
-    with picture(path, title, len(panels), (max(8, 5.5 * len(panels)), 4.5)) as drawn:
-        for axes, (name, curves) in zip(drawn, panels.items()):
-            for label, points in curves.items():
-                axes.plot(*zip(*points), marker="o" if "held out" in label else "", label=label)
-            for label, value in lines.items():
-                axes.axhline(value, color="gray", linestyle="--", linewidth=1, label=label)
+    size, same = (5.5 * len(curves), 4.5), metric.endswith("loss")
+    with picture(path, "Training", len(curves), size, sharey=same) as panels:
+        for axes, (name, drawn) in zip(panels, curves.items()):
+            axes.plot(*zip(*drawn), marker="o" if len(drawn) < 30 else "")
             axes.set(xlabel="optimizer step", ylabel=name)
-
-
-def _logged(log_history: Sequence[dict], name: str) -> list[tuple[int, float]]:
-    """The steps and values of a number in a `Trainer`'s log (`state.log_history`)."""
-    return [(entry["step"], entry[name]) for entry in log_history if name in entry]
-
-
-def plot_losses(log_history: Sequence[dict], path: str | Path, metric: str, report: Mapping[str, Any]) -> None:
-    """Draw training and held-out loss, and those in the report of something simple as lines. Evaluations log `metric`
-    as `eval_…`, training as itself or `loss`."""
-    training = _logged(log_history, metric) or _logged(log_history, "loss")
-    curves = {"training": training, "held out": _logged(log_history, f"eval_{metric}")}
-    lines = {"unigram_loss": "unigram baseline", "constant_loss": "the same answer for every token"}
-    lines |= {"start_loss": "before this training"}
-    lines = {label: report[key] for key, label in lines.items() if report.get(key) is not None}
-    _plot_curves(path, "Loss in training", {f"{metric.replace('_', ' ')} (nats)": curves}, lines)
-
-
-def plot_embedding_training(log_history: Sequence[dict], path: str | Path, metric: str, before: float) -> None:
-    """Draw the training loss and, beside it, the metric on the held-out data from its value before training on."""
-    held_out = {"held out": [(0, before), *_logged(log_history, f"eval_{metric}")]}
-    panels = {"training loss": {"training": _logged(log_history, "loss")}, metric: held_out}
-    _plot_curves(path, "Training loss and quality", panels, {})
+        for label, value in lines.items():
+            axes.axhline(value, color="gray", linestyle="--", linewidth=1, label=label.replace("_", " "))
 
 
 def _one_line(labels: Sequence[str]) -> list[str]:

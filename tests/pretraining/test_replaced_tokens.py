@@ -426,7 +426,7 @@ def test_from_the_command_line(corpus, tmp_path, capsys):
     card = (output / "README.md").read_text()
     assert "always “original”" in card and "mask_replace_prob 1.0" in card
     said = capsys.readouterr().out
-    assert "always original" in said and "flagged:" in said and "The generator at" in said
+    assert "always original" in said and "flagged:" in said
 
 
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path):

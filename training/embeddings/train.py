@@ -44,7 +44,7 @@ from ..hub.push import check_push, push_output
 from ..hub.trainer import HubMixin
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_training, resolve_precision
-from ..report import TrainingResult, judge, plot_embedding_training, warn
+from ..report import TrainingResult, judge, plot_training, warn
 from .data import Passage, Retrieval, hold_out, name_of, read_pairs, read_passages, read_task
 from .encoders import RERANKER, Embedder, check_encoder, check_length, limit_length, open_encoder, score_pairs
 from .evaluate import RETRIEVAL, measure, print_table, reorder, score
@@ -583,5 +583,5 @@ def save(trainer: EmbeddingTrainer | RerankerTrainer, report: dict[str, Any], me
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
     }
     write_json(output / "report.json", report)
-    plot_embedding_training(state.log_history, output / "training.png", metric, before[metric])
+    plot_training(state.log_history, output / "training.png", metric, {"before this training": before[metric]})
     remove_checkpoints(output)

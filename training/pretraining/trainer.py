@@ -32,7 +32,7 @@ from ..optimization.clock import TimeBudget
 from ..optimization.muon import default_rate, muon_optimizer
 from ..precision import check_training, resolve_precision, without_autocast
 from ..processes import first_process_first, shares_weights
-from ..report import judge_pretraining, plot_losses, warn
+from ..report import SIMPLE, judge_pretraining, plot_training, warn
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .half_batches import HalfBatches
@@ -342,7 +342,8 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             self.objective.save(self, folder)
             if self.is_world_process_zero():
                 self.save_state()
-                plot_losses(self.state.log_history, folder / "loss.png", self.objective.metric, self.report)
+                lines = {name: self.report[name] for name in SIMPLE if self.report.get(name) is not None}
+                plot_training(self.state.log_history, folder / "loss.png", self.objective.metric, lines)
                 write_json(folder / "report.json", self.report)
                 self.card = write_card(folder, self.report, self.data_description, self._recipe(), self.args)
         if self.args.push_to_hub:
