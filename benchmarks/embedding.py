@@ -41,7 +41,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from workloads import SEED
 
 from minibert import MiniBertConfig, convert
-from minibert.training.embeddings.encoders import Embedder, limit_length
+from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.export import graph_inputs, quantize, trace
 from minibert.training.files import write_json
 from minibert.training.loading import quietly
@@ -57,9 +57,8 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 def minibert(folder: Path, max_length: int, dtype: str) -> Encode:
-    embedder = Embedder.from_pretrained(str(folder / "minibert"), max_length=max_length, dtype=dtype)
-    embedder.model.to("cpu")  # where all others are
-    return embedder.embed
+    encoder = open_encoder(str(folder / "minibert"), "dense", max_length=max_length, dtype=dtype)
+    return partial(encode, encoder.to("cpu"))  # where all others are
 
 
 def original(folder: Path, max_length: int, **model_kwargs: Any) -> SentenceTransformer:
@@ -181,7 +180,7 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
         native = SentenceTransformer(arguments.model, device="cpu")
     if native.transformers_model is None or isinstance(native.transformers_model.config, MiniBertConfig):
         raise ValueError(f"{arguments.model!r} is no BERT or ModernBERT as sentence-transformers saves it")
-    limit_length(native, arguments.max_length)
+    native.max_seq_length = arguments.max_length
     texts = pieces(corpus.documents()["text"], arguments.texts)
     slow, why = slow_in_bf16([] if arguments.engines else chosen, "cpu")
     skipped = dict.fromkeys(slow, f"{why}; --engines takes its name")

@@ -226,7 +226,7 @@ def rows(chance: random.Random, world: World) -> None:
         ("finetune", "answer", *tuning),
         ("finetune", "choose", *tuning, "--text_column", "sent1"),
         ("tokenizer", "--data", path, "--vocab_size", 300, "--text_column", "text", *out),
-        ("embed", "--file", path, *model, "--output", world.work / "vectors.safetensors"),
+        ("embed", "--file", path, *model, "--output", world.work / "vectors.npy"),
         ("search", world.work / "index", "ka", "--data", path, *model),
         ("evaluate", "embed", "--data", path, *model, "--columns", "sentence1", "sentence2", "score"),
         ("rerank", "ka", "--file", path, "--model", world.folder / "reranker"),

@@ -27,7 +27,7 @@ minibert finetune embed triples.csv --validation test-folder/ --kind sparse
 minibert finetune embed notes/ --pairs_from title --model small-model --teacher large-model
 minibert finetune rerank pairs.jsonl --model runs/minibert
 minibert finetune rerank pairs.jsonl --miner runs/embed --negatives 5
-minibert finetune rerank pairs.jsonl --corpus notes/ --max_length 256
+minibert finetune rerank scored.jsonl --max_length 256
 minibert evaluate embed test-folder/ --model runs/embed
 minibert evaluate embed --tasks STSBenchmark NanoBEIR
 minibert evaluate embed sts.csv --columns first second gold --result scores.json
@@ -126,7 +126,7 @@ COMMANDS = {
         "Turn texts into vectors.",
         "embeddings.encoders:embed",
         ("text",),
-        defaults={"file": "-", "output": "embeddings.safetensors"},
+        defaults={"file": "-", "output": "embeddings.npy"},
     ),
     "search": Command(
         "Index text, and find the passages nearest to queries.", "embeddings.search:search", ("index", "queries")

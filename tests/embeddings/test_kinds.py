@@ -9,7 +9,7 @@ from embedding_models import TRAINING
 from helpers import refusal, run, write_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
-from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.losses import find_loss, make_loss
 
 TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]
@@ -17,13 +17,10 @@ FEW = [*TRAINING, "--max_steps", "10"]
 
 
 @pytest.mark.parametrize(("kind", "library"), [("sparse", SparseEncoder), ("multi-vector", MultiVectorEncoder)])
-@pytest.mark.parametrize(
-    "chunk", [[], pytest.param(["--loss_kwargs", '{"mini_batch_size": 8}'], marks=pytest.mark.slow)]
-)
-def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library, chunk):
+def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library):
     output, onnx = tmp_path / "out", tmp_path / "onnx"
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--kind", kind,
-        "--validation", toy / "test", *FEW, *chunk)  # fmt: skip
+        "--validation", toy / "test", *FEW)  # fmt: skip
     report = json.loads((output / "report.json").read_text())
     assert report["after"]["ndcg@10"] > report["before"]["ndcg@10"]
     run("evaluate", "embed", toy / "test", "--model", output, "--result", tmp_path / "after.json")
@@ -36,9 +33,8 @@ def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library, chunk)
         scores = model.similarity(model.encode_query([json.loads(query)["text"]]), model.encode_document(corpus))
         found.append(scores.argmax().item())
     assert np.mean([place == number for number, place in enumerate(found)]) == report["after"]["hit@1"]
-    if not chunk:
-        run("export", output, onnx)
-        np.testing.assert_allclose(of_graph(onnx, model, kind), vectors_of(model, kind), atol=1e-4)
+    run("export", output, onnx)
+    np.testing.assert_allclose(of_graph(onnx, model, kind), vectors_of(model, kind), atol=1e-4)
 
 
 def vectors_of(model, kind) -> np.ndarray:
@@ -70,10 +66,9 @@ def test_the_first_numbers_are_a_vector_too(toy, tmp_path, capsys):
     assert short.encode(TEXTS).shape == (3, 16)
     assert report["after, first 16"]["ndcg@10"] > report["before"]["ndcg@10"]
     assert report["after"] != report["after, first 16"] != report["after, first 8"]
-    assert "ndcg@10 of the first 8 numbers" in (tmp_path / "out/README.md").read_text()
-    whole = Embedder.from_pretrained(str(tmp_path / "out"))
+    whole = open_encoder(str(tmp_path / "out"))
     np.testing.assert_allclose(
-        whole.embed(TEXTS), SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS), atol=1e-5
+        encode(whole, TEXTS), SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS), atol=1e-5
     )
 
 
@@ -101,7 +96,7 @@ def test_losses_by_name(toy, tmp_path, name, rows):
 
 
 def test_a_loss_has_its_arguments(toy):
-    model, given = SparseEncoder(str(toy / "model"), device="cpu"), {"scale": 3.0, "document_regularizer_weight": 0.1}
+    model, given = SparseEncoder(str(toy / "model"), device="cpu"), '{"scale": 3, "document_regularizer_weight": 0.1}'
     loss = make_loss(model, "sparse", find_loss("auto", "sparse", "none"), given, (), False)
     assert (loss.loss.scale, loss.document_regularizer_weight, loss.query_regularizer_weight) == (3.0, 0.1, 5e-5)
 
@@ -118,15 +113,12 @@ def test_what_does_not_fit_is_refused_before_training(toy, folder, tmp_path, cap
         ([pairs, "--kind", "multi-vector", "--matryoshka_dims", "8"], ["kind: multi-vector has no vector"]),
         ([scored, "--kind", "multi-vector"], ["no loss that trains multi-vector on scores"]),
         ([pairs, "--matryoshka_dims", "65"], ["cannot exceed", "64"]),
-        ([pairs, "--loss", "RankingLoss"], ["loss: 'RankingLoss' is no loss of", "MultipleNegativesRankingLoss"]),
-        ([pairs, "--loss", "MSELoss"], ["loss: MSELoss does not fit the data"]),
-        ([pairs, "--loss", "GISTEmbedLoss"], ["loss: GISTEmbedLoss needs what rows", "guide"]),
-        ([pairs, "--loss", "BatchAllTripletLoss"], ["loss: BatchAllTripletLoss does not take these rows"]),
-        ([pairs, "--loss", "TripletLoss"], ["loss: TripletLoss does not take these rows"]),
-        ([pairs, "--loss_kwargs", "{"], ["loss_kwargs: '{' is no object of JSON"]),
-        ([pairs, "--loss_kwargs", "3"], ["loss_kwargs: '3' is no object of JSON"]),
-        ([pairs, "--loss_kwargs", '{"margin": 1}'], ["RankingLoss has no 'margin'; it has scale"]),
-        ([scored, "--loss_kwargs", '{"mini_batch_size": 8}'], ["CoSENTLoss has no 'mini_batch_size'"]),
+        ([pairs, "--loss", "RankingLoss"], ["loss: 'RankingLoss' is no loss for", "MultipleNegativesRankingLoss"]),
+        ([pairs, "--loss", "MSELoss"], ["loss: 'MSELoss' is no loss for"]),
+        ([pairs, "--loss", "GISTEmbedLoss"], ["does not fit GISTEmbedLoss", "guide"]),
+        ([pairs, "--loss_kwargs", "{"], ["loss_kwargs: '{' does not fit"]),
+        ([pairs, "--loss_kwargs", "3"], ["loss_kwargs: '3' does not fit"]),
+        ([pairs, "--loss_kwargs", '{"margin": 1}'], ["does not fit MultipleNegativesRankingLoss", "margin"]),
     ]:
         given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]
         error = refusal(capsys, "finetune", "embed", *given)

@@ -18,10 +18,10 @@ import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
-from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
+from minibert.training.embeddings.encoders import encode, open_encoder, open_reranker, score_pairs
 from minibert.training.embeddings.evaluate import reorder, score
 from minibert.training.embeddings.search import Index
-from minibert.training.embeddings.train import Measure, as_reranking, label_rows
+from minibert.training.embeddings.train import Measure, as_reranking, with_negatives
 
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
 
@@ -56,7 +56,6 @@ def test_the_same_scores_as_cross_encoder(root):
     reranker = open_reranker(str(root / "reranker"))
     for scores in (
         score_pairs(reranker, PAIRS),
-        score_pairs(reranker, PAIRS, batch_tokens=1),
         CrossEncoder(str(root / "reranker"), device="cpu").predict(PAIRS),
     ):
         np.testing.assert_allclose(scores, expected, atol=1e-5)
@@ -94,14 +93,15 @@ def test_a_prompt_of_the_folder_is_put_before_every_query(root, tmp_path):
 
 
 @pytest.mark.parametrize("depth, top_k", [(6, 3), (2, 4)])
-def test_search_with_a_reranker(root, tmp_path, depth, top_k):
-    """The nearest passages, `depth` or as many as are asked for, in the order of CrossEncoder's scores."""
+def test_search_with_a_reranker(root, tmp_path, depth, top_k, monkeypatch):
+    """The nearest passages, `DEPTH` or as many as are asked for, in the order of CrossEncoder's scores."""
+    monkeypatch.setattr("minibert.training.embeddings.search.DEPTH", depth)
     texts, query = list(dict.fromkeys(sentences(30, seed=2))), "katan lover"
     notes = write_rows(tmp_path / "notes.jsonl", [dict(_id=str(i), text=text) for i, text in enumerate(texts)])
     embedder, index = str(root / "embedder"), str(tmp_path / "index")
-    more = dict(reranker=str(root / "reranker"), depth=depth, top_k=top_k)
+    more = dict(reranker=str(root / "reranker"), top_k=top_k)
     found = minibert.search(index, [query], data=[str(notes)], model=embedder, **more)[0]
-    vectors = Embedder.from_pretrained(embedder, normalize=True).embed([query, *texts])
+    vectors = encode(open_encoder(embedder, normalize=True), [query, *texts])
     nearest = np.argsort(-vectors[1:] @ vectors[0])[: max(depth, top_k)]
     scores = CrossEncoder(str(root / "bert"), device="cpu").predict([(query, texts[i]) for i in nearest])
     order = np.argsort(-scores)[:top_k]
@@ -118,11 +118,14 @@ def test_rerank_refuses(root, tmp_path, capsys):
     model = ["--model", root / "reranker"]
     for arguments, words in [
         ([*model], ["missing QUERY"]),
-        (["katan", *model], ["passages: none given"]),
+        (["katan", *model], ["passages: give a query"]),
         (["katan", "--file", tmp_path / "blank.txt", *model], ["there is no text in", "blank.txt"]),
         (["katan", "--file", tmp_path / "no.txt", *model], ["no.txt", "does not exist"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
-        (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
+        (
+            ["katan", "lover", "--model", tmp_path / "three"],
+            ["a reranker is a MiniBertForSequenceClassification with one label"],
+        ),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
     ]:
         error = refusal(capsys, "rerank", *arguments)
@@ -181,8 +184,8 @@ def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
         (models, ["missing DATA"]),
-        ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
-        ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries/dev.jsonl"]),
+        ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has none of corpus.jsonl"]),
+        ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries.jsonl"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["; use one of MiniBertM"]),
     ]:
@@ -198,29 +201,29 @@ def pairs_of(first, second, third=None) -> Dataset:
 
 
 @pytest.mark.parametrize("mined", [False, True])
-def test_negatives(root, mined):
+def test_negatives(root, mined, monkeypatch):
     """Of the pool, never a query or one of its passages; hard ones are among the nearest by cosine."""
+    monkeypatch.setattr("minibert.training.embeddings.train.NEAREST", 6)
     pool = list(dict.fromkeys(sentences(60, seed=9)))
     pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
     right = {query: {p for q, p in zip(pairs["first"], pairs["second"]) if q == query} for query in pairs["first"]}
-    embedder = Embedder.from_pretrained(str(root / "embedder"), normalize=True)
+    embedder = open_encoder(str(root / "embedder"), normalize=True)
 
     def draw(pairs, count, pool=pool, seed=0):
         random.seed(seed)
-        return label_rows(pairs, pool, count, embedder.model if mined else None, 6).to_list()
+        return with_negatives(pairs, pool, count, embedder if mined else None).to_list()
 
     rows = draw(pairs, 4)
-    vectors = embedder.embed(pool)
+    vectors = encode(embedder, pool)
     for query, own in right.items():
         found = {label: [r["second"] for r in rows if (r["first"], r["label"]) == (query, label)] for label in (0, 1)}
         assert set(found[1]) == own and len(set(found[0])) == len(found[0]) == 4 and not own & set(found[0])
-        order = [pool[i] for i in np.argsort(-(vectors @ embedder.embed([query])[0])) if pool[i] not in own]
+        order = [pool[i] for i in np.argsort(-(vectors @ encode(embedder, [query])[0])) if pool[i] not in own]
         assert set(found[0]) <= set(order[: 6 if mined else None])
     assert rows == draw(pairs, 4) != draw(pairs, 4, seed=1)
-    with pytest.raises(ValueError, match="3 different passages are too few for 4 a query; use --negatives"):
-        draw(pairs, 4, pool[:3])
     given = draw(pairs_of(pairs["first"][:], pairs["second"][:], pool[-20:]), 2)
-    assert {(q, t) for q, t in zip(pairs["first"], pool[-20:])} <= {(r["first"], r["second"]) for r in given}
+    wrong = {(row["first"], row["second"]) for row in given if row["label"] == 0}
+    assert wrong == {(query, text) for query, text in zip(pairs["first"], pool[-20:])}
     chain = draw(pairs_of(pool[:5], pool[1:6]), 3, pool[:8])  # a passage is the query of another pair
     assert all(row["first"] != row["second"] for row in chain)
 
@@ -251,8 +254,8 @@ def toy(tmp_path_factory):
 
     pairs = [(words("ask", 3), words("right", 5)) for _ in range(160)]
     wrong = [words("wrong", 5) for _ in range(300)]
-    write_rows(root / "train.jsonl", [dict(query=q, positive=p) for q, p in pairs])
-    (root / "wrong.txt").write_text("\n\n".join(wrong))
+    write_rows(root / "train.jsonl", [dict(query=q, positive=p, negative=n) for (q, p), n in zip(pairs, wrong)])
+    write_rows(root / "pairs.jsonl", [dict(query=q, positive=p) for q, p in pairs])
     scored = [dict(sentence1=q, sentence2=p, score=1) for q, p in pairs]
     scored += [dict(sentence1=q, sentence2=p, score=0) for (q, _), p in zip(pairs, wrong)]
     write_rows(root / "scored.jsonl", scored)
@@ -268,10 +271,10 @@ TRAINING = ["--learning_rate", "2e-3", "--per_device_train_batch_size", "32", "-
 
 def test_training_ranks_better(toy, tmp_path, capsys):
     output = tmp_path / "out"
-    run("finetune", "rerank", toy / "train.jsonl", "--corpus", toy / "wrong.txt", "--model", toy / "model",
-        "--output_dir", output, "--negatives", "2", "--validation_size", "30", *TRAINING)  # fmt: skip
+    run("finetune", "rerank", toy / "train.jsonl", "--model", toy / "model",
+        "--output_dir", output, "--num_train_epochs", "3", "--validation_size", "30", *TRAINING)  # fmt: skip
     report = json.loads((output / "report.json").read_text())
-    assert report["before"]["hit@1"] < 0.5 and report["after"]["hit@1"] > 0.9
+    assert report["before"]["hit@1"] < report["after"]["hit@1"] > 0.9
     assert f"CrossEncoder({str(output)!r})" in capsys.readouterr().out
     pairs = [("ask1 ask2 ask3", "right1 right2 right7"), ("ask1 ask2 ask3", "wrong1 wrong2 wrong7")]
     scores = score_pairs(open_reranker(str(output)), pairs)
@@ -287,7 +290,7 @@ def test_what_is_held_out_is_no_negative_in_training(toy, tmp_path, monkeypatch)
 
     monkeypatch.setattr(CrossEncoderTrainer, "__init__", make)
     with pytest.raises(RuntimeError, match="known"):
-        run("finetune", "rerank", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+        run("finetune", "rerank", toy / "pairs.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
             "--negatives", "4", "--validation_size", "60", *TRAINING)  # fmt: skip
 
 
@@ -306,8 +309,8 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
     for arguments, words in [
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),
-        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: it must be positive, got 0"]),
-        ([few], ["negatives: 1 different passages are too few for 3 a query; give more by --corpus"]),
+        ([toy / "pairs.jsonl", "--negatives", "0"], ["negatives: there are none for 0 a query"]),
+        ([few], ["negatives: there are none for 3 a query; give data with more passages"]),
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["holds a MiniBertForSequenceClassification; use"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
     ]:

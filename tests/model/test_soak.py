@@ -12,7 +12,7 @@ import torch
 from helpers import VOCAB, build, sentences
 
 from minibert import MiniBertConfig, MiniBertModel, train_tokenizer
-from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.precision import KERNEL_CACHES
 
 pytestmark = pytest.mark.slow
@@ -66,9 +66,9 @@ def test_twenty_thousand_embeddings(tmp_path):
     tokenizer = train_tokenizer(texts[:500], vocab_size=80)
     MiniBertModel(MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    embedder = Embedder.from_pretrained(str(tmp_path))
+    embedder = open_encoder(str(tmp_path))
     for start in range(0, len(texts), 1000):
-        vectors = embedder.model.encode(texts[start : start + 1000], show_progress_bar=False)
+        vectors = embedder.encode(texts[start : start + 1000], show_progress_bar=False)
         assert np.isfinite(vectors).all()
         seen.append(held())
     check_flat(seen)

@@ -5,14 +5,13 @@ from 0 to 1). Retrieval: hit@1, hit@10, MRR@10 and nDCG@10 with the grades as ga
 knows no grades), means over the queries that have a relevant passage; a passage is its title, a space and its text.
 """
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SparseEncoder
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 
 from .. import metrics
@@ -20,7 +19,7 @@ from ..files import prepare_result, write_result
 from ..hub.card import add_table
 from ..report import format_scores, format_table
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
-from .encoders import DtypeName, Embedder, PoolingName, open_any, open_reranker, score_pairs
+from .encoders import Encoder, PoolingName, encode, open_encoder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
 KS = (1, 10)
@@ -37,9 +36,7 @@ def evaluate_embed(
     columns: Sequence[str] = (),
     model: str = "runs/embed",
     pooling: PoolingName | None = None,
-    normalize: bool | None = None,
     max_length: int | None = None,
-    dtype: DtypeName | None = None,
     result: str | None = None,
 ) -> dict[str, Any]:
     """Measure an embedding model on similarity or retrieval, or on tasks of mteb, whose table goes on its card.
@@ -51,9 +48,7 @@ def evaluate_embed(
         columns: Columns of a table, two texts and the score; by default guessed.
         model: The model: a folder or a Hub name.
         pooling: mean or cls (the first token) of the last states; by default as the model was saved, else mean.
-        normalize: Give vectors the length 1; by default as the model was saved, else not.
         max_length: Cut texts off after this many tokens; by default as the model was saved.
-        dtype: What to compute in; by default as the model was saved, float32 where the processor is slow in 16 bits.
         result: JSON file that the result is written to.
 
     Returns:
@@ -72,18 +67,13 @@ def evaluate_embed(
         task = read_task(data, columns, split)
         if isinstance(task, Dataset) and "label" not in task.column_names:
             raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
-    encoder, started = open_any(model, pooling, normalize, max_length, dtype), time.perf_counter()
+    encoder = open_encoder(model, None, pooling, max_length=max_length)
     if tasks:
-        found = evaluate_tasks(tasks, model, encoder.model if isinstance(encoder, Embedder) else encoder)
+        found = evaluate_tasks(tasks, model, encoder)
     else:
-        found = {"model": model, "data": name_of(data), "split": split, "pooling": getattr(encoder, "pooling", None)}
-        if isinstance(task, Retrieval):
-            found |= {"queries": len(task.queries), "passages": len(task.passages)}
-        else:
-            found["pairs"] = len(task)
+        found = {"model": model, "data": name_of(data), "split": split}
         found["metrics"] = measure(encoder, task, "Embedding")
         print_table({Path(model).name or model: found["metrics"]})
-    found["seconds"] = time.perf_counter() - started
     write_result(found, result)
     return found
 
@@ -143,15 +133,12 @@ def evaluate_rerank(
     """
     prepare_result(result)
     task = read_retrieval(data, split)
-    reranker, finder = open_reranker(model), Embedder.from_pretrained(embedder)
-    started = time.perf_counter()
+    reranker, finder = open_reranker(model), open_encoder(embedder, "dense")
     found = find_passages(finder, task, depth, "Embedding")
     before, after = score(task, found), score(task, reorder(reranker, task, found, "Reranking"))
-    print(f"{len(task.queries)} queries of {data}, the first {depth} passages put in order:")
-    print_table({"found": before, "reranked": after})
+    print_table({f"{depth} passages found": before, "reranked": after})
     scores = {"model": model, "embedder": embedder, "depth": depth, "data": str(data), "split": split}
-    scores |= {"queries": len(task.queries), "passages": len(task.passages)}
-    scores |= {"before": before, "metrics": after, "seconds": time.perf_counter() - started}
+    scores |= {"before": before, "metrics": after}
     write_result(scores, result)
     return scores
 
@@ -159,19 +146,16 @@ def evaluate_rerank(
 def measure(model: Any, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
     """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine (of what is not
     dense: of its own similarity) with the score."""
-    model = Embedder(model) if isinstance(model, SentenceTransformer) else model
     if isinstance(task, Retrieval):
         return score(task, find_passages(model, task, max(KS), progress))
     if isinstance(model, OTHER_KINDS):
         near = model.similarity_pairwise(*(model.encode(task[x][:], batch_size=AT_ONCE) for x in ("first", "second")))
     else:
-        near = pairwise_cos_sim(*(model.embed(task[x], progress=progress) for x in ("first", "second")))
+        near = pairwise_cos_sim(*(encode(model, task[x], progress=progress) for x in ("first", "second")))
     return metrics.correlations(near.tolist(), task["label"][:])
 
 
-def find_passages(
-    model: Embedder | SparseEncoder | MultiVectorEncoder, task: Retrieval, depth: int, progress: str | None = None
-) -> list[list[Passage]]:
+def find_passages(model: Encoder, task: Retrieval, depth: int, progress: str | None = None) -> list[list[Passage]]:
     """The `depth` passages that are nearest to each query, best first."""
     texts, queries = [passage.text for passage in task.passages], [*task.queries.values()]
     most = depth + task.ignore_identical_ids
@@ -182,8 +166,8 @@ def find_passages(
             near = model.similarity(model.encode_query(queries[start : start + 64], batch_size=AT_ONCE), passages)
             places += near.topk(min(most, len(texts))).indices.tolist()
     else:
-        passages = model.embed(texts, progress=progress, task="document")
-        hits = semantic_search(model.embed(queries, progress=progress, task="query"), passages, top_k=most)
+        passages = encode(model, texts, "document", progress)
+        hits = semantic_search(encode(model, queries, "query", progress), passages, top_k=most)
         places = [[hit["corpus_id"] for hit in row] for row in hits]
     found = []
     for name, row in zip(task.queries, places):
