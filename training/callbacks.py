@@ -225,6 +225,16 @@ class CheckpointErrors:
         if not self.control.should_training_stop:
             super()._run_epoch(*args, **kwargs)
 
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:  # Transformers forgets the best checkpoint of a folder that was moved, silently
+            best = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).best_model_checkpoint
+            self.state.best_model_checkpoint = best and str(Path(checkpoint).with_name(Path(best).name))
+            if best and self.args.load_best_model_at_end and not Path(self.state.best_model_checkpoint).is_dir():
+                raise ValueError(
+                    f"resume_from_checkpoint: {Path(best).name}, the best, does not lie beside {checkpoint!r}"
+                )
+
     def _get_train_sampler(self, *args, **kwargs):
         sampler, training = super()._get_train_sampler(*args, **kwargs), self.args
         if isinstance(sampler, LengthGroupedSampler):  # it has no seed, and would come in another order when resumed

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -47,3 +48,28 @@ def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, 
     assert evaluations == {15: [10, 15], 10: [5, 10] if "5" in more else [10]}[steps]
     monkeypatch.undo()
     assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 0
+
+
+@pytest.mark.slow
+def test_the_best_model_until_then_is_found_where_the_run_was_moved_to(start, data, tmp_path, monkeypatch, capsys):
+    """Transformers knows it by its path of before, and forgets what is not there without a word."""
+    step, scores = Trainer.training_step, iter([0.9, 0.1])
+
+    def told(trainer, *given):
+        if trainer.state.global_step == 19:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(trainer, *given)
+
+    monkeypatch.setattr(Trainer, "training_step", told)
+    monkeypatch.setattr(classification.Classify, "compute_metrics", lambda *_: {"accuracy": next(scores)})
+    arguments = ["finetune", "classify", "--model", start, "--data", data, *QUICK, "--num_train_epochs", "2",
+                 "--per_device_train_batch_size", "32", "--output_dir"]  # fmt: skip
+    with pytest.raises(SystemExit):
+        cli.main([*arguments, str(tmp_path / "first")])
+    monkeypatch.undo()
+    shutil.copytree(tmp_path / "first" / "checkpoint-20", tmp_path / "alone" / "checkpoint-20")
+    (tmp_path / "first").rename(tmp_path / "moved")
+    assert cli.main([*arguments, str(tmp_path / "alone"), "--resume_from_checkpoint", "true"]) == 2
+    assert "checkpoint-10, the best, does not lie beside" in capsys.readouterr().err
+    assert cli.main([*arguments, str(tmp_path / "moved"), "--resume_from_checkpoint", "true"]) == 0
+    assert json.loads((tmp_path / "moved" / "metrics.json").read_text())["best_step"] == 10

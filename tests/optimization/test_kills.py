@@ -89,7 +89,7 @@ def killed(corpus: Path, output: Path, more: dict, saving: bool, share: float) -
 SECONDS = {"training": 0.0, "saving": 0.0}
 
 
-@pytest.fixture(scope="module", params=["rows", "stream"])
+@pytest.fixture(scope="module", params=["rows", pytest.param("stream", marks=pytest.mark.slow)])
 def whole(request, corpus, tmp_path_factory):
     """A training that nothing happens to, and how long it takes."""
     output, monkeypatch = tmp_path_factory.mktemp("runs") / "whole", pytest.MonkeyPatch()
