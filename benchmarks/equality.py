@@ -325,7 +325,7 @@ def masks_of(key: str, tokenizer, rows: list[dict[str, Any]], settings: dict[str
 
 def rows(folder: Path) -> Facts:
     """The rows that `prepare` makes of 1,000 documents, by packing and length."""
-    for packing, length in itertools.product(("packed", "padded", "concatenated"), (32, 128)):
+    for packing, length in itertools.product(("packed", "padded"), (32, 128)):
         key = f"{packing} {length}"
         yield from guarded(key, rows_of(key, folder, packing, length))
 
@@ -359,7 +359,7 @@ TRAININGS = {
     "mlm, adamw, random": dict(objective="mlm", optimizer="adamw", embedding_init="random"),
     "mlm, bert": dict(objective="mlm", model="bert"),
     "mlm, padded": dict(objective="mlm", packing="padded"),
-    "mlm, concatenated, spans": dict(objective="mlm", packing="concatenated", masking="span"),
+    "mlm, spans": dict(objective="mlm", masking="span"),
     "mlm, accumulated": dict(objective="mlm", gradient_accumulation_steps=2, per_device_train_batch_size=4),
 }
 

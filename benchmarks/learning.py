@@ -41,7 +41,6 @@ from workloads import sparse_masked_lm
 from minibert import MiniBertConfig, train_tokenizer
 from minibert.training import cli
 from minibert.training.data.documents import tokenize_documents
-from minibert.training.data.packing import pack_documents
 from minibert.training.files import write_json
 from minibert.training.precision import fast_bf16
 from minibert.training.report import format_table, picture
@@ -323,6 +322,12 @@ def train_minibert(name: str, run: Mapping[str, Any], arguments: Arguments) -> P
     return function(**keywords).model
 
 
+def join_documents(batch: Mapping[str, list], length: int, cls: int, sep: int) -> dict[str, list[list[int]]]:
+    """Rows of documents joined and cut, in which they see each other."""
+    ids = [token for document in batch["input_ids"] if document for token in (cls, *document, sep)]
+    return {"input_ids": [ids[start : start + length] for start in range(0, len(ids), length)]}
+
+
 def train_peer(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTrainedModel:
     """Transformers' own model, logits at the masked tokens only, as run_mlm.py trains it: documents joined and cut into
     rows, AdamW, linear decay."""
@@ -330,7 +335,8 @@ def train_peer(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTr
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer", trust_remote_code=False)
     documents = datasets.load_dataset("json", data_files=str(folder / TEXT), split="train")
     documents = tokenize_documents(documents, tokenizer, None)
-    rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated").select_columns("input_ids")
+    options = dict(length=arguments.seq_length, cls=tokenizer.cls_token_id, sep=tokenizer.sep_token_id)
+    rows = documents.map(join_documents, batched=True, batch_size=4096, fn_kwargs=options)
     training = TrainingArguments(
         output_dir=str(folder / name),
         max_steps=arguments.steps,

@@ -17,10 +17,8 @@ def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> 
     """A tokenizer with the same vocabulary that encodes texts as pretraining rows are made.
 
     It frames a text as `[CLS] … [SEP]` and, with `pairs`, two texts as BERT's two segments. If words carry the space
-    before them, [MASK] does too. A tokenizer that does all this already is returned as it is.
-
-    Raises:
-        ValueError: the tokenizer is not fast, or has no [CLS], [SEP] or padding token.
+    before them, [MASK] does too. A tokenizer that does all this already is returned as it is. A ValueError if it is not
+    fast, or has no [CLS], [SEP] or padding token.
     """
     cls, sep = special_ids(tokenizer).values()
     if tokenizer.pad_token is None:  # rows need none, but batches of texts do
@@ -44,9 +42,8 @@ def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> 
     if not framed:
         around = processors.BertProcessing((tokenizer.sep_token, sep), (tokenizer.cls_token, cls))
         # Without the first, the offsets of byte-level tokens include the space before them.
-        adapted.backend_tokenizer.post_processor = processors.Sequence(
-            [processors.ByteLevel(trim_offsets=True), around]
-        )
+        steps = [processors.ByteLevel(trim_offsets=True), around]
+        adapted.backend_tokenizer.post_processor = processors.Sequence(steps)
     if spaces:
         adapted.add_special_tokens({"mask_token": AddedToken(mask, lstrip=True, normalized=False, special=True)})
     return adapted
@@ -54,14 +51,7 @@ def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> 
 
 def plain_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
     """The same tokenizer as a plain `PreTrainedTokenizerFast`. (Some classes, such as T5's, frame texts themselves.)"""
-    names = (
-        "model_max_length",
-        "padding_side",
-        "truncation_side",
-        "model_input_names",
-        "chat_template",
-        "name_or_path",
-    )
+    names = ("model_max_length", "padding_side", "truncation_side", "model_input_names", "chat_template")
     options = {name: getattr(tokenizer, name) for name in (*names, "name_or_path")} | dict(tokenizer.special_tokens_map)
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(tokenizer_backend(tokenizer)), **options)
 
@@ -80,9 +70,14 @@ def check_mask_token(tokenizer: PreTrainedTokenizerBase) -> None:
         raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no mask token; add one with {call}")
 
 
-def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
-    """The backend as JSON, without truncation and padding, which calls of the tokenizer change: a key of caches."""
+def plain_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """A copy of the backend, without truncation and padding, which calls of the tokenizer change."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
-    return backend.to_str()
+    return backend
+
+
+def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
+    """`plain_backend` as JSON: a key of caches."""
+    return plain_backend(tokenizer).to_str()

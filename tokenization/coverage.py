@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, normalizers
+from tokenizers import Regex, decoders, normalizers
 from transformers import PreTrainedTokenizerBase
+
+from .adapt import plain_backend
 
 # The share of the characters that may be lost. A tokenizer of English loses 3 % of English text with 3 % of Chinese in
 # it; a model that reads text with more missing learns something else. Where words of more than 100 characters are lost,
@@ -35,11 +37,6 @@ class Coverage:
     in_long_words: int = 0  # characters in unknown words of more than `LONG_WORD`
 
     @property
-    def fertility(self) -> float:
-        """Tokens a word."""
-        return self.tokens / max(self.words, 1)
-
-    @property
     def lost_share(self) -> float:
         return self.lost.total() / max(self.characters, 1)
 
@@ -49,21 +46,20 @@ class Coverage:
         return sum(count for character, count in self.lost.items() if unicodedata.category(character)[0] == "M")
 
     def describe(self) -> str:
+        fertility = f"{self.tokens / max(self.words, 1):.2f} tokens a word"
         unknown = f"{self.unknown / max(self.tokens, 1):.2%} of the tokens are unknown"
         lost = f"{self.lost_share:.2%} of the characters do not come back"
         if self.lost:
             most = " ".join(map(_show, (character for character, _ in self.lost.most_common(5))))
             marks = f", {self.lost_marks / self.lost.total():.0%} of them marks on letters" if self.lost_marks else ""
             lost += f" (most often {most}{marks})"
-        return f"{self.fertility:.2f} tokens a word; {unknown}; {lost}"
+        return f"{fertility}; {unknown}; {lost}"
 
 
 def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Coverage:
     """Count what a (fast) tokenizer makes of texts, and what comes back when its ids are decoded. Special tokens that
     are spelled out in a text are read as text."""
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
+    backend = plain_backend(tokenizer)
     backend.encode_special_tokens = True
     if prefix := getattr(backend.model, "continuing_subword_prefix", None):
         backend.decoder = decoders.WordPiece(prefix, cleanup=False)  # cleanup makes "don't" of "do not"
@@ -72,13 +68,15 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
     words, tokens, unknown, lost, characters, in_long_words = 0, 0, 0, Counter(), 0, 0
     for text in texts:
         encoding = backend.encode(text, add_special_tokens=False)
-        ids, lengths = encoding.ids, (end - start for start, end in encoding.offsets)
-        known = [i for i in ids if i != tokenizer.unk_token_id]
-        in_long_words += sum(n for i, n in zip(ids, lengths) if i == tokenizer.unk_token_id and n > LONG_WORD)
+        known = [i for i in encoding.ids if i != tokenizer.unk_token_id]
+        lengths = [
+            end - start for i, (start, end) in zip(encoding.ids, encoding.offsets) if i == tokenizer.unk_token_id
+        ]
+        in_long_words += sum(length for length in lengths if length > LONG_WORD)
         before, after = (_characters(each) for each in (text, backend.decode(known, skip_special_tokens=False)))
         words += len(text.split())
-        tokens += len(ids)
-        unknown += len(ids) - len(known)
+        tokens += len(encoding.ids)
+        unknown += len(lengths)
         characters += before.total()
         lost += before - after
     return Coverage(words, tokens, unknown, characters, lost, in_long_words)
@@ -87,9 +85,9 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
 def check_coverage(
     tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_lost_text: float | None = None
 ) -> Coverage:
-    """`measure_coverage`; a ValueError where a larger share of the characters than `max_lost_text` is lost: a model
-    trains on what is left as if it were the text. By default that is `MOST_LOST`, of which `MOST_LOST_IN_LONG_WORDS` in
-    long words; marks on letters do not count where the tokenizer says `strip_accents`."""
+    """`measure_coverage`; a ValueError where a larger share of the characters than `max_lost_text` is lost (by default
+    `MOST_LOST`, of which `MOST_LOST_IN_LONG_WORDS` in long words); marks on letters do not count where the tokenizer
+    says `strip_accents`."""
     if max_lost_text is not None and not 0 <= max_lost_text <= 1:
         raise ValueError(f"max_lost_text: {max_lost_text} is no share; use one from 0 to 1")
     coverage = measure_coverage(tokenizer, texts)
@@ -98,12 +96,12 @@ def check_coverage(
     lost, most = coverage.lost.total() - wanted, MOST_LOST if max_lost_text is None else max_lost_text
     long = max_lost_text is None and coverage.in_long_words > MOST_LOST_IN_LONG_WORDS * coverage.characters
     if long or lost > most * coverage.characters:
-        why = "wordpiece reads no word of more than 100 characters, so no text without spaces: use" if long else "use"
-        limit, left = math.ceil(coverage.lost_share * 100) / 100, "; or, to train on what is left, --max_lost_text "
+        why = "wordpiece reads no word of more than 100 characters, so no text without spaces: " if long else ""
+        limit = math.ceil(coverage.lost_share * 100) / 100
         raise ValueError(
-            f"tokenizer: most of the text must come back from its tokens, but {coverage.describe()}; {why} a tokenizer"
-            " made for this text, or one trained on it with --algorithm bpe or unigram"
-            + (f"{left}{limit:g}" if limit <= 0.5 else "")
+            f"tokenizer: most of the text must come back from its tokens, but {coverage.describe()}; {why}use a"
+            " tokenizer made for this text, or one trained on it with --algorithm bpe or unigram"
+            + (f"; or, to train on what is left, --max_lost_text {limit:g}" if limit <= 0.5 else "")
         )
     return coverage
 
@@ -114,8 +112,8 @@ def _characters(text: str) -> Counter[str]:
 
 
 def _show(character: str) -> str:
-    mark = unicodedata.category(character)[0] == "M"
-    return f"◌{character}" if mark else character if character.isprintable() else ascii(character)[1:-1]
+    is_mark = unicodedata.category(character)[0] == "M"
+    return f"◌{character}" if is_mark else character if character.isprintable() else ascii(character)[1:-1]
 
 
 # --- Tokenizers that nothing can be done with ------------------------------------------------------------------------
@@ -129,7 +127,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
         raise ValueError(f"tokenizer: {name} has model_max_length={longest!r}; put its longest input there, in tokens")
     if not tokenizer.is_fast:
         return
-    _check_growth(tokenizer.backend_tokenizer, name)
+    for part in ("normalizer", "decoder"):
+        _check_growth(list(_replacements(_state(getattr(tokenizer.backend_tokenizer, part)))), f"{part} of {name}")
     try:
         tokenizer.decode(tokenizer(PROBE)["input_ids"])
     except BaseException as error:
@@ -144,20 +143,17 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def _check_growth(backend: Tokenizer, name: str) -> None:
+def _check_growth(replacements: list[tuple[dict[str, str], str]], where: str) -> None:
     """Refuse replacements that multiply a text; they are tried one by one, each on a text of bounded length."""
-    for part in ("normalizer", "decoder"):
-        replacements = list(_replacements(_state(getattr(backend, part))))
-        text = string.printable + "".join(pattern.get("String", "") for pattern, _ in replacements)
-        most = MOST_GROWTH * len(text)
-        for pattern, content in replacements:
-            if len(content) <= LONGEST_REPLACEMENT:
-                by = pattern["String"] if "String" in pattern else Regex(pattern["Regex"])
-                text = normalizers.Replace(by, content).normalize_str(text)
-            if len(content) > LONGEST_REPLACEMENT or len(text) > most:
-                raise ValueError(
-                    f"tokenizer: the {part} of {name} multiplies a text ({content[:20]!r} …); do not use it"
-                )
+    text = string.printable + "".join(pattern.get("String", "") for pattern, _ in replacements)
+    most = MOST_GROWTH * len(text)
+    for pattern, content in replacements:
+        is_short = len(content) <= LONGEST_REPLACEMENT
+        if is_short:
+            by = pattern["String"] if "String" in pattern else Regex(pattern["Regex"])
+            text = normalizers.Replace(by, content).normalize_str(text)
+        if not is_short or len(text) > most:
+            raise ValueError(f"tokenizer: the {where} multiplies a text ({content[:20]!r} …); do not use it")
 
 
 def _state(part: Any) -> dict[str, Any] | None:

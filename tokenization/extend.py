@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .adapt import check_fast, plain_backend
 from .words import UNSPACED
 
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far below what tells two
@@ -30,20 +31,18 @@ class Extension:
 
     tokenizer: PreTrainedTokenizerFast
     pieces: dict[int, list[int]]  # for the id of each new token the ids that stood for it, the most useful one first
-    fertility: tuple[float, float] | None  # tokens a word (between spaces) before and after; None: nothing held out
+    fertility: tuple[float | None, float | None]  # tokens a word (between spaces) before, after; None: nothing held out
     used: int  # new words that occur in the held-out text
 
     def metrics(self) -> dict[str, float | None]:
-        before, after = self.fertility or (None, None)
+        before, after = self.fertility
         return {"added": len(self.pieces), "used": self.used, "fertility_before": before, "fertility_after": after}
 
     def describe(self) -> str:
-        new = self.tokenizer.convert_ids_to_tokens(list(self.pieces)[:8])
-        added = f"{len(self.pieces):,} words added to the vocabulary ({', '.join(new)} …)"
-        if self.fertility is None:
-            return f"{added}; there was too little text to measure them on"
-        gain = f"{self.fertility[0]:.3f} tokens a word before, {self.fertility[1]:.3f} after"
-        return f"{added}. In held-out text: {gain}; {self.used:,} of the new words occur there"
+        new = ", ".join(self.tokenizer.convert_ids_to_tokens(list(self.pieces)[:8]))
+        before, after = (float("nan") if value is None else value for value in self.fertility)
+        gain = f"{before:.3f} tokens a word before, {after:.3f} after; {self.used:,} of the new words occur there"
+        return f"{len(self.pieces):,} words added to the vocabulary ({new} …). In held-out text: {gain}"
 
 
 def extend_tokenizer(
@@ -68,36 +67,27 @@ def extend_tokenizer(
         words: How many; fewer if no others are cut.
         min_count: How often a word must occur.
 
-    Returns:
-        the extended tokenizer, as `PreTrainedTokenizerFast`; the one given stays as it is.
-
     Raises:
-        ValueError: `words` below 1, a single text, a tokenizer of another kind, or no word that it cuts.
+        ValueError: `words` below 1, a tokenizer of another kind, or no word that it cuts.
     """
     if words < 1:
         raise ValueError(f"extend_vocabulary: {words} words; use at least 1")
-    if isinstance(texts, str):
-        raise ValueError("texts: a single str; use a list, or another iterable, of strings")
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    kind = None if backend is None else type(backend.model).__name__
-    suffixed = getattr(getattr(backend, "model", None), "end_of_word_suffix", None)
-    if kind not in KINDS or suffixed:
-        found = f"a {kind} that marks the end of words" if suffixed else kind or type(tokenizer).__name__
-        raise ValueError(f"tokenizer: {found} cannot be extended; use one of {', '.join(KINDS)}")
-    if backend.pre_tokenizer is None:
-        raise ValueError("tokenizer: it has no pre-tokenizer, so knows no words to add; use one that splits text")
+    check_fast(tokenizer)
+    backend = tokenizer.backend_tokenizer
+    kind, suffix = type(backend.model).__name__, getattr(backend.model, "end_of_word_suffix", None)
+    if kind not in KINDS or suffix or backend.pre_tokenizer is None:
+        needed = f"{', '.join(KINDS)}, with a pre-tokenizer that splits text, and no mark of the end of a word"
+        raise ValueError(f"tokenizer: this {kind} cannot be extended; use one of {needed}")
 
     counts, held_out, between_spaces = _count_words(backend, texts)
     before = {word: backend.model.tokenize(word) for word in counts | held_out}
-    unknown = tokenizer.unk_token_id
     saved = {
         word: count * (len(before[word]) - 1)
         for word, count in counts.items()
         if count >= min_count and len(before[word]) > 1
-        if not any(piece.id == unknown or BYTE_PIECE.fullmatch(piece.value) for piece in before[word])
+        if not any(piece.id == tokenizer.unk_token_id or BYTE_PIECE.fullmatch(piece.value) for piece in before[word])
     }
-    plain = Tokenizer.from_str(backend.to_str())
-    plain.no_padding()  # as a tokenizer may be saved; it would be an added token in every word
+    plain = plain_backend(tokenizer)
     added = plain.get_added_tokens_decoder().keys()
     wanted = {word for word in saved if _is_word(word, plain, added)}
     chosen = sorted(wanted, key=lambda word: (-saved[word], word))[:words]
@@ -110,22 +100,18 @@ def extend_tokenizer(
     _add_words(state["model"], state["added_tokens"], {word: before[word] for word in chosen}, first)
     extended = _reload(tokenizer, state)
     after = {word: extended.backend_tokenizer.model.tokenize(word) for word in held_out}
-    fertility = None
-    if between_spaces:
-        fertility = tuple(
-            sum(n * len(cut[word]) for word, n in held_out.items()) / between_spaces for cut in (before, after)
-        )
+    tokens = [sum(n * len(cut[word]) for word, n in held_out.items()) for cut in (before, after)]
     return Extension(
         extended,
         {first + number: [piece.id for piece in before[word]] for number, word in enumerate(chosen)},
-        fertility,
+        (tokens[0] / between_spaces, tokens[1] / between_spaces) if between_spaces else (None, None),
         sum(word in held_out for word in chosen),
     )
 
 
 def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str], Counter[str], int]:
     """How often each piece of text occurs that the model cuts by itself, in the texts to choose from and in those held
-    out, and the number of words between spaces in the latter. Equal texts are on one side."""
+    out (equal texts are on one side), and the number of words between spaces in the latter."""
     sides, between_spaces = (Counter(), Counter()), 0
     for text in texts:
         is_held_out = hashlib.blake2b(text.encode(), digest_size=1).digest()[0] < 256 * HELD_OUT
@@ -137,8 +123,8 @@ def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str]
 
 
 def _is_word(piece: str, backend: Tokenizer, added: Set[int]) -> bool:
-    """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one. No added token,
-    nor one with such a part: those are found in a text before its words. Nothing of a script without spaces."""
+    """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one. No added token is
+    in it (those are found in a text before its words), and nothing of a script without spaces."""
     text = (piece if backend.decoder is None else backend.decoder.decode([piece])).strip()
     kinds = {unicodedata.category(character)[0] for character in text}
     if not "L" in kinds <= {"L", "M", "N"} or UNSPACED.search(text):

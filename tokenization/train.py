@@ -13,8 +13,7 @@ from tokenizers.trainers import BpeTrainer, Trainer, UnigramTrainer, WordPieceTr
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-MOST_TOKENS = 10_000_000
-ALGORITHMS = ("wordpiece", "bpe", "unigram")
+PAD, UNK, CLS, SEP, MASK = SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 Train = Callable[..., Tokenizer]
 # SentencePiece's default share of the text that the alphabet covers, and about the number of characters in BERT's
 # English vocabulary, up to which rarer ones are taken in where there is room.
@@ -40,30 +39,22 @@ def train_tokenizer(
     *,
     lowercase: bool | None = None,
     strip_accents: bool = False,
-    min_frequency: int | None = None,
-    pad_token: str = "[PAD]",
-    unk_token: str = "[UNK]",
-    cls_token: str = "[CLS]",
-    sep_token: str = "[SEP]",
-    mask_token: str = "[MASK]",
     model_max_length: int = 512,
     token_type_ids: bool = True,
     show_progress: bool = True,
 ) -> PreTrainedTokenizerFast:
     """Train a stock fast tokenizer, which `AutoTokenizer` reloads without this package; the same texts give the same
-    tokenizer, id for id. Ids 0 to 4 are the padding, unknown, class, separator and mask token; the class token is the
-    `bos_token` too, and the separator the `eos_token`. A text becomes `[CLS] A [SEP]`, a pair `[CLS] A [SEP] B [SEP]`.
+    tokenizer, id for id. Ids 0 to 4 are [PAD], [UNK], [CLS] (also the `bos_token`), [SEP] (also the `eos_token`) and
+    [MASK]. A text becomes `[CLS] A [SEP]`, a pair `[CLS] A [SEP] B [SEP]`.
 
-    - `"wordpiece"` (Schuster and Nakajima, 2012; Devlin et al., 2019): BERT's normalizer and split. A word with a
-      character outside the alphabet becomes `unk_token`, and spacing is not kept.
-    - `"bpe"` (Sennrich et al., 2016; over bytes as in Radford et al., 2019): GPT-2's split, a space put before the
-      first word, and all 256 bytes in the alphabet.
+    - `"wordpiece"` (Devlin et al., 2019): BERT's normalizer and split. A word with a character outside the alphabet
+      becomes [UNK], and spacing is not kept.
+    - `"bpe"` (over bytes as in Radford et al., 2019): GPT-2's split, and a space put before the first word.
     - `"unigram"` (Kudo, 2018): "▁" for the space as in SentencePiece, and 256 byte pieces for every character that has
       no piece of its own.
 
-    With BPE and Unigram `decode(encode(text), skip_special_tokens=True)` gives back the text in any script, but for
-    one leading space, special tokens spelled out in it, and with Unigram a "▁" (U+2581). Offsets of a Unigram token
-    take in the space before it; those of the others do not.
+    BPE and Unigram lose no text, but for one leading space, special tokens spelled out in it, and with Unigram a "▁".
+    Their [MASK] takes in the space before it, as RoBERTa's and XLM-R's do.
 
     Args:
         texts: Strings, read twice; an iterator is held in memory for that.
@@ -73,21 +64,17 @@ def train_tokenizer(
         lowercase: By default WordPiece lower-cases, as bert-base-uncased does; BPE and Unigram do not.
         strip_accents: Drop the marks on letters, as bert-base-uncased does: accents, but also vowels of Indic scripts
             and tones. Words that only they tell apart become one.
-        min_frequency: How often two pieces must stand side by side to be merged, 2 by default; not for Unigram.
-        pad_token, unk_token, cls_token, sep_token, mask_token: With BPE and Unigram the mask token takes in the space
-            before it, as RoBERTa's and XLM-R's do.
         model_max_length: Length in tokens to which `truncation=True` cuts.
         token_type_ids: Whether the tokenizer puts them out; False for models with `type_vocab_size=0`.
-        show_progress: Whether to show progress bars, where there is text for seconds of work.
 
     Raises:
-        ValueError: Before training, for an unknown algorithm, when `texts` holds anything but strings, or no text, or
-            when `vocab_size` is too small, with the smallest possible.
+        ValueError: Before training: an unknown algorithm, no text, or a `vocab_size` that is too small.
     """
-    names = dict(
-        pad_token=pad_token, unk_token=unk_token, cls_token=cls_token, sep_token=sep_token, mask_token=mask_token
-    )
-    _check_arguments(texts, algorithm, vocab_size, min_frequency, names)
+    finish = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}.get(algorithm)
+    if finish is None:
+        raise ValueError(f"algorithm: {algorithm!r} is unknown; use wordpiece, bpe or unigram")
+    if isinstance(texts, str):
+        raise ValueError("texts: a single str; use a list, or another iterable, of strings")
     if isinstance(texts, Iterator):
         texts = list(texts)
     characters = _count_characters(texts, show_progress)
@@ -101,25 +88,24 @@ def train_tokenizer(
 
     backend = Tokenizer(models.BPE())  # the model is replaced by the trained one
     backend.normalizer = _normalizer(algorithm, lowercase, strip_accents)
-    characters = _normalized(characters, backend.normalizer)
-    finish = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}[algorithm]
-    least = 2 if min_frequency is None else min_frequency
-    finish(backend, train, characters, vocab_size, list(names.values()), least)
-
-    template = processors.BertProcessing(*((name, backend.token_to_id(name)) for name in (sep_token, cls_token)))
+    finish(backend, train, _normalized(characters, backend.normalizer), vocab_size)
+    template = processors.BertProcessing((SEP, SPECIAL.index(SEP)), (CLS, SPECIAL.index(CLS)))
     if algorithm == "bpe":
         # Without this a token's offsets take in the space before it.
         template = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
     backend.post_processor = template
-    names["mask_token"] = AddedToken(mask_token, lstrip=algorithm != "wordpiece", normalized=False, special=True)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=model_max_length,
         model_input_names=["input_ids", *(["token_type_ids"] if token_type_ids else []), "attention_mask"],
         clean_up_tokenization_spaces=False,
-        bos_token=cls_token,  # as RoBERTa has them: a decoder's `generate` stops at [SEP]
-        eos_token=sep_token,
-        **names,
+        bos_token=CLS,  # as RoBERTa has them: a decoder's `generate` stops at [SEP]
+        eos_token=SEP,
+        pad_token=PAD,
+        unk_token=UNK,
+        cls_token=CLS,
+        sep_token=SEP,
+        mask_token=AddedToken(MASK, lstrip=algorithm != "wordpiece", normalized=False, special=True),
     )
     if (size := len(tokenizer)) < vocab_size:
         fewer = f"fewer than vocab_size={vocab_size} asked for"
@@ -147,56 +133,39 @@ def _normalized(characters: Counter[str], normalizer: normalizers.Normalizer | N
     return counts
 
 
-def _check_arguments(
-    texts: Iterable[str], algorithm: str, vocab_size: int, min_frequency: int | None, names: Mapping[str, str]
-) -> None:
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm: {algorithm!r} is unknown; use one of {', '.join(ALGORITHMS)}")
-    if not isinstance(vocab_size, int) or vocab_size > MOST_TOKENS:  # the trainer ends the process if memory is short
-        raise ValueError(f"vocab_size: {vocab_size!r}; use a whole number, at most {MOST_TOKENS:,}")
-    if isinstance(texts, (str, bytes)):
-        raise ValueError(f"texts: a single {type(texts).__name__}; use a list, or another iterable, of strings")
-    if algorithm == "unigram" and min_frequency is not None:
-        raise ValueError(f"min_frequency: {min_frequency} has no effect with unigram; leave it out")
-    for field, name in names.items():
-        if not isinstance(name, str) or not name.strip() or list(names.values()).count(name) > 1:
-            raise ValueError(f"{field}: {name!r} is blank or given twice; use five different strings")
-
-
 # Each of the three gives a backend, which has its normalizer, all else that it needs. `train` trains a copy of it.
 
 
-def _wordpiece(backend: Tokenizer, train: Train, characters: Counter, size: int, special: list[str], least: int):
-    backend.model = models.WordPiece(unk_token=special[1])
+def _wordpiece(backend: Tokenizer, train: Train, characters: Counter, size: int):
+    backend.model = models.WordPiece(unk_token=UNK)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
 
-    alphabet = _alphabet({c: n for c, n in characters.items() if not c.isspace()}, size - len(special))
+    alphabet = _alphabet({c: n for c, n in characters.items() if not c.isspace()}, size - len(SPECIAL))
     # Chinese characters and punctuation are words of their own and continue none.
     pairs = {c: backend.normalizer.normalize_str("a" + c) for c in alphabet}
     continuing = ["##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str(pairs[c])) == 1]
-    content = {"special tokens": special, "characters": alphabet, "of these that continue a word": continuing}
-    _check_vocab_size(size, content)
+    _check_vocab_size(size, {"characters": alphabet, "of these that continue a word": continuing})
     # The trainer numbers the continuing characters in the order of a randomly seeded hash map and breaks ties by these
     # numbers (tokenizers#1794): given as special tokens, they have their numbers before it starts. The alphabet is
     # given too, because its own choice among equally rare characters is as random.
-    options = dict(vocab_size=size, min_frequency=least, special_tokens=special + continuing, initial_alphabet=alphabet)
+    options = dict(vocab_size=size, min_frequency=2, special_tokens=SPECIAL + continuing, initial_alphabet=alphabet)
     trained = train(backend, WordPieceTrainer, limit_alphabet=len(alphabet), **options)
-    backend.model = models.WordPiece(trained.get_vocab(), unk_token=special[1])
+    backend.model = models.WordPiece(trained.get_vocab(), unk_token=UNK)
 
 
-def _bpe(backend: Tokenizer, train: Train, characters: Counter, size: int, special: list[str], least: int):
+def _bpe(backend: Tokenizer, train: Train, characters: Counter, size: int):
     # A text's first word too has a space before it; ByteLevel alone would give one to what follows [MASK] as well.
     space = pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence([space, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    _check_vocab_size(size, {"special tokens": special, "bytes": alphabet})
-    options = dict(vocab_size=size, min_frequency=least, special_tokens=special, initial_alphabet=alphabet)
+    _check_vocab_size(size, {"bytes": alphabet})
+    options = dict(vocab_size=size, min_frequency=2, special_tokens=SPECIAL, initial_alphabet=alphabet)
     backend.model = train(backend, BpeTrainer, **options).model
 
 
-def _unigram(backend: Tokenizer, train: Train, characters: Counter, size: int, special: list[str], least: int):
+def _unigram(backend: Tokenizer, train: Train, characters: Counter, size: int):
     backend.model = models.Unigram()
     spaces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     words = pre_tokenizers.Split(Regex(WORDS), "isolated")
@@ -205,9 +174,9 @@ def _unigram(backend: Tokenizer, train: Train, characters: Counter, size: int, s
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
 
-    head = special + BYTE_PIECES
+    head = SPECIAL + BYTE_PIECES
     alphabet = {SPACE, *_alphabet({c: n for c, n in characters.items() if c != " "}, size - len(head))}
-    _check_vocab_size(size, {"special tokens": special, "bytes": BYTE_PIECES, "characters": alphabet})
+    _check_vocab_size(size, {"bytes": BYTE_PIECES, "characters": alphabet})
     # The trainer takes its first pieces from what repeats in the list of distinct words, where even a frequent word
     # stands once: "this" is found in "this," and "this." only. So it is trained on chunks with their punctuation, to
     # twice the size, and pieces that cross the border of a word are dropped.
@@ -223,7 +192,7 @@ def _unigram(backend: Tokenizer, train: Train, characters: Counter, size: int, s
     scores = {
         piece: round(lowest if len(piece) == 1 and score <= unscored else score, 4)
         for piece, score in pieces
-        if piece not in special and (piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1))
+        if piece not in SPECIAL and (piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1))
     }
     # The alphabet, then the likeliest others, as many as there is room for. The score of the byte pieces plays no
     # part, as they stand for characters without a piece.
@@ -237,10 +206,6 @@ def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]
     for i, text in enumerate(tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)):
         if not isinstance(text, str):
             raise ValueError(f"texts[{i}]: of type {type(text).__name__}; use strings")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"texts[{i}]: not Unicode text: {error}") from None
         characters.update(text)
     if not any(map(str.strip, characters)):
         raise ValueError("texts: empty; give at least one string that is not blank")
@@ -256,7 +221,7 @@ def _alphabet(characters: Mapping[str, int], room: int) -> list[str]:
 
 
 def _check_vocab_size(size: int, content: Mapping[str, Collection[str]]) -> None:
-    smallest = sum(map(len, content.values()))
+    smallest = len(SPECIAL) + sum(map(len, content.values()))
     if size < smallest:
         listed = ", ".join(f"{len(tokens)} {name}" for name, tokens in content.items())
-        raise ValueError(f"vocab_size: {size} is too small; use at least {smallest}, for {listed}")
+        raise ValueError(f"vocab_size: {size} is too small; use at least {smallest}, for 5 special tokens, {listed}")

@@ -7,6 +7,8 @@ import numpy as np
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from .adapt import check_fast
+
 # The scripts from Thai to Burmese, Khmer, Chinese and Japanese, which have no spaces between words; with their marks.
 UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uffef\U00020000-\U0003ffff]"
@@ -14,9 +16,9 @@ UNSPACED = re.compile(
 
 
 def word_start_table(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
-    """Whether each token begins a word: bool, indexed by token id, [len(tokenizer)] (or up to the highest id where a
-    vocabulary has gaps). A word is a token that begins one, with those after it up to the next that does; the caller
-    begins one at the start of a text and after a special token too, where the mark of a new word may lack.
+    """Whether each token begins a word: bool, indexed by token id, [highest id + 1]. A word is a token that begins one,
+    with those after it up to the next that does; the caller begins one at the start of a text and after a special token
+    too, where the mark of a new word may lack.
 
     - With a prefix for continuing pieces (WordPiece's `##`), every token without it begins a word, as does every token
       of a model without subwords (`WordLevel`): the words of `encoding.word_ids()`.
@@ -26,16 +28,13 @@ def word_start_table(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
       is one or several of `word_ids()`, none of which with a letter or digit in it is ever divided.
     - Special and other added tokens begin a word each.
 
-    Raises:
-        ValueError: the tokenizer has no fast backend, or one whose words cannot be told from single tokens.
+    A ValueError for a slow tokenizer, or one whose words cannot be told from single tokens.
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ValueError(f"tokenizer is of type {type(tokenizer).__name__}: it must be a fast one, with a backend")
+    check_fast(tokenizer)
+    backend = tokenizer.backend_tokenizer
     added = backend.get_added_tokens_decoder()
     vocab = backend.get_vocab(with_added_tokens=True)
     starts = np.ones(max(vocab.values()) + 1, dtype=bool)
-
     prefix = getattr(backend.model, "continuing_subword_prefix", None)
     if prefix:
         for token, index in vocab.items():
@@ -66,16 +65,13 @@ def _is_split_off(text: str, pre_tokenizer: Any) -> bool:
 
 def _piece_decoder(backend: Any) -> decoders.Decoder:
     """From one piece of the backend's model to its text, spaces included."""
-    suffix = getattr(backend.model, "end_of_word_suffix", None)
-    if suffix:
-        raise ValueError(f"masking: the tokenizer marks where words end ({suffix!r}), not where they begin; use token")
     whole = backend.pre_tokenizer
-    parts = whole if isinstance(whole, pre_tokenizers.Sequence) else [whole] if whole else []
+    parts = whole if isinstance(whole, pre_tokenizers.Sequence) else [whole]
     steps = {type(part).__name__: part for part in parts}
-    if "ByteLevel" in steps:
-        return decoders.ByteLevel()
-    if "Metaspace" in steps:
-        return decoders.Sequence([decoders.Replace(steps["Metaspace"].replacement, " "), decoders.ByteFallback()])
-    kind = f"{type(backend.model).__name__} with pre-tokenizer {', '.join(steps) or 'none'}"
+    if not getattr(backend.model, "end_of_word_suffix", None):
+        if "ByteLevel" in steps:
+            return decoders.ByteLevel()
+        if "Metaspace" in steps:
+            return decoders.Sequence([decoders.Replace(steps["Metaspace"].replacement, " "), decoders.ByteFallback()])
     needed = "a prefix for continuing pieces, or a ByteLevel or Metaspace pre-tokenizer"
-    raise ValueError(f"masking: a tokenizer of model {kind} marks no words (by {needed}); use token")
+    raise ValueError(f"masking: the tokenizer does not mark where words begin (by {needed}); use token")

@@ -426,19 +426,7 @@ def test_special_tokens_and_padding_are_never_chosen(tokenizer):
 # --- Batches without padding -----------------------------------------------------------------------------------------
 
 
-def concatenated_rows(tokenizer):
-    """Rows of several documents with positions that run through, and a column of segments."""
-    return [
-        {
-            "input_ids": row["input_ids"],
-            "position_ids": list(range(len(row["input_ids"]))),
-            "token_type_ids": [position % 2 for position in row["position_ids"]],
-        }
-        for row in packed_rows(tokenizer)
-    ]
-
-
-@pytest.mark.parametrize("make_rows", [padded_rows, packed_rows, concatenated_rows])
+@pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
 @pytest.mark.parametrize("masking", MASKING_KINDS)
 def test_an_unpadded_batch_is_the_padded_one_without_padding(tokenizer, masking, make_rows):
     rows = make_rows(tokenizer)[:40]
@@ -489,16 +477,9 @@ def test_halves_of_an_unpadded_batch(tokenizer, mlm):
     assert len(halve(collator([{"input_ids": ids[:length]} for length in (60, 31)]))) == 2
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"next_sentence_label": 1}, "next_sentence_label: unpadded=True has no rows for this column"),
-        ({"position_ids": [3, 4, 5]}, "position_ids: with unpadded=True they must restart at 0"),
-    ],
-)
-def test_rows_that_cannot_do_without_padding(tokenizer, row, message):
-    with pytest.raises(ValueError, match=message):
-        MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": [2, 9, 3], **row}])
+def test_rows_that_cannot_do_without_padding(tokenizer):
+    with pytest.raises(ValueError, match="next_sentence_label: unpadded=True has no rows for this column"):
+        MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": [2, 9, 3], "next_sentence_label": 1}])
 
 
 # --- Bad input -----------------------------------------------------------------------------------------------------

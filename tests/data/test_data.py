@@ -263,9 +263,9 @@ def test_text_column(write):
     write("two.csv", "title,body\nhello,world\n")
     assert texts(["one.csv"]) == ["hello"]
     assert texts(["two.csv"], text_column="body") == ["world"]
-    with pytest.raises(ValueError, match="text_column: which column.*title, body"):
+    with pytest.raises(ValueError, match="text_column: it is not clear.*title, body"):
         load_documents(["two.csv"])
-    with pytest.raises(ValueError, match="text_column: 'words' is no column of strings.*sentence"):
+    with pytest.raises(ValueError, match="text_column: it is not clear, or 'words'.*sentence"):
         load_documents(["one.csv"], text_column="words")
 
 

@@ -122,16 +122,6 @@ def test_order_of_the_corpus_is_kept():
     assert pairs[::2].tolist() == pairs[1::2].tolist()
 
 
-@pytest.mark.parametrize("seq_length", [3, 5, 8, 1000])
-def test_concatenated_is_one_stream(seq_length):
-    documents, dataset = numbered([4, 0, 9, 1, 30])
-    rows = pack_documents(dataset, Ids, seq_length, "concatenated")
-    stream = [token for document in documents if document for token in (CLS, *document, SEP)]
-    expected = [stream[start : start + seq_length] for start in range(0, len(stream), seq_length)]
-    assert rows["input_ids"][:] == expected
-    assert rows["position_ids"][:] == [list(range(len(row))) for row in expected]
-
-
 @pytest.mark.parametrize("mode", packing.MODES)
 def test_fill_rate(mode):
     _, dataset = numbered([5, 17, 3, 3, 8])
@@ -166,7 +156,7 @@ class Slow(Ids):
 @pytest.mark.parametrize(
     "tokenizer, seq_length, mode, message",
     [
-        (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded, concatenated"),
+        (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded"),
         (Ids, 2, "packed", "seq_length: 2 is too short"),
         (NoSep, 8, "packed", "tokenizer: 'mine' has no sep_token, but rows need"),
         (Slow, 8, "packed", "tokenizer: 'mine' is a slow type; use a fast tokenizer"),

@@ -86,7 +86,7 @@ def test_a_card_names_no_folder_of_the_text(tmp_path, monkeypatch):
     assert "text.txt" in card and "secret" not in card
 
 
-@pytest.mark.parametrize("packing", ["packed", "padded", "concatenated"])
+@pytest.mark.parametrize("packing", ["packed", "padded"])
 def test_shards_hold_the_rows_of_all_documents(text, tmp_path, packing):
     """Several shards, between which no window of documents is cut: what packing makes of the whole corpus."""
     rows = prepare(text, tmp_path / "rows", packing=packing, validation_size=30)

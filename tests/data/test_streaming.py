@@ -47,7 +47,7 @@ def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, 
 # --- the same as from disk ---
 
 
-@pytest.mark.parametrize("packing", ["packed", "padded", "concatenated"])
+@pytest.mark.parametrize("packing", ["packed", "padded"])
 def test_rows_are_those_from_disk(folder, packing):
     documents = load_documents([str(folder)])
     tokenizer = train_tokenizer(documents["text"], vocab_size=200, show_progress=False)
@@ -284,14 +284,14 @@ def test_bad_sources_are_refused(folder):
     (folder / "numbers.csv").write_text("a,b\n1,2\n")
     good = folder / "0.txt"
     for data, arguments, message in (
-        ([], {}, "streaming: it needs --data"),
+        ([], {}, "weights: needed to stream 0 entries of data"),
         ([good, folder], {}, "weights: needed to stream 2 entries of data"),
         ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no text in '.*blank.txt' is left to train on"),
         ([folder / "broken.jsonl"], {}, "broken.jsonl"),
         (
             [folder / "numbers.csv"],
             {},
-            "text_column: which column holds the text is not clear; use one of the columns of strings: no",
+            "text_column: it is not clear, or None; use one of the columns of strings: no",
         ),
         ([folder / "missing.txt"], {}, "missing.txt' does not exist"),
     ):

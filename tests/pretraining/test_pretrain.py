@@ -333,7 +333,6 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         ({}, True),
         pytest.param({"gradient_accumulation_steps": 3}, True, marks=pytest.mark.slow),
         ({"config_overrides": {"attention_dropout": 0.1}}, False),  # whose draws threads would take in turns by chance
-        pytest.param({"packing": "concatenated", "per_device_train_batch_size": 1}, False, marks=pytest.mark.slow),
         pytest.param({"objective": "rtd"}, False, marks=pytest.mark.slow),  # two models that share weights
     ],
 )

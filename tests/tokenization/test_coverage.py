@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
 from minibert.tokenization import check_coverage, check_tokenizer, measure_coverage, train_tokenizer
-from minibert.training.data.documents import check_tokenization, load_sources, tokenize_documents
+from minibert.training.data.documents import check_tokenization, load_sources
 from minibert.training.loading import saved_tokenizer
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -45,7 +45,7 @@ def test_counted_by_hand():
     # [UNK] for thrée and ßx: 6 + 3 characters (é is e with a mark, ß is ss) of 6 + 4 + 6 + 5 + 3 + 3
     assert (coverage.words, coverage.tokens, coverage.unknown, coverage.characters) == (8, 9, 2, 27)
     assert coverage.lost == Counter("thre\u0301essx") and coverage.lost_marks == 1
-    assert coverage.fertility == 9 / 8 and coverage.lost_share == 9 / 27
+    assert coverage.tokens / coverage.words == 9 / 8 and coverage.lost_share == 9 / 27
     assert "22.22% of the tokens are unknown; 33.33% of the characters do not come back" in coverage.describe()
 
 
@@ -178,11 +178,3 @@ def test_ordinary_replacements_are_not_refused():
     pairs = [("``", '"'), ("…", "..."), ("½", "1/2"), ("&", " and "), ("№", "number")] * 20
     backend.normalizer = normalizers.Sequence([normalizers.Replace(*pair) for pair in pairs])
     check_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"))
-
-
-def test_a_panic_while_rows_are_made_is_an_error():
-    """It is no `Exception`, so it ended the process with a backtrace."""
-    tokenizer = train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.FixedLength(0)
-    with pytest.raises(ValueError, match="tokenizer: it cannot read the text: chunk size"):
-        tokenize_documents(datasets.Dataset.from_dict({"text": ["some text"]}), tokenizer)

@@ -94,7 +94,7 @@ def test_the_gain_is_that_of_held_out_text(tokenizer, extension):
     metrics = extension.metrics()
     assert (metrics["fertility_before"], metrics["fertility_after"]) == extension.fertility and metrics["added"] == 3
     alone = extend_tokenizer(tokenizer, DOMAIN[:1], 3, min_count=1)
-    assert alone.fertility is None and alone.metrics()["fertility_before"] is None
+    assert alone.metrics()["fertility_before"] is None
 
 
 def test_clauses_and_rare_words_are_not_added():
@@ -179,16 +179,14 @@ def test_refusals():
     words = models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")
     backend = Tokenizer(words)
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    with pytest.raises(ValueError, match="a? ?WordLevel cannot be extended; use one of WordPiece, BPE, Unigram"):
+    with pytest.raises(ValueError, match="this WordLevel cannot be extended; use one of WordPiece, BPE, Unigram"):
         extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend), ["a"], 1)
     tokenizer = train_tokenizer(["a ba"] * 9, vocab_size=40)
     pieces = models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]")
-    with pytest.raises(ValueError, match="tokenizer: it has no pre-tokenizer"):
+    with pytest.raises(ValueError, match="with a pre-tokenizer that splits text"):
         extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(pieces)), ["ab"], 1)
     with pytest.raises(ValueError, match="extend_vocabulary: 0 words"):
         extend_tokenizer(tokenizer, ["abab"], 0)
-    with pytest.raises(ValueError, match="texts: a single str; use a list"):
-        extend_tokenizer(tokenizer, "abab", 1)
     with pytest.raises(ValueError, match="the tokenizer cuts no word"):
         extend_tokenizer(tokenizer, ["a ba 中", "!?"], 5)
 

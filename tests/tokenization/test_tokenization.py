@@ -105,15 +105,11 @@ class TestEveryAlgorithm:
         ids = tokenizer(" ".join(texts[:5]), truncation=True)["input_ids"]
         assert (len(ids), ids[0], ids[-1]) == (16, 2, 3)
 
-    def test_names_and_segments_are_settable(self, texts, algorithm):
-        names = dict(pad_token="<pad>", unk_token="<unk>", cls_token="<s:0>", sep_token="</s>", mask_token="<a mask>")
-        tokenizer = train_tokenizer(texts[:60], algorithm, 600, **names, token_type_ids=False, show_progress=False)
-        assert {field: getattr(tokenizer, field) for field in names} == names
-        assert tokenizer.convert_ids_to_tokens(range(5)) == list(names.values())
+    def test_segments_are_settable(self, texts, algorithm):
+        tokenizer = train_tokenizer(texts[:60], algorithm, 600, token_type_ids=False, show_progress=False)
         encoded = tokenizer("a", "b")
         assert set(encoded) == {"input_ids", "attention_mask"}
         assert [index for index in encoded["input_ids"] if index < 5] == [2, 3, 3]
-        assert tokenizer("a <a mask>")["input_ids"][-2] == 4
 
     def test_training_is_deterministic(self, texts, trained, algorithm):
         mixed = texts[:150] + MULTILINGUAL
@@ -177,20 +173,15 @@ def test_reload_without_our_code(trained, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"algorithm": "wordpeice"}, "algorithm: 'wordpeice' is unknown; use one of wordpiece, bpe, unigram"),
+        ({"algorithm": "wordpeice"}, "algorithm: 'wordpeice' is unknown; use wordpiece, bpe or unigram"),
         ({"texts": "a string"}, "texts: a single str; use a list"),
         ({"texts": []}, "texts: empty"),
         ({"texts": iter(())}, "texts: empty"),
         ({"texts": ["", " \n"]}, "texts: empty"),
         ({"texts": ["fine", None]}, r"texts\[1\]: of type NoneType"),
         ({"texts": iter(["fine", "fine", ["batched"]])}, r"texts\[2\]: of type list"),
-        ({"texts": ["fine", "\ud800"]}, r"texts\[1\]: not Unicode text"),
         ({"vocab_size": 0}, "vocab_size: 0 is too small"),
         ({"vocab_size": 260}, "vocab_size: 260 is too small; use at least 261, for 5 special tokens, 256 bytes"),
-        ({"min_frequency": 2, "algorithm": "unigram"}, "min_frequency: 2 has no effect with unigram"),
-        ({"mask_token": "[SEP]"}, r"sep_token: '\[SEP\]' is blank or given twice"),
-        ({"mask_token": " "}, "mask_token: ' ' is blank"),
-        ({"pad_token": None}, "pad_token: None is blank"),
     ],
 )
 def test_bad_input_is_refused_before_training(change, message, monkeypatch):
@@ -223,17 +214,6 @@ class TestWordPiece:
         tokenizer = train_tokenizer(texts + MULTILINGUAL * 50, "wordpiece", VOCAB_SIZE, show_progress=False)
         assert tokenizer.tokenize("中文是the测试") == ["中", "文", "是", "the", "测", "试"]
         assert "##文" not in tokenizer.get_vocab()
-
-    def test_min_frequency(self):
-        texts = ["seldom"] + ["often often"] * 3
-        vocab = {}
-        for least in (1, 7):
-            with pytest.warns(UserWarning, match="fewer"):
-                vocab[least] = train_tokenizer(
-                    texts, "wordpiece", 200, min_frequency=least, show_progress=False
-                ).get_vocab()
-        assert {"seldom", "often"} <= set(vocab[1])
-        assert not {"seldom", "often"} & set(vocab[7])
 
 
 # Everything but lone surrogates, which are no text, and the documented exceptions: "▁" and special tokens spelled out.
@@ -395,15 +375,13 @@ class TestWordStartTable:
 
     def test_refuses_what_it_cannot_tell(self):
         clip = Tokenizer(models.BPE({"a</w>": 0}, [], end_of_word_suffix="</w>"))
-        with pytest.raises(ValueError, match="'</w>'"):
+        with pytest.raises(ValueError, match="does not mark where words begin"):
             word_start_table(PreTrainedTokenizerFast(tokenizer_object=clip))
         unmarked = Tokenizer(models.BPE({"a": 0}, []))
         unmarked.pre_tokenizer = pre_tokenizers.Whitespace()
         unmarked.decoder = decoders.BPEDecoder()
-        with pytest.raises(ValueError, match="BPE with pre-tokenizer Whitespace marks no words"):
+        with pytest.raises(ValueError, match="does not mark where words begin"):
             word_start_table(PreTrainedTokenizerFast(tokenizer_object=unmarked))
-        with pytest.raises(ValueError, match="it must be a fast one"):
-            word_start_table(object())
 
 
 def test_words_of_a_tokenizer_that_splits_no_text():

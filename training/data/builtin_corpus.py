@@ -33,11 +33,9 @@ def builtin_documents(files: Iterable[Path]) -> Iterator[str]:
 
 
 def _language_reference() -> list[str]:
-    """The sections of the language reference that `help()` prints; none where a distribution leaves them out."""
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        return []
+    """The sections of the language reference that `help()` prints."""
+    from pydoc_data.topics import topics
+
     return [topics[name].strip() for name in sorted(topics)]
 
 

@@ -27,14 +27,14 @@ TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "pos
 
 
 class _Progress(NamedTuple):
-    """The arguments of `MaskedLMCollator.set_progress`, in shared memory, where workers of a data loader see them."""
+    """The arguments of `MaskedLMCollator.set_progress`, and how often it was called."""
 
     epoch: int = 0
     step: int = 0
     total_steps: int = 0
     batches_per_step: int = 1
     streamed: bool = False
-    updates: int = 0  # calls of `set_progress`
+    updates: int = 0
 
 
 @dataclass
@@ -57,7 +57,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     Args (in addition to those of the parent):
         mlm: False makes labels of all tokens, except padding and (in packed rows, or if `unpadded`) the first token of
-            each document, which no other token predicts.
+            each document.
         mlm_probability: the expected share of tokens, without special ones and padding, that become targets.
         masking: "token"; "whole_word" (all tokens of a word or none); or "span" (words, with geometric lengths, as in
             SpanBERT, arXiv 1907.10529). A word or a span is masked, replaced or kept as a whole.
@@ -88,7 +88,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self.regular = regular_tokens(self.tokenizer)  # [V]
         self._word_starts = self.regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
         self._cumulative = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])  # [V + 1]
-        self._shared = torch.tensor(_Progress()).share_memory_()
+        self._shared = torch.tensor(_Progress()).share_memory_()  # the workers of a data loader see it
         # Each process counts for itself: the `updates` that it last saw, and the batches that it made since then.
         self._updates, self._batches = 0, 0
 
@@ -168,10 +168,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         real = tokens.pop("attention_mask") != 0
         lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        positions = tokens.pop("position_ids", None)
-        if positions is not None and (positions[real] != np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)).any():
-            raise ValueError("position_ids: with unpadded=True they must restart at 0 with every document")
-        batch: dict[str, Any] = {name: column[None, real] for name, column in tokens.items()}
+        batch: dict[str, Any] = {name: x[None, real] for name, x in tokens.items() if name != "position_ids"}
         if self.mlm:
             batch["masked_lm_positions"] = np.flatnonzero(batch["labels"][0] != IGNORE_INDEX)
         longest = int(lengths.max(initial=0))
@@ -286,22 +283,19 @@ def check_masking(masking: Any) -> None:
     rates = {name: getattr(masking, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")}
     rates |= {f"rate_points[{share}]": rate for share, rate in masking.rate_points.items()}
     rates |= {f"rate_points: the share {share}": share for share in masking.rate_points}
+    rates["mask_replace_prob + random_replace_prob"] = masking.mask_replace_prob + masking.random_replace_prob - 1e-9
     for name, rate in rates.items():
-        if not 0 <= rate <= 1:
-            raise ValueError(f"{name}: {rate!r} is no rate; use a number from 0 to 1")
-    if masking.mask_replace_prob + masking.random_replace_prob > 1 + 1e-9:
-        both = f"{masking.mask_replace_prob} and {masking.random_replace_prob}"
-        raise ValueError(f"mask_replace_prob, random_replace_prob: {both} sum to more than 1; use at most 1 together")
+        if not -1e-9 <= rate <= 1:
+            raise ValueError(f"{name}: {rate:g} is no rate; use a number from 0 to 1")
 
 
 def _concatenate(
     rows: Sequence[Mapping], name: str, lengths: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """A column of all rows, int64 [T], and its length in each row, int64 [rows], which must be `lengths`."""
-    try:
-        parts = [np.atleast_1d(np.asarray(row[name], dtype=np.int64)) for row in rows]
-    except KeyError:
-        raise ValueError(f"{name}: some rows of the batch have it and others do not") from None
+    if any(name not in row for row in rows):
+        raise ValueError(f"{name}: some rows of the batch have it and others do not")
+    parts = [np.atleast_1d(np.asarray(row[name], dtype=np.int64)) for row in rows]
     own = np.array([len(part) for part in parts])
     if lengths is not None and not np.array_equal(own, lengths):
         raise ValueError(f"{name}: a row has more or fewer values than input_ids; use one for each")

@@ -1,9 +1,7 @@
 """Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them.
 
-A source is an entry of `--data`: a file, a folder, a glob, a data set of the Hub, or a data set that is loaded already.
-Of a table only the column of the text is read. The layout of a text file is found by looking for blank lines
-(`sample_by="auto"`): with one between two lines that are not blank, a document is what stands between blank lines
-("paragraph"); without any, each line is a document ("line"). `sample_by="document"` takes every file as one document.
+Of a table only the column of the text is read. In a text file with a blank line between two others, a document is what
+stands between blank lines (`sample_by="paragraph"`), without any each line is one ("line"): "auto" looks for them.
 """
 
 import functools
@@ -14,7 +12,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,6 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import Coverage, check_coverage, tokenizer_backend
-from ..loading import without_bars
 from . import tables
 from .builtin_corpus import builtin_documents, builtin_files
 from .sentences import sentence_table
@@ -59,13 +55,12 @@ def load_documents(
     Args:
         data: Files, folders, globs, data sets of the Hub or loaded ones; without any, the built-in corpus.
         text_column: The column of the text; by default "text", or the only one of strings.
-        sample_by: "auto", "line", "paragraph" or "document" (in text files), or "sentence" (of any data).
+        sample_by: "auto", "line", "paragraph" or "document" (all of a file), or "sentence" (of any data).
 
     Raises:
         ValueError: A path without data, a file that is not UTF-8, a row or a column that cannot be read.
     """
-    if not data:
-        # What from_generator makes is cached, so that later steps are; it runs when a file or our code has changed.
+    if not data:  # cached, so that later steps are; it is read again when a file or our code has changed
         files = list(map(str, builtin_files()))
         version = tables.checksum(files) + _revision(builtin_documents)
         return datasets.Dataset.from_generator(_builtin_rows, gen_kwargs={"files": tuple(files), "version": version})
@@ -84,11 +79,8 @@ def load_documents(
 def load_sources(
     data: Sequence[Source], *, text_column: str | None = None, sample_by: str = "auto", streaming: bool = False
 ) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
-    """Read the documents of each entry of `data`, as `load_documents` does. A source without text is allowed here.
-
-    With `streaming`, documents are read on demand, in the order of the files, and a row that cannot be read raises a
-    `ReadError` at that moment.
-    """
+    """The documents of each entry of `data`, as `load_documents` reads them, maybe none; with `streaming`, they are
+    read on demand, in the order of the files."""
     layout = "auto" if sample_by == "sentence" else sample_by
     sources = []
     for entry, groups in [(entry, _groups(entry, layout)) for entry in data]:  # all are found before any is read
@@ -157,21 +149,21 @@ def _layout(file: str) -> str:
 def _load(kind: str, layout: str | None, source: Any, column: str | None, streaming: bool) -> DatasetOrStream:
     """The texts of a group, in a column `text`."""
     if kind == "loaded":
-        return select_text(source, column)
+        return _select_text(source, column)
     if kind == "hub":
-        return select_text(tables.load_hub(source, split="train", streaming=streaming), column)
+        return _select_text(tables.load_hub(source, split="train", streaming=streaming), column)
     version = tables.checksum(source, is_text=kind == "text")
     if kind == "text":
         options = dict(encoding="utf-8-sig", sample_by=layout, streaming=streaming, name=version)
         return tables.load_files("text", source, **options)
     if kind == "parquet":
         features = datasets.Features.from_arrow_schema(pq.read_schema(source[0]))
-        column = choose_column(tables.string_columns(features), column)
+        column = _choose_column(tables.string_columns(features), column)
         options = dict(columns=[column], streaming=streaming, name=f"{version}-{Hasher.hash(column)}")
-        return select_text(tables.load_files("parquet", source, **options), column)
+        return _select_text(tables.load_files("parquet", source, **options), column)
     rows = [row for _, row in islice(tables.read_rows(source[0]), ROWS_TO_SEE)]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    column = choose_column([name for name in names if any(_is_text(row.get(name)) for row in rows)], column, names)
+    column = _choose_column([name for name in names if any(_is_text(row.get(name)) for row in rows)], column, names)
     options = dict(features=datasets.Features({"text": datasets.Value("string")}))
     made_of = {"files": source, "column": column}
     if streaming:
@@ -202,24 +194,24 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and math.isnan(tables.to_number(value))
 
 
-def choose_column(strings: Sequence[str], name: str | None, known: Sequence[str] = ()) -> str:
+def _choose_column(strings: Sequence[str], name: str | None, known: Sequence[str] = ()) -> str:
     """The column of the text: `name`, or "text", or the only one of strings; a ValueError where that is not clear."""
     if name is None:
         name = "text" if "text" in strings else strings[0] if len(strings) == 1 else None
     if name not in strings and name not in known:
-        fault = "which column holds the text is not clear" if name is None else f"{name!r} is no column of strings"
-        raise ValueError(f"text_column: {fault}; use one of the columns of strings: {', '.join(strings) or 'none'}")
+        listed = ", ".join(strings) or "none"
+        raise ValueError(f"text_column: it is not clear, or {name!r}; use one of the columns of strings: {listed}")
     return name
 
 
-def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
+def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """`dataset` cut down to one column of strings named "text"."""
     if dataset.features is None:  # a stream that has not been read knows nothing of its columns
         rows = list(islice(dataset, ROWS_TO_SEE))
         strings = list(dict.fromkeys(column for row in rows for column in row if isinstance(row[column], str)))
     else:
         strings = tables.string_columns(dataset)
-    name = choose_column(strings, name)
+    name = _choose_column(strings, name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")
 
@@ -230,9 +222,9 @@ def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
 def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0, minimum: int = 1) -> np.ndarray:
     """Which documents (column `text`, or else `input_ids`) to validate on rather than train on: bool [documents].
 
-    It depends on what they hold and the seed only, so equal documents are never on both sides. A ValueError where
-    `validation_size`, a share (below 1) or a number of documents, is not positive, or leaves none to train on; of a
-    share, at least `minimum` different documents are held out.
+    It depends on what they hold and the seed only, so equal documents are never on both sides. `validation_size` is a
+    share (below 1), of which `minimum` different documents are held out at least, or a number of documents. A
+    ValueError where it is not positive, or leaves none to train on.
     """
     if not 0 < validation_size < math.inf:
         raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of texts")
@@ -294,17 +286,14 @@ def map_tables(
     """`dataset.map` with a function from Arrow table to Arrow table, which replaces all columns and rows (of a
     stream, as they are asked for).
 
-    `datasets` names its cache after an imported function's name, whatever its code; the source of the function's
-    module is added here, so that rows made by an older version are not served.
+    `datasets` names its cache after a function's name, whatever its code; the source of its module is added here, so
+    that rows made by an older version are not served.
     """
     options: dict = {"fn_kwargs": {"function": function, "revision": _revision(function), **kwargs}}
     is_stream = isinstance(dataset, datasets.IterableDataset)
     if not is_stream:
         options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    # a bar for a single batch is over before it can be read
-    with nullcontext() if is_stream or len(dataset) > batch_size else without_bars():
-        mapped = dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options)
-    return mapped.with_format(None)
+    return dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options).with_format(None)
 
 
 def _revision(function: Callable) -> str:
@@ -312,7 +301,7 @@ def _revision(function: Callable) -> str:
 
 
 def smallest_dtype(count: int) -> type[np.integer]:
-    """The type that ids below `count` are stored in: where 16 bits will do, half the bytes to write and read."""
+    """The type that ids below `count` are stored in: where 16 bits will do, half the bytes."""
     return np.uint16 if count <= 1 << 16 else np.int32
 
 

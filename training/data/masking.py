@@ -29,11 +29,8 @@ SPAN_MAX_WORDS = 10
 
 
 def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
-    """Uniform numbers in [0, 1) for one row, float64 [4, tokens].
-
-    The arguments (`batch` only of a stream) are the key of a counter-based generator. The place of the row in its
-    batch, the worker, the rank, and earlier draws do not matter.
-    """
+    """Uniform numbers in [0, 1) for one row, float64 [4, tokens]. The arguments (`batch` only of a stream) are the key
+    of a counter-based generator: the place of the row in its batch, the worker and earlier draws do not matter."""
     key = (f"{seed}:{epoch}" if batch is None else f"{seed}:{epoch}:{batch}").encode()
     digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -93,18 +90,12 @@ def choose_targets(
 
 
 def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cover words with spans.
+    """Cover words with spans: `covered`, bool [W], and `leaders`, int [W], the first word of the span of this one.
 
     Along each row, gaps and spans alternate in a stationary process, so that every word, including the first, is
     covered with probability `rate`. A gap has a geometric number of words (possibly none), a span the capped geometric
-    number above. The draws of the k-th word of a row are used for its k-th pair of gap and span.
-
-    Args:
-        rows: int [W], the row of each word.
-        breaks: bool [W], true where a span that continues from the previous word is cut in two.
-
-    Returns:
-        `covered`, bool [W], and `leaders`, int [W]: the first word of the span that covers this one.
+    number above. The draws of the k-th word of a row are used for its k-th pair of gap and span. `rows`, int [W], are
+    the rows of the words; where `breaks`, bool [W], a span that continues from the previous word is cut in two.
     """
     lengths = np.arange(1, SPAN_MAX_WORDS + 1)
     p_length = (1 - SPAN_P) ** (lengths - 1)
@@ -138,10 +129,9 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     change = np.zeros(len(rows) + 1, dtype=np.int64)
     change[starts] += 1
     change[after] -= 1
-    covered = np.cumsum(change[:-1]) > 0
     begins = breaks.copy()
     begins[starts] = True
-    return covered, np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+    return np.cumsum(change[:-1]) > 0, np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
 
 
 def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:

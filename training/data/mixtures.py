@@ -2,9 +2,8 @@
 for a corpus that is larger than the disk, as streams.
 
 A source is an entry of `--data`. Its documents are drawn with p ∝ n^α, where n is the number of its documents (or the
-weight that is given for it): the sampling of languages of XLM (Lample and Conneau 2019, with documents in the place
-of sentences), mT5 and XLM-R. α = 1 keeps the sizes, α = 0 makes all sources alike. Documents are mixed before they are
-packed, so that a row holds documents of several sources.
+weight that is given for it), as in XLM (Lample and Conneau 2019), mT5 and XLM-R. α = 1 keeps the sizes, α = 0 makes all
+sources alike. Documents are mixed before they are packed, so that a row holds documents of several sources.
 
 A stream's files are its shards: with at least as many files as ranks or workers each reads files of its own; with
 fewer files than ranks every rank reads them all and keeps its own batches. A stream for training begins again when it
@@ -15,6 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import datasets
 import numpy as np
@@ -63,28 +63,26 @@ class Corpus:
     shuffle_buffer: int = 10_000
 
     def __post_init__(self):
-        if isinstance(self.data, (str, os.PathLike, datasets.Dataset, datasets.IterableDataset)):
+        if isinstance(self.data, (str, os.PathLike, DatasetOrStream)):
             self.data = [self.data]
         self.data = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in self.data]
         languages = [language_of(item)[0] for item in self.data]
-        if any(languages) and None in languages:
-            unnamed = self.data[languages.index(None)]
-            raise ValueError(f"data: {unnamed!r} names no language but others do; use language=item for all or none")
         self.has_languages = any(languages)
         self.names = [language or name_of(item) for language, item in zip(languages, self.data)]
+        if self.sampling_alpha is None:
+            self.sampling_alpha = LANGUAGE_ALPHA if self.has_languages and not self.weights else 1.0
+        if self.has_languages and None in languages:
+            unnamed = self.names[languages.index(None)]
+            raise ValueError(f"data: {unnamed!r} names no language but others do; use language=item for all or none")
+        if not 0 <= self.sampling_alpha <= 1:
+            raise ValueError(f"sampling_alpha: {self.sampling_alpha}; use a number from 0 (all alike) to 1 (own sizes)")
         if self.weights and (len(self.weights) != len(self.data) or not min(self.weights) > 0):
             given = ", ".join(map(str, self.weights))
             raise ValueError(f"weights: {given}; give each of the {len(self.data)} entries of data a number above 0")
-        if self.sampling_alpha is None:
-            self.sampling_alpha = LANGUAGE_ALPHA if self.has_languages and not self.weights else 1.0
-        if not 0 <= self.sampling_alpha <= 1:
-            raise ValueError(f"sampling_alpha: {self.sampling_alpha}; use a number from 0 (all alike) to 1 (own sizes)")
-        if self.streaming and not self.data:
-            raise ValueError("streaming: it needs --data; the built-in corpus is not streamed")
-        if self.streaming and len(self.data) > 1 and not self.weights:
+        if self.streaming and len(self.data) != 1 and not self.weights:
             raise ValueError(
                 f"weights: needed to stream {len(self.data)} entries of data, whose documents are not counted; give one"
-                " for each, or name files of one source by a folder or a quoted glob"
+                " for each, or name all files of a source by one folder or one quoted glob"
             )
 
     def probabilities(self, sizes: Sequence[int]) -> np.ndarray:
@@ -97,16 +95,10 @@ class Corpus:
 
     def stream(self) -> list[datasets.IterableDataset]:
         """A stream of each entry."""
-        streams = load_sources(self.data, text_column=self.text_column, sample_by=self.sample_by, streaming=True)
-        if len(streams) > 1:
-            shares = zip(self.names, self.probabilities(()))
-            rows = [(name, f"{share:.1%}") for name, share in shares]
-            print(format_table(("source", "share of the documents drawn"), rows))
-        return streams
+        return load_sources(self.data, text_column=self.text_column, sample_by=self.sample_by, streaming=True)
 
 
-@dataclass(frozen=True)
-class CorpusSplits:
+class CorpusSplits(NamedTuple):
     """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`."""
 
     train: DatasetOrStream  # once, or as often as the mixture has it; a stream has no end
@@ -117,16 +109,8 @@ class CorpusSplits:
 def prepare_documents(
     corpus: Corpus, *, validation_size: float, seed: int, minimum_validation: int = 1
 ) -> CorpusSplits:
-    """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
-
-    Args:
-        validation_size: see `documents.hold_out` and `split_stream`.
-        minimum_validation: different documents that are held out at least where `validation_size` is a share; of
-            several languages, of one of them.
-
-    Raises:
-        ValueError: what `load_documents` and `hold_out` refuse, or too few documents.
-    """
+    """Load the corpus, hold out whole documents (see `hold_out` and `split_stream`; of several languages, at least
+    `minimum_validation` of one of them), and mix the sources."""
     if corpus.streaming:
         splits = [split_stream(stream, validation_size, seed) for stream in corpus.stream()]
         validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
@@ -172,18 +156,14 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
     parts = [documents.select(range(end - size, end)) for end, size in zip(ends.tolist(), sizes.tolist())]
     mixed = _interleave(parts, probabilities, seed)
     counts = np.bincount(mixed.with_format("numpy")["source"][:], minlength=len(sizes))
-    table = [
-        (name, size, f"{size / len(documents):.1%}", count, f"{count / len(mixed):.1%}", f"{count / size:.2f}")
-        for name, size, count in zip(corpus.names, sizes.tolist(), counts.tolist())
-    ]
-    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), table))
+    table = zip(corpus.names, sizes.tolist(), counts.tolist(), (f"{share:.1%}" for share in counts / len(mixed)))
+    print(format_table(("source", "documents", "sampled", "share"), list(table)))
     return mixed
 
 
 def _interleave(parts: list, probabilities: np.ndarray, seed: int):
-    return datasets.interleave_datasets(
-        parts, probabilities=probabilities.tolist(), seed=seed, stopping_strategy="all_exhausted"
-    )
+    options = dict(seed=seed, stopping_strategy="all_exhausted")
+    return datasets.interleave_datasets(parts, probabilities=probabilities.tolist(), **options)
 
 
 # --- Streams ---------------------------------------------------------------------------------------------------------

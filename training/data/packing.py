@@ -17,31 +17,24 @@ from transformers import PreTrainedTokenizerBase
 from ...tokenization import special_ids
 from .documents import map_tables, smallest_dtype
 
-MODES = ("packed", "padded", "concatenated")
+MODES = ("packed", "padded")
 
 # The number of documents packed together. The last rows of a window are not full: larger windows have fewer of those.
 WINDOW = 4096
 
 
 def pack_documents(
-    tokenized: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    seq_length: int,
-    mode: str = "packed",
+    tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, seq_length: int, mode: str = "packed"
 ) -> datasets.Dataset:
     """Pack documents into rows of `input_ids` and `position_ids`.
 
     Args:
         tokenized: whole documents without special tokens, from `tokenize_documents`. Empty ones are dropped.
         tokenizer: a fast tokenizer with [CLS] and [SEP].
-        seq_length: the largest number of tokens of a row.
+        seq_length: the largest number of tokens of a row. Only longer documents are cut; each piece is then framed as a
+            document.
         mode: "packed": several documents a row, by best-fit decreasing over a window of documents (Johnson 1974), in
-            the order of the corpus as far as that allows. Only documents longer than a row are cut; each piece is then
-            framed as a document.
-            "padded": one document, or one piece, a row.
-            "concatenated": all documents one after the other, cut every `seq_length` tokens, as in Transformers'
-            run_mlm. Positions run through the row, so that its documents see each other. The last row of a window,
-            which run_mlm drops, may be shorter.
+            the order of the corpus as far as that allows. "padded": one document, or one piece, a row.
 
     Raises:
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
@@ -67,15 +60,8 @@ def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
 
 
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """Put pieces into rows, the longest first, each into the fullest row with room for it.
-
-    Args:
-        lengths: int [pieces], from 1 to `capacity`.
-        capacity: the length of a row.
-
-    Returns:
-        The row of each piece, int [pieces]. Rows are numbered from 0 in the order of their first pieces.
-    """
+    """Put pieces of these lengths, int [pieces], into rows of `capacity`: the longest first, each into the fullest row
+    with room for it. The row of each piece, int [pieces]; rows are numbered in the order of their first pieces."""
     rows, count = np.empty(len(lengths), dtype=np.int64), 0
     free: list[tuple[int, int, int]] = []  # sorted: places left in a row, minus the time of its last piece, its number
     pieces = np.argsort(-lengths, kind="stable")
@@ -97,7 +83,7 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
     # Starts and lengths of the pieces: whole documents, or pieces that fill a row, and a rest.
-    capacity = seq_length - 2 if mode != "concatenated" else max(lengths.max(initial=0), 1)
+    capacity = seq_length - 2
     counts = -(-lengths // capacity)
     offsets = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * capacity
     starts = np.repeat(np.cumsum(lengths) - lengths, counts) + offsets
@@ -115,12 +101,9 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
     tokens = documents.flatten().to_numpy().take(places + np.repeat(starts - begins - 1, framed), mode="clip")
     tokens[begins] = cls_token_id
     tokens[ends - 1] = sep_token_id
-    positions = places - np.repeat(begins, framed)
-    if mode == "concatenated":
-        row_lengths = np.diff(np.append(places[::seq_length], len(places)))
-        positions = places % seq_length
+    positions = (places - np.repeat(begins, framed)).astype(smallest_dtype(seq_length))
     bounds = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int32)
-    columns = {"input_ids": tokens, "position_ids": positions.astype(smallest_dtype(seq_length))}
+    columns = {"input_ids": tokens, "position_ids": positions}
     return pa.table({name: pa.ListArray.from_arrays(bounds, column) for name, column in columns.items()})
 
 

@@ -55,12 +55,8 @@ def shard_counts(path: Path) -> dict[str, int] | None:
 
 
 def write_manifest(folder: str | Path, made: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Say that the shards in a folder, and the tokenizer saved beside them, are all there is.
-
-    Args:
-        made: how they were made: the values of `MADE`.
-        arguments: what else is worth knowing of it, for people; `data`, for the cards of models.
-    """
+    """Say that the shards in a folder, and the tokenizer saved beside them, are all there is; how they were `made` (the
+    values of `MADE`), and more of the `arguments`, for people; `data`, for the cards of models."""
     folder, tokenizer = Path(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     shards = {
         split: {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))} for split in SPLITS
@@ -80,11 +76,7 @@ def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
 
 
 class PreparedRows:
-    """A folder that `minibert prepare` has finished.
-
-    Raises:
-        ValueError: a shard is missing, or is not as it was prepared.
-    """
+    """A folder that `minibert prepare` has finished; a ValueError if a shard is missing, or not as it was prepared."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)

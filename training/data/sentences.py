@@ -4,9 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-import datasets
 import pyarrow as pa
-from tqdm.auto import tqdm
 
 # Where a line is cut into sentences: behind the marks that end one, and what closes there before a capital.
 SENTENCE_END = re.compile(
@@ -15,13 +13,6 @@ SENTENCE_END = re.compile(
     r"|(?<=[。！？｡])(?![”’」』）])"
 )
 BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
-
-
-def sentences(documents: datasets.Dataset) -> Iterator[str]:
-    """The sentences of all documents in their order, each on one line, with a progress bar."""
-    texts = chain.from_iterable(batch["text"] for batch in documents.iter(1000))
-    for text in tqdm(texts, desc="Reading", total=len(documents), unit=" documents", leave=False, delay=1):
-        yield from sentences_of(text)
 
 
 def sentences_of(text: str) -> Iterator[str]:

@@ -2,9 +2,6 @@
 
 The readers of JSON and csv in `datasets` take the types of all columns from the first rows, stop where a later row has
 others, and name no line. So the rows of these files are parsed here, one at a time; every error names file and line.
-
-In tsv as in csv, a quote that begins a cell encloses it up to the next one that is not doubled. Where quotes were meant
-as they are, several rows could so become one: such a tsv is refused, which shows in a cell with a tab.
 """
 
 import codecs
@@ -15,13 +12,13 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa
-import pyarrow.compute as pc
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
 # How files are read, by what their names end in.
@@ -33,9 +30,7 @@ TABLES = tuple(suffix for suffix, kind in FORMATS.items() if kind != "text")
 CONLL = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
 ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-ENCLOSED = (
-    "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones, or use another format"
-)
+ENCLOSED = "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones"
 # "name" or "owner/name", then the configuration where a data set has several.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 
@@ -52,22 +47,20 @@ def read_table(
     field: str = "data",
     header: Sequence[str] = (),
 ) -> datasets.Dataset:
-    """The rows of a table.
-
-    Cells of csv and tsv, and dates in JSON, stay text: an id 007 does. A column of JSON with values of several types
-    has the feature `datasets.Json`; a value that a row lacks is None.
+    """The rows of a table. Cells of csv and tsv, and dates in JSON, stay text: an id 007 does. A column of JSON with
+    values of several types has the feature `datasets.Json`; a value that a row lacks is None.
 
     Args:
-        source: A JSON (.json, .jsonl, .ndjson, .jsonlines), csv, tsv or parquet file, tagged words in columns (CoNLL),
-            a data set of the Hub ("owner/name" or "owner/name:config"), or a loaded data set.
+        source: A JSON, csv, tsv or parquet file, tagged words in columns (CoNLL), a data set of the Hub ("owner/name"
+            or "owner/name:config"), or a loaded data set.
         columns: Those that are wanted; by default all.
         split: Which rows of a data set of the Hub, or of a `DatasetDict`.
         field: The argument that `source` was given as, which errors name.
         header: The names of the columns of a csv or tsv file that has none in its first row.
 
     Raises:
-        ValueError: There is no such file or data set, it is no table or has no rows, or a column is missing.
-        ReadError: A row that cannot be read.
+        ValueError: There is no such file or data set, it is no table or has no rows, or a column is missing; and
+            `ReadError`, a row that cannot be read.
     """
     if isinstance(source, datasets.DatasetDict):
         source = source[split]
@@ -113,12 +106,9 @@ def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
 def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a JSON or csv file, each with the line that it begins in (in a JSON list, with its number).
 
-    JSON is an object a line, or a list of objects (of strings: texts) in a file that begins with "[", or one object in
-    a .json file.
-
-    Raises:
-        ReadError: A row that is no object, or has more or fewer cells than the header, as behind a line break that no
-            quotes enclose; quotes that enclose no whole cell; bytes that are not UTF-8 (nor UTF-16, with its mark).
+    JSON is an object a line, or all of the file: an object, or a list of objects (of strings: texts). A `ReadError` for
+    a row that is no object, or has more or fewer cells than the header; for quotes that enclose no whole cell; and for
+    bytes that are not UTF-8 (nor UTF-16, with its mark).
     """
     file = Path(file)
     try:
@@ -187,7 +177,7 @@ def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str
                     if header and len(row) != len(header):
                         use = "put a cell with a separator or a line break in quotes, and add missing cells"
                         raise ReadError(f"{file}, line {line}: {len(row)} cells, but {len(header)} columns; {use}")
-                    if is_tsv and any("\t" in cell for cell in row):
+                    if is_tsv and any("\t" in cell for cell in row):  # several rows, between quotes that were text
                         raise ReadError(f"{file}, line {line}: a cell of a tsv has a tab; {ENCLOSED}")
                     if header:
                         yield line, dict(zip(header, row))
@@ -202,15 +192,14 @@ def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str
 
 def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open(file, encoding=_encoding_of(file)) as lines:
-        first = next((line for line in lines if not line.isspace()), "")
+        first = next((line.strip() for line in lines if not line.isspace()), "{}")
         lines.seek(0)
-        is_whole = first.lstrip().startswith("[") or (file.suffix.lower() == ".json" and not _is_object(first))
+        is_whole = not (first.startswith("{") and first.endswith("}"))
         if is_whole:
-            parsed = _parse(lines.read(), file, None) if first else []
+            parsed = _parse(lines.read(), file)
             rows = enumerate(parsed if isinstance(parsed, list) else [parsed], 1)
         else:
-            numbered = ((number, line) for number, line in enumerate(lines, 1) if not line.isspace())
-            rows = ((number, _parse(line, file, number)) for number, line in numbered)
+            rows = ((number, _parse(line, file, number)) for number, line in enumerate(lines, 1) if not line.isspace())
         for number, row in rows:
             row = {"text": row} if is_whole and isinstance(row, str) else row
             if not isinstance(row, dict) or not row:
@@ -219,18 +208,11 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
-def _parse(text: str, file: Path, line: int | None) -> Any:
+def _parse(text: str, file: Path, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ReadError(f"{file}, line {line or error.lineno}: it is not JSON: {error.msg}") from None
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
 
 
 def checksum(files: Iterable[str], is_text: bool = False) -> str:
@@ -330,32 +312,28 @@ def to_number(cell: Any) -> float:
         return float("nan")
 
 
-def with_numbers(parts: Sequence[datasets.Dataset]) -> list[datasets.Dataset]:
-    """Columns of text of which all cells, in all parts, are numbers, as such; 01 and 3.10, which may be codes, are
-    none, and cells without any text are missing ones."""
-    for name in dict.fromkeys(name for part in parts for name in part.column_names):
-        for kind in (pa.int64(), pa.float64()):
-            try:
-                columns = [_cast(part.data.table[name], kind) if name in part.column_names else None for part in parts]
-            except pa.ArrowInvalid:
-                continue
-            if any(column is not None and column.null_count < len(column) for column in columns):
-                parts = [
-                    part if column is None else _replaced(part, name, column) for part, column in zip(parts, columns)
-                ]
-            break
-    return list(parts)
+def with_numbers(parts: list[datasets.Dataset]) -> list[datasets.Dataset]:
+    """Columns of text of which all cells, in all parts, are numbers, as such; blank cells are then missing ones."""
+    for name in dict.fromkeys(chain.from_iterable(part.column_names for part in parts)):
+        holders = [number for number, part in enumerate(parts) if name in part.column_names]
+        try:
+            columns = [list(map(_number, parts[number][name])) for number in holders]
+        except ValueError:
+            continue
+        kinds = {*map(type, chain.from_iterable(columns))} - {type(None)}
+        for number, column in zip(holders if kinds else [], columns):
+            part, feature = parts[number], datasets.Value("float64" if float in kinds else "int64")
+            part = part.remove_columns(name).add_column(name, column, feature=feature)
+            parts[number] = part.select_columns(parts[number].column_names)
+    return parts
 
 
-def _cast(cells: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    cells = pc.utf8_trim_whitespace(cells)
-    cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
-    numbers = cells.cast(kind)
-    if numbers.cast(cells.type) != pc.replace_substring_regex(cells, r"\.0$", ""):
-        raise pa.ArrowInvalid("other text")
-    return numbers
-
-
-def _replaced(part: datasets.Dataset, name: str, column: pa.ChunkedArray) -> datasets.Dataset:
-    names, feature = part.column_names, datasets.Value(str(column.type))
-    return part.remove_columns(name).add_column(name, column.to_pylist(), feature=feature).select_columns(names)
+def _number(cell: str) -> int | float | None:
+    """A cell as a number that says all that it does: 01 and 3.10, which may be codes, are none (a ValueError)."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            if str(number := kind(cell)) == cell.strip():
+                return number
+    if cell.strip():
+        raise ValueError(f"{cell!r} is no number")
+    return None

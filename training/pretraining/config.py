@@ -68,10 +68,9 @@ class PretrainingConfig(TrainingArguments):
         None, "Documents held out where no evaluation set is given: a share (below 1) or a number; by default 0.05."
     )
     seq_length: int | None = option(None, "Longest row, in tokens; by default 512.")
-    packing: Literal["packed", "padded", "concatenated"] | None = option(
+    packing: Literal["packed", "padded"] | None = option(
         None,
-        "packed (the default): several documents a row, each attending only to itself; padded: one document a row;"
-        " concatenated: all documents joined and cut into rows, in which they see each other.",
+        "packed (the default): several documents a row, each attending only to itself; padded: one document a row.",
     )
     num_proc: int | None = option(None, "Processes that prepare the data; the tokenizer uses all cores by itself.")
 

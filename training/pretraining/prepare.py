@@ -27,7 +27,7 @@ def prepare(
     output_dir: str = "runs/rows",
     tokenizer: str | None = None,
     seq_length: int = 512,
-    packing: Literal["packed", "padded", "concatenated"] = "packed",
+    packing: Literal["packed", "padded"] = "packed",
     validation_size: float = 0.05,
     text_column: str | None = None,
     sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto",
@@ -54,8 +54,7 @@ def prepare(
         output_dir: Folder of the rows.
         tokenizer: A trained tokenizer or model (folder or Hub name); else one is trained, and kept with the rows.
         seq_length: Longest row, in tokens.
-        packing: packed: several documents a row, each attending only to itself; padded: one document a row;
-            concatenated: all documents joined and cut into rows, in which they see each other.
+        packing: packed: several documents a row, each attending only to itself; padded: one document a row.
         validation_size: Documents held out: a share (below 1) or a number.
         text_column: The column of the text; by default "text", or the only one of strings.
         sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
