@@ -42,6 +42,7 @@ def read():
     return list(corpus.builtin_documents(corpus.builtin_files()))
 
 
+@pytest.mark.slow  # it parses the standard library
 def test_size_and_content():
     documents = read()
     assert 5_000 < len(documents) < 12_000

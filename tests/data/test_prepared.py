@@ -190,7 +190,8 @@ def test_a_run_that_was_killed_goes_on(text, tmp_path):
 # --- training from it ---
 
 
-@pytest.mark.parametrize("objective", ["mlm", pytest.param("clm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["mlm", "clm"])
 def test_the_training_is_the_one_that_tokenizes_itself(text, tmp_path, objective):
     rows = tmp_path / "rows"
     prepare(text, rows)
@@ -242,6 +243,7 @@ def test_rows_know_a_tokenizer_before_and_after_it_was_adapted(tmp_path):
 # --- what is refused ---
 
 
+@pytest.mark.slow
 def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
     rows, run_folder, other, slow = (tmp_path / name for name in ("rows", "run", "other", "slow"))
     prepare(text, rows)

@@ -100,11 +100,6 @@ class TestEveryAlgorithm:
         padded = tokenizer([a, a + " " + b], padding=True)
         assert padded["input_ids"][0][-1] == 0 == padded["attention_mask"][0][-1]
 
-    def test_truncation_keeps_the_template(self, texts, algorithm):
-        tokenizer = train_tokenizer(texts[:60], algorithm, 600, model_max_length=16, show_progress=False)
-        ids = tokenizer(" ".join(texts[:5]), truncation=True)["input_ids"]
-        assert (len(ids), ids[0], ids[-1]) == (16, 2, 3)
-
     def test_segments_are_settable(self, texts, algorithm):
         tokenizer = train_tokenizer(texts[:60], algorithm, 600, token_type_ids=False, show_progress=False)
         encoded = tokenizer("a", "b")
@@ -148,6 +143,7 @@ class TestEveryAlgorithm:
             assert len(train_tokenizer(["few words, few words"] * 3, algorithm, 900, show_progress=False)) < 900
 
 
+@pytest.mark.slow  # a process of its own; AutoTokenizer reloads tokenizers in many tests
 def test_reload_without_our_code(trained, tmp_path):
     for name, tokenizer in trained.items():
         tokenizer.save_pretrained(tmp_path / name)
@@ -245,13 +241,6 @@ class TestLossless:
         words = [token for token in tokenizer.get_vocab() if re.fullmatch("[Ġ▁]?[A-Za-z]{2,}", token)]
         assert len(words) > 100 and all(word[1:].islower() for word in words)
 
-    def test_unigram_gives_a_space_for_its_marker(self, trained):
-        assert trained["unigram"].decode(plain_ids(trained["unigram"], "a▁b")) == "a b"
-
-    def test_bpe_has_every_byte(self, trained):
-        vocab = trained["bpe"].get_vocab()
-        assert set(pre_tokenizers.ByteLevel.alphabet()) <= set(vocab)
-
     def test_bpe_reads_plain_text_as_gpt2_with_a_space_before_it(self, trained, held_out):
         given, plain = trained["bpe"].backend_tokenizer, copy.deepcopy(trained["bpe"].backend_tokenizer)
         plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -338,17 +327,11 @@ class TestWordStartTable:
         assert len(table) == 602 and table[:5].all() and table[-2:].all()
         assert not table.all()
 
-    def test_bert(self):
-        vocab = [*SPECIAL_TOKENS, "play", "##ing", ",", "##,", "the", "##1"]
-        table = word_start_table(BertTokenizer(vocab={token: i for i, token in enumerate(vocab)}))
-        assert table.tolist() == [True] * 5 + [True, False, True, False, True, False]
-
-    @pytest.mark.parametrize("add_prefix_space", [True, False])
-    def test_roberta(self, add_prefix_space):
+    def test_roberta(self):
         expected = {"Ġplay": True, "ing": False, ",": True, '."': True, "Ġ(": True, "'s": True, "12": False}
         expected |= {"Ġ12": True, "Ċ": True, "ĠĠ": True, "Ã©": False, "Ã": False, "©": False, "ĠÃ": True, "'": True}
         vocab = {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *expected])}
-        tokenizer = RobertaTokenizer(vocab=vocab, merges=[], add_prefix_space=add_prefix_space)
+        tokenizer = RobertaTokenizer(vocab=vocab, merges=[])
         assert dict(zip(expected, word_start_table(tokenizer)[5:].tolist())) == expected
 
     def test_xlm_roberta_words_are_word_ids(self, held_out):

@@ -161,9 +161,8 @@ def _load(kind: str, layout: str | None, source: Any, column: str | None, stream
         column = _choose_column(tables.string_columns(features), column)
         options = dict(columns=[column], streaming=streaming, name=f"{version}-{Hasher.hash(column)}")
         return _select_text(tables.load_files("parquet", source, **options), column)
-    rows = [row for _, row in islice(tables.read_rows(source[0]), ROWS_TO_SEE)]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    column = _choose_column([name for name in names if any(_is_text(row.get(name)) for row in rows)], column, names)
+    rows = tables.from_rows([row for _, row in islice(tables.read_rows(source[0]), ROWS_TO_SEE)])
+    column = _choose_column(tables.string_columns(*tables.with_numbers([rows])), column, rows.column_names)
     options = dict(features=datasets.Features({"text": datasets.Value("string")}))
     made_of = {"files": source, "column": column}
     if streaming:
@@ -189,11 +188,6 @@ def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[st
             raise ReadError(f"{file!r} has no column {column!r}; it has {', '.join(row)}")
 
 
-def _is_text(value: Any) -> bool:
-    """Whether a cell is a text, and no number."""
-    return isinstance(value, str) and math.isnan(tables.to_number(value))
-
-
 def _choose_column(strings: Sequence[str], name: str | None, known: Sequence[str] = ()) -> str:
     """The column of the text: `name`, or "text", or the only one of strings; a ValueError where that is not clear."""
     if name is None:
@@ -206,12 +200,9 @@ def _choose_column(strings: Sequence[str], name: str | None, known: Sequence[str
 
 def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """`dataset` cut down to one column of strings named "text"."""
-    if dataset.features is None:  # a stream that has not been read knows nothing of its columns
-        rows = list(islice(dataset, ROWS_TO_SEE))
-        strings = list(dict.fromkeys(column for row in rows for column in row if isinstance(row[column], str)))
-    else:
-        strings = tables.string_columns(dataset)
-    name = _choose_column(strings, name)
+    # a stream that has not been read knows nothing of its columns
+    known = dataset if dataset.features else tables.from_rows(list(islice(dataset, ROWS_TO_SEE)))
+    name = _choose_column(tables.string_columns(known), name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")
 

@@ -84,8 +84,10 @@ def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset
         raise ValueError(f"{field}: {file!r} is no table; use a file that ends in one of {', '.join(TABLES)}")
     if kind == "parquet":
         return load_files("parquet", [file], name=checksum([file]))
-    rows = _conll_rows(Path(file)) if kind == "conll" else (row for _, row in read_rows(file, header))
-    rows = list(rows)
+    return from_rows(list(_conll_rows(Path(file)) if kind == "conll" else (row for _, row in read_rows(file, header))))
+
+
+def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
     columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
     return datasets.Dataset.from_dict(columns, on_mixed_types="use_json")
 
