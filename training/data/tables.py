@@ -316,7 +316,7 @@ def to_number(cell: Any) -> float:
 
 def with_numbers(parts: list[datasets.Dataset]) -> list[datasets.Dataset]:
     """Columns of text of which all cells, in all parts, are numbers, as such; blank cells are then missing ones."""
-    for name in dict.fromkeys(chain.from_iterable(part.column_names for part in parts)):
+    for name in dict.fromkeys(chain.from_iterable(map(string_columns, parts))):
         holders = [number for number, part in enumerate(parts) if name in part.column_names]
         try:
             columns = [list(map(_number, parts[number][name])) for number in holders]
@@ -330,12 +330,12 @@ def with_numbers(parts: list[datasets.Dataset]) -> list[datasets.Dataset]:
     return parts
 
 
-def _number(cell: str) -> int | float | None:
+def _number(cell: str | None) -> int | float | None:
     """A cell as a number that says all that it does: 01 and 3.10, which may be codes, are none (a ValueError)."""
     for kind in (int, float):
         with suppress(ValueError):
-            if str(number := kind(cell)) == cell.strip():
+            if cell and str(number := kind(cell)) == cell.strip():
                 return number
-    if cell.strip():
+    if cell and cell.strip():
         raise ValueError(f"{cell!r} is no number")
     return None
