@@ -268,6 +268,7 @@ def learning_rows(options: Options) -> Iterator[dict[str, Any]]:
             for group, full in zip(optimizer.param_groups, rates):  # linear, by the clock
                 group["lr"] = full * min(share / 0.05, (1 - share) / 0.95)
             first = step * 16 % max(len(rows) - 16, 1)
+            collate.set_progress(epoch=step * 16 // len(rows))
             loss_of(model.train() and rows[first : first + 16], collate).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
