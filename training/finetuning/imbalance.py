@@ -12,17 +12,14 @@ import torch.nn.functional as F
 def class_weights(
     given: str | Sequence[str | float], labels: Sequence[str], counts: Counter[str], rows: int | None = None
 ) -> list[float]:
-    """The weights of the labels in the loss.
+    """The weights of `labels` in the loss; a ValueError for others than numbers above 0, one for each.
 
     Args:
-        given: "balanced"; numbers, in the order of the labels; or texts "label=number", where others have the weight 1.
-        labels: their names.
-        counts: how often each occurs in training. Balanced is n / (classes · count), as scikit-learn has it.
+        given: "balanced" (n / (classes · count), as scikit-learn has it), numbers in the order of the labels, or texts
+            "label=number", where other labels have the weight 1.
+        counts: how often each label occurs in training.
         rows: of several labels a row, the number of rows: there, the weight is that of a label's positives, and
             balanced is the number of negatives for each positive.
-
-    Raises:
-        ValueError: an unknown label, a wrong number of weights, or a weight that is no number above 0.
     """
     given = [given] if isinstance(given, str) else list(map(str, given))
     if given == ["balanced"]:
@@ -72,13 +69,8 @@ def sum_of_weights(weights: Sequence[float], labels: torch.Tensor) -> torch.Tens
 
 
 def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> float:
-    """The probability from which on a row should be called positive: with the best F1 on these rows (with `both`, the
-    mean of the F1 of both classes), of several the one nearest to ½; ½ if all rows are of one kind.
-
-    Args:
-        log_odds: of the positive class, [rows].
-        is_positive: [rows].
-    """
+    """The probability from which on a row should be called positive: with the best F1 on rows with these `log_odds` of
+    it (with `both`, the mean of the F1 of both classes), of several the one nearest to ½; ½ if all rows are alike."""
     rows, positives = len(is_positive), int(is_positive.sum())
     if positives in (0, rows):
         return 0.5

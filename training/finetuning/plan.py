@@ -38,12 +38,10 @@ def write_plan(
     recipe |= {name: (value, "as given") for name, value in changed.items()}
     output = Path(args.output_dir)
     recipe["output_dir"] = str(output), "where the trained model goes"
-    lines = [
-        f"{name}: {json.dumps(value, ensure_ascii=False, default=str)}  # {why}"
-        for name, (value, why) in recipe.items()
-    ]
-    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}", *lines, ""]
-    (output / RECIPE).write_text("\n".join(lines), encoding="utf-8")
+    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}"]
+    for name, (value, why) in recipe.items():
+        lines.append(f"{name}: {json.dumps(value, ensure_ascii=False, default=str)}  # {why}")
+    (output / RECIPE).write_text("\n".join([*lines, ""]), encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
         *describe_data(task, splits, surveys),
@@ -70,13 +68,10 @@ def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dic
     hides = own == "accuracy" and counts and max(counts.values()) > MOST * counts.total()
     metric = given.get("metric_for_best_model", "f1_macro" if hides else own)
     epochs = 20 if head_only else 8 if rows < 5000 else 3
+    why = f"for {rows:,} rows"
     if own == "accuracy" and SEEN / rarest > epochs:
-        epochs, why = (
-            min(20, -(-SEEN // rarest)),
-            f"the rarest class has {rarest:,} rows, and is to be seen {SEEN:,} times",
-        )
-    else:
-        why = f"for {rows:,} rows"
+        epochs = min(20, -(-SEEN // rarest))
+        why = f"the rarest class has {rarest:,} rows, and is to be seen {SEEN:,} times"
     proposed = {
         "freeze": (freeze, f"{rows:,} training rows: {'the head only' if head_only else enough}"),
         "max_length": (max_length, f"99 % have up to {longest} tokens; {cut:.1%} are longer than {max_length}"),

@@ -41,9 +41,7 @@ class Results:
         self.last = list(predictions)[-1]
         # accuracy can be high although a rare class is never predicted
         self.metric = metric = "f1_macro" if "f1_macro" in self.scores[self.last] else task.metric_for_best_model
-        self.value, self.simple = (
-            scores[self.last].get(metric) for scores in (self.scores, {self.last: {}} | {**baseline})
-        )
+        self.value, self.simple = (of.get(self.last, {}).get(metric) for of in (self.scores, baseline))
         rows = len(predictions[self.last].examples)
         supports = [each["support"] for each in self.by_class[self.last].values() if each["support"]]
         if metric == "f1_macro" and supports:  # the rarest class says as much in it as any other

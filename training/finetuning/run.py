@@ -152,19 +152,13 @@ def resolve_options(
 ) -> tuple[type[Task], dict[str, Any], FinetuningConfig]:
     """The task's class, its options, and the settings of the training. A ValueError for an unknown option."""
     cls = task_class(task)
-    own = {
-        name: parameter.default for name, parameter in inspect.signature(cls).parameters.items() if name != "tokenizer"
-    }
-    fields = {field.name for field in dataclasses.fields(config) if field.init}
-    known = own.keys() | (fields if args is None else set())
-    if unknown := [name for name in options if name not in known]:
-        also = " (fields of the config belong into args)" * (unknown[0] in fields)
-        raise ValueError(f"unknown option {unknown[0]!r} of {task}{also}; it has {', '.join(sorted(own))}")
-    settings = (
-        config(**{k: v for k, v in options.items() if k in fields}) if args is None else dataclasses.replace(args)
-    )
-    if isinstance(settings.output_dir, os.PathLike):
-        settings.output_dir = str(settings.output_dir)
+    own = {name: each.default for name, each in inspect.signature(cls).parameters.items() if name != "tokenizer"}
+    fields = {field.name for field in dataclasses.fields(config) if field.init} if args is None else set()
+    if unknown := options.keys() - own.keys() - fields:
+        where = f"it has {', '.join(sorted(own))}" + ", and fields of the config belong into args" * (args is not None)
+        raise ValueError(f"unknown option {min(unknown)!r} of {task}; {where}")
+    settings = config(**{name: options[name] for name in fields & options.keys()}) if args is None else args
+    settings = dataclasses.replace(settings, output_dir=str(settings.output_dir))
     given = {name: value for name, value in options.items() if name in own and value not in (None, [], own[name])}
     return cls, given, settings
 

@@ -194,11 +194,9 @@ def drop_unlabelled_test(task: Task, splits: datasets.DatasetDict) -> None:
     if test is None or test is first:
         return
     column = task.find_labels(first)
+    columns = ([None] if column not in rows.column_names else rows[column] for rows in (first, test))
     known, labels = (
-        {str(each) for label in rows[column] for each in (label if isinstance(label, list) else [label])}
-        if column in rows.column_names
-        else {"None"}
-        for rows in (first, test)
+        {str(x) for cell in cells for x in (cell if isinstance(cell, list) else [cell])} for cells in columns
     )
     if labels and labels <= {*NO_LABEL, *task.no_gold} - known:
         print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")
