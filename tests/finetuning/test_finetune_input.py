@@ -15,7 +15,7 @@ import minibert
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
-from minibert.training.finetuning.trainer import TaskTrainer, score
+from minibert.training.finetuning.trainer import score
 
 NAMES, WORDS = ("ann", "bob"), ("runs", "sleeps", "sings", "eats", "to", "in", "the", "park")
 QUICK = ["--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false"]
@@ -177,16 +177,6 @@ class TestRefused:
 def flat(given):
     task, arguments = given
     return [task, *arguments]
-
-
-def test_a_value_of_minus_100_counts(given, tmp_path):
-    """The loss of a step is its mean over all rows, those of this value too; as a class it would stand for none."""
-    name, *arguments = flat(given("values"))
-    write_rows(tmp_path / "train.jsonl", [{"text": "ann runs", "score": score} for score in (-100, -100, 0.5, 1)])
-    run = prepare(name, *arguments)
-    trainer = TaskTrainer(run, run.initial_model(), trains=True)
-    _, count = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)
-    assert count == 4
 
 
 @pytest.mark.parametrize("kind", ["pairs", "choices"])

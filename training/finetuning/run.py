@@ -110,7 +110,8 @@ def evaluate(
         task: "classify", "nli", "choose", "tag" or "answer"; for "embed" and "rerank" see `evaluate_embed` and
             `evaluate_rerank` in `training.embeddings.evaluate`, which are called with all that is given.
         model: The fine-tuned model: a folder or a Hub name.
-        data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set.
+        data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set. Its training rows, if there
+            are any, tell what something simple scores.
         validation: Files to validate on, instead of those in `data`.
         test: Files to test on, instead of those in `data`.
         columns: Names of the columns of csv and tsv files whose first row is no header.

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import datasets
-import torch
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainerState, set_seed
 
@@ -92,10 +91,7 @@ class TaskTrainer(CheckpointErrors, Trainer):
 
     def _get_num_items_in_batch(self, batch_samples, device):
         labels = [batch.get("labels") for batch in batch_samples]
-        if labels and labels[0] is not None and labels[0].is_floating_point():
-            # `Trainer` leaves out labels of -100, which of values is one like any other.
-            batch_samples = [{"labels": torch.zeros_like(values)} for values in labels]
-        elif labels and self.compute_loss_func is not None:
+        if labels and self.compute_loss_func is not None and not labels[0].is_floating_point():
             total = sum(sum_of_weights(self.task.label_weights, values) for values in labels).to(device)
             shared = self.args.average_tokens_across_devices and self.args.world_size > 1
             return self.accelerator.gather(total).sum() if shared else total

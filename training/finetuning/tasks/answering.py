@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -23,16 +23,6 @@ THRESHOLD = "null_threshold"  # where the tokenizer's config keeps that of the t
 MANY_LONG = 0.05  # the share of answers above `max_answer_length` from which on it is said
 NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
 ANSWER = '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
-
-
-class Answer(NamedTuple):
-    """Part of a context, characters `start` to `end - 1` (none: empty, at 0); its score is the sum of the logits of its
-    first and its last token."""
-
-    text: str
-    start: int
-    end: int
-    score: float
 
 
 class AnswerQuestions(Task):
@@ -139,7 +129,7 @@ class AnswerQuestions(Task):
         for logits, window in zip(predictions.outputs, predictions.encoded.select_columns(["offsets", "is_last"])):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
-                yield best_answer(windows, next(contexts), self.max_answer_length, self.null_threshold).text
+                yield best_answer(windows, next(contexts), self.max_answer_length, self.null_threshold)
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
@@ -222,8 +212,9 @@ def best_answer(
     context: str,
     max_answer_length: int = 30,
     null_threshold: float | None = None,
-) -> Answer:
-    """The best answer over all windows of one question; an empty one where nothing of the context can be it.
+) -> str:
+    """The text with the highest sum of the logits of its first and last token over all windows of one question; empty
+    where nothing of the context can be it.
 
     Args:
         windows: of each the logits of its tokens as first and as last one of the answer, [tokens or more, 2], and their
@@ -232,20 +223,18 @@ def best_answer(
         null_threshold: by how much the score of the empty answer (the lowest null logit of the windows; Devlin et al.
             2019, section 4.3) must exceed the best answer's to be given; None: there is always an answer.
     """
-    null, best = np.inf, Answer("", 0, 0, -np.inf)
+    null, best, text = np.inf, -np.inf, ""
     for logits, offsets in windows:
         logits = np.asarray(logits[: len(offsets)], float)  # without padding
         null = min(null, float(logits[NULL].sum()))
         first, last = np.where(np.array(offsets)[:, :1] >= 0, logits, -np.inf).T  # of the context only
         last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
         scores = first[:, None] + sliding_window_view(last, max_answer_length)  # i, j: from token i to i + j
-        while scores.max() > best.score:
+        while scores.max() > best:
             i, j = np.unravel_index(scores.argmax(), scores.shape)
             end = max([offsets[i + j][1], *(after for after, _ in offsets[i + j + 1 : i + j + 2])])
-            text = context[offsets[i][0] : end]  # up to the next token: accents may belong to none
-            if text.strip():  # byte-level tokens begin with the space before a word
-                start = offsets[i][0] + len(text) - len(text.lstrip())
-                best = Answer(text.strip(), start, start + len(text.strip()), float(scores[i, j]))
+            # Up to the next token: accents may belong to none. Byte-level tokens begin with the space before a word.
+            if found := context[offsets[i][0] : end].strip():
+                best, text = scores[i, j], found
             scores[i, j] = -np.inf
-    exceeded = null_threshold is not None and null - best.score > null_threshold
-    return Answer("", 0, 0, null) if exceeded or not best.text else best
+    return "" if null_threshold is not None and null - best > null_threshold else text

@@ -116,9 +116,9 @@ class Classify(Task):
 
     def _values(self, split: datasets.Dataset, column: str) -> list[Any]:
         """The labels as they stand there, see `plain_label`."""
-        feature = split.features[column]
+        feature, known = split.features[column], self.named_labels
         names = getattr(getattr(feature, "feature", feature), "names", None)
-        return each_row(split, lambda value: plain_label(value, names), split[column])
+        return each_row(split, lambda x: x if x in known else plain_label(x, names), split[column])
 
     def _guess_type(self, values: Iterable[Any]) -> str:
         if any(isinstance(value, list) for value in values):

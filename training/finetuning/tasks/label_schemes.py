@@ -6,7 +6,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
 OUTSIDE = "O"
@@ -67,28 +66,3 @@ def tag_by_heart(
             is_tag = not entities or kind == OUTSIDE
             found += [kind] if is_tag else [f"B-{kind}", *[f"I-{kind}"] * (size - 1)]
     return tagged
-
-
-def transitions(labels: Sequence[str]) -> np.ndarray:
-    """What a step from one label to another adds to a sequence's score, [labels + 1, labels]: 0, or -inf before an
-    I-X that follows neither B-X nor I-X; the last row stands for the sentence's beginning."""
-    follows = [
-        [prefix != "I" or (before in ("B", "I") and kind == before_kind) for prefix, kind in map(split_tag, labels)]
-        for before, before_kind in map(split_tag, [*labels, OUTSIDE])
-    ]
-    return np.where(follows, 0.0, -np.inf)
-
-
-def best_path(scores: np.ndarray, transitions: np.ndarray) -> list[int]:
-    """The valid sequence of labels with the highest sum of scores, [words, labels] (Viterbi)."""
-    if not len(scores):
-        return []
-    best, came_from = transitions[-1] + scores[0], []
-    for score in scores[1:]:
-        candidates = best[:, None] + transitions[:-1]
-        came_from.append(candidates.argmax(axis=0))
-        best = candidates.max(axis=0) + score
-    path = [int(best.argmax())]
-    for back in reversed(came_from):
-        path.append(int(back[path[-1]]))
-    return path[::-1]

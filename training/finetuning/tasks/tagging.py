@@ -105,7 +105,6 @@ class Tag(Task):
         if self.labels == [schemes.OUTSIDE]:
             raise ValueError(f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn")
         self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
-        self.transitions = schemes.transitions(self.labels) if self.entities else None
         self.metric_for_best_model = "f1" if self.entities else "accuracy"
         for name, rows in labels.items():
             self._check_known(name, Counter(tag for row in rows for tag in row if tag not in self.labels))
@@ -136,19 +135,9 @@ class Tag(Task):
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [*self.text_columns, LABEL], encode_sentences, labels=self.labels)
 
-    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The label of each word at its first subword, -100 elsewhere, [batch, length]: the likeliest labels that are
-        valid together (Viterbi)."""
-        scores, labels = logits.float().log_softmax(-1).cpu().numpy(), inputs["labels"].cpu().numpy()
-        ids = np.full_like(labels, IGNORED)
-        for row, of_row, starts in zip(ids, scores, labels != IGNORED):
-            of_words = of_row[starts]
-            row[starts] = schemes.best_path(of_words, self.transitions) if self.entities else of_words.argmax(-1)
-        return torch.from_numpy(ids).to(logits.device)
-
     def decode(self, predictions: Predictions) -> list[list[str]]:
-        """The tags of every sentence, one a word. A word without any subword, or behind the longest input, is outside
-        of entities (of classes of words, in the most frequent one)."""
+        """The tags of every sentence, one a word: the likeliest at its first subword. A word without any, or behind the
+        longest input, is outside of entities (of classes of words, in the most frequent one)."""
         decoded = []
         words_of = zip(predictions.examples[self.text_columns[0]], predictions.encoded["words"], predictions.outputs)
         for sentence, words, predicted in words_of:
