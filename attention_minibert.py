@@ -359,13 +359,8 @@ class InterfacePlan(Plan):
 def plan_attention(
     sequences: PackedSequences, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, head_width: int
 ) -> AttentionPlan:
-    """Choose the plan for one kind of layer over the unpadded tokens, from the batch at hand (not only from what is
-    installed).
-
-    Args:
-        sequences, window, causal, dropout: as in `AttentionPlan`.
-        dtype, head_width: of the queries, keys and values.
-    """
+    """Choose the plan for one kind of layer over the unpadded tokens, from the batch at hand. Arguments are those of
+    `AttentionPlan`, and the width of a head."""
     device, order = sequences.device, sequences.order
     if not len(sequences.id_t):
         plan_class, reason = DocumentsPlan, "nothing but padding"

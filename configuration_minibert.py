@@ -326,8 +326,6 @@ class MiniBertConfig(PreTrainedConfig):
         overridden depth or pattern of global layers rebuilds a `layer_types` list that followed the saved one. Unknown
         keys are kept as attributes, with a warning.
         """
-        if not isinstance(config_dict, dict):
-            raise ValueError(f"config: {config_dict!r} is no mapping; use a dictionary of fields and values")
         # The attention kernel, which may be code on the Hub, is chosen by who runs the model, not by its file.
         config_dict = {key: value for key, value in config_dict.items() if "_implementation" not in str(key)}
         ours = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
@@ -412,17 +410,8 @@ class MiniBertConfig(PreTrainedConfig):
         pad_vocab_to_multiple_of: int = 64,
         **overrides,
     ) -> "MiniBertConfig":
-        """A preset with the vocabulary size and the special-token ids of a tokenizer.
-
-        Args:
-            tokenizer: a tokenizer of Transformers.
-            architecture, size: the preset.
-            pad_vocab_to_multiple_of: round the vocabulary size up to a multiple of this.
-            overrides: further fields.
-
-        Raises:
-            ValueError: an override contradicts the tokenizer, or `tokenizer` is a name.
-        """
+        """A preset with the vocabulary size, rounded up to a multiple of `pad_vocab_to_multiple_of`, and the
+        special-token ids of a tokenizer. A ValueError if an override contradicts the tokenizer."""
         is_name, multiple = isinstance(tokenizer, str), pad_vocab_to_multiple_of
         require(not is_name, "tokenizer", tokenizer, f"use AutoTokenizer.from_pretrained({tokenizer!r})")
         is_preset = architecture in ("bert", "modernbert", "minibert")
@@ -433,11 +422,8 @@ class MiniBertConfig(PreTrainedConfig):
         return config
 
     def check_tokenizer(self, tokenizer) -> None:
-        """Refuse a tokenizer that does not fit this config.
-
-        Raises:
-            ValueError: its vocabulary is larger than the embedding, or a special token has another id.
-        """
+        """Refuse (a ValueError) a tokenizer whose vocabulary is larger than the embedding, or with a special token of
+        another id."""
         size = vocabulary_size(tokenizer)
         if size > self.vocab_size:
             raise ValueError(f"vocab_size={self.vocab_size} is too small: the tokenizer has ids up to {size - 1}")

@@ -129,13 +129,13 @@ class MiniBertPredictionHead(nn.Module):
 
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
-    """Output of `MiniBertModel`.
+    """Output of `MiniBertModel`. The last three are there with `padded_output=False`; `last_hidden_state` is then
+    returned only if all `hidden_states` are.
 
     Args:
-        unpadded: with `padded_output=False`, the final states of the unpadded tokens, [tokens, width].
-            `last_hidden_state` is then returned only if all `hidden_states` are.
-        sequences: with `padded_output=False`, the `PackedSequences` that place those tokens in the batch.
-        plans: with `padded_output=False`, the attention plan of each kind of layer.
+        unpadded: the final states of the unpadded tokens, [tokens, width].
+        sequences: the `PackedSequences` that place those tokens in the batch.
+        plans: the attention plan of each kind of layer.
     """
 
     unpadded: torch.Tensor | None = None
@@ -173,16 +173,6 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": MiniBertLayer, "attentions": MiniBertAttention}
-
-    def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args, **kwargs) -> str:
-        """Fall back to SDPA if a kernel of the Hub is unavailable; the result is the same."""
-        try:
-            return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
-        except (ImportError, ValueError) as error:
-            if "/" not in str(attn_implementation):
-                raise
-            logger.warning(f"attn_implementation={attn_implementation!r} is unavailable, using sdpa instead: {error}")
-            return "sdpa"
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
         """Run the encoder without padding its output."""
@@ -395,14 +385,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
 def mean_loss(
     loss_sum: torch.Tensor, count: int | torch.Tensor, num_items_in_batch: int | torch.Tensor | None
 ) -> torch.Tensor:
-    """Divide a sum of losses by the number of targets. Without any target the result is 0, not NaN.
-
-    Args:
-        loss_sum: the sum over one (micro-)batch.
-        count: its number of targets.
-        num_items_in_batch: the number of targets over all steps of gradient accumulation; replaces `count`. `Trainer`
-            passes it to a `forward` with **kwargs, and then does not divide the loss itself.
-    """
+    """Divide the sum of the losses of a micro-batch by its number of targets, or by that of all steps of gradient
+    accumulation (`Trainer` passes it, and then does not divide the loss itself). Without any target the loss is 0."""
     total = count if num_items_in_batch is None else num_items_in_batch
     return loss_sum / (total.to(loss_sum.device).clamp(min=1) if isinstance(total, torch.Tensor) else max(total, 1))
 
@@ -410,11 +394,8 @@ def mean_loss(
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None, ignore_index: int = -100
 ) -> torch.Tensor:
-    """The mean cross-entropy of [targets, classes], in fp32 (or fp64), without the labels `ignore_index`.
-
-    Raises:
-        ValueError: the labels have another shape or type, or (on CPU) are no class.
-    """
+    """The mean cross-entropy of [targets, classes], in fp32 (or fp64), without the labels `ignore_index`. On CPU, a
+    label that is no class is a ValueError."""
     labels = labels.to(logits.device)
     if labels.shape != logits.shape[:1] or labels.dtype not in (torch.long, torch.int):
         wrong = f"{labels.dtype} of the shape {tuple(labels.shape)}"
@@ -437,11 +418,7 @@ def classification_loss(
     config: MiniBertConfig, logits_nc: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None
 ) -> torch.Tensor:
     """The loss of regression, single-label or multi-label classification, by `config.problem_type`. If that is None, it
-    is set from the number of labels and the type of these labels, as in Transformers.
-
-    Raises:
-        ValueError: an unknown `problem_type`, or labels of another shape than the logits.
-    """
+    is set from the number of labels and the type of these labels, as in Transformers."""
     if config.problem_type is None:
         if config.num_labels == 1:
             config.problem_type = "regression"
@@ -632,16 +609,10 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 
         Args:
             labels: [batch, length], usually `input_ids`; shifted here. The last token of a document predicts nothing.
-            shift_labels: [batch, length], labels that are already shifted, as in sequence parallelism; they replace
-                `labels`. It is not in the signature because `Trainer` evaluates a loss only if a batch has every label
-                that the signature names.
-            sparse_prediction: return logits at labelled positions only, [labelled positions, vocabulary]. This waits
-                for the device, and pays if few tokens have labels.
+            sparse_prediction: return logits at labelled positions only, [labelled positions, vocabulary].
         """
-        shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels, shift = (labels, True) if shift_labels is None else (shift_labels, False)
-        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift)
+        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift=True)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 

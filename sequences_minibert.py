@@ -236,8 +236,7 @@ class PackedSequences:
         return self._to_rows(x_t)
 
     def _to_rows(self, x_t: torch.Tensor) -> torch.Tensor:
-        """[batch · length, width] → [batch, length, width], through one flat dimension: torch.export can follow that
-        for every length."""
+        """[batch · length, width] → [batch, length, width], as torch.export can follow it for every length."""
         return x_t.flatten().view(*self.shape, x_t.shape[-1])
 
     def unpad_labels(
@@ -261,16 +260,13 @@ class PackedSequences:
         labels_t = self.unpad(labels_bs if self.real_bs is None else labels_bs.masked_fill(~self.real_bs, -100))
         if shift:
             labels_bs = labels_bs[:, 1:]
-            labels_t = F.pad(labels_t, (0, 1), value=-100)[1:].masked_fill(~self.has_next(), -100)
+            has_next = F.pad(self.id_t, (0, 1), value=-2)[1:] == self.id_t  # another token of the same document
+            labels_t = F.pad(labels_t, (0, 1), value=-100)[1:].masked_fill(~has_next, -100)
         if num_items is not None and (shift or self.real_bs is not None):
             counted, used = ((x != -100).sum() for x in (labels_bs, labels_t))
             num_items = torch.as_tensor(num_items, device=counted.device)
             num_items = num_items - (counted - used) * num_items // counted.clamp(min=1)
         return labels_t, num_items
-
-    def has_next(self) -> torch.Tensor:
-        """Whether another token of the same document follows: bool [tokens]."""
-        return F.pad(self.id_t, (0, 1), value=-2)[1:] == self.id_t
 
     def pool(self, hidden_t: torch.Tensor, pooling: str) -> torch.Tensor:
         """Pool the `cls` (first), `last` or `mean` vector of each row, [batch, width], or of each document,

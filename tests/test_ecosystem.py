@@ -9,10 +9,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-import transformers
 from accelerate import infer_auto_device_map
 from helpers import BERT, build, sentences
-from packaging.version import Version
 from torch import nn
 from torch.testing import assert_close
 from transformers import AutoModel, pipeline
@@ -85,26 +83,6 @@ def test_device_map(masked_lm, tokenizer, tmp_path):
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         assert_close(spread(**inputs).logits, whole(**inputs).logits)
-
-
-# --- kernels of the Hub ---
-
-
-def test_a_kernel_that_cannot_be_had(masked_lm, tokenizer, caplog, monkeypatch):
-    """sdpa takes its place, and why is said; what no kernel is, is still refused. (Found: `test_attention.py` calls
-    variable-length kernels.)"""
-    monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: False)
-    name, inputs = "kernels-community/flash-attn2", tokenizer(TEXTS, padding=True, return_tensors="pt")
-    model, plain = (MiniBertForMaskedLM.from_pretrained(masked_lm, attn_implementation=x) for x in (name, "sdpa"))
-    assert f"attn_implementation={name!r} is unavailable, using sdpa instead: `kernels` is either" in caplog.text
-    assert model.config._attn_implementation == "sdpa"
-    assert torch.equal(model(**inputs).logits, plain(**inputs).logits)
-    if Version(transformers.__version__) >= Version("5.21"):  # before, Transformers asks for it only once
-        model.set_attn_implementation("eager")
-        model.set_attn_implementation(name)
-        assert model.config._attn_implementation == "sdpa"
-    with pytest.raises(ValueError, match="is not supported"):
-        model.set_attn_implementation("flashy")
 
 
 # --- vLLM's Transformers backend ---

@@ -88,25 +88,6 @@ def test_round_trip_is_bit_identical(architecture, shape, head):
                 assert torch.equal(actual, expected)
 
 
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize("architecture", SOME)
-@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification"])
-def test_round_trip_through_files(architecture, head, tmp_path, monkeypatch, caplog):
-    native = make_native(architecture, "plain", head)
-    native.save_pretrained(tmp_path / "native")
-    from_native(tmp_path / "native").save_pretrained(tmp_path / "ours")
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    with caplog.at_level(logging.WARNING):
-        ours = getattr(minibert, f"MiniBert{head}").from_pretrained(tmp_path / "ours")
-    assert not caplog.records
-    assert ours.config.converted_from == architecture
-    again = to_native(ours)
-    assert type(again) is type(native)
-    assert_same_weights(again, native)
-    again.save_pretrained(tmp_path / "again")
-    assert_same_weights(type(native).from_pretrained(tmp_path / "again"), native)
-
-
 @pytest.mark.parametrize("architecture", SOME)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_dtype_mode_and_labels_are_kept(architecture, dtype):
@@ -136,15 +117,6 @@ def test_weights_are_copies():
             parameter.data.zero_()
     assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
     assert all(tensor.is_contiguous() for tensor in to_native(ours).state_dict().values())
-
-
-@pytest.mark.parametrize("architecture", SOME)
-@pytest.mark.parametrize("tied", [True, False])
-def test_tying_is_kept(architecture, tied):
-    native = make_native(architecture, "plain", "ForMaskedLM", tie_word_embeddings=tied)
-    for model in (from_native(native), to_native(from_native(native))):
-        shared = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-        assert shared == tied == model.config.tie_word_embeddings
 
 
 def test_bert_without_a_pooler(tmp_path):
@@ -370,14 +342,6 @@ def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_writte
     assert not (tmp_path / "new").exists()
 
 
-def test_nothing_is_left_of_a_conversion_that_breaks_off(tmp_path, monkeypatch):
-    make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
-    monkeypatch.setattr(folders, "save_rest", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        convert(str(tmp_path / "source"), str(tmp_path / "target"))
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
 def test_sigterm_leaves_nothing_of_a_conversion(tmp_path, monkeypatch):
     """Not even the folder that was being written; afterwards the signal does what it did before."""
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
@@ -407,47 +371,6 @@ def test_weights_of_another_head_are_left_out_with_a_message(tmp_path, monkeypat
         ours = from_native(tmp_path)
     assert "cls.seq_relationship.weight" in caplog.text and "pooler.dense.bias" in caplog.text
     assert torch.equal(ours.decoder.bias, native.cls.predictions.decoder.bias)
-
-
-def test_old_names_of_weights_are_read(tmp_path):
-    """`gamma` and `beta` of Google's checkpoints, and the buffer of positions that Transformers saved until 2023."""
-    native = make_native("bert", "plain", "Model")
-    native.save_pretrained(tmp_path)
-
-    def age(weights):
-        for name in list(weights):
-            if "LayerNorm" in name:
-                old = name.replace(".weight", ".gamma").replace(".bias", ".beta")
-                weights[old] = weights.pop(name)
-        weights["embeddings.position_ids"] = torch.arange(80).unsqueeze(0)
-
-    edit(tmp_path, age)
-    assert_same_weights(to_native(from_native(tmp_path)), native)
-
-
-def test_rates_are_carried_over(monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    rates = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout=0.3)
-    with caplog.at_level(logging.WARNING):
-        ours = from_native(make_native("bert", "plain", "ForTokenClassification", **rates))
-        again = to_native(ours)
-        answers = from_native(make_native("bert", "plain", "ForQuestionAnswering", **rates))
-        to_native(answers)
-    assert not caplog.records
-    for name, rate in rates.items():
-        assert getattr(ours.config, name) == getattr(again.config, name) == rate
-    assert answers.dropout.p == 0  # BERT has no dropout there
-
-    rates = dict(embedding_dropout=0.1, attention_dropout=0.2, mlp_dropout=0.3, classifier_dropout=0.4)
-    rates |= dict(initializer_cutoff_factor=3.0, norm_eps=1e-3, classifier_activation="silu")
-    ours = from_native(make_native("modernbert", "plain", "ForTokenClassification", **rates))
-    again = to_native(ours)
-    assert all(getattr(again.config, name) == rate for name, rate in rates.items())
-    assert all(getattr(ours.config, name) == x for name, x in rates.items() if name != "mlp_dropout")
-    assert ours.config.hidden_dropout == 0.3 and ours.config.scaled_output_init
-    for name in ("eurobert", "distilbert"):
-        ours = from_native(make_native(name, "plain", "Model", attention_dropout=0.2))
-        assert ours.config.attention_dropout == 0.2
 
 
 # --- the command ---

@@ -144,12 +144,16 @@ def test_a_late_interaction_model(tmp_path):
 
 
 DISTIL = dict(dropout=0.1, attention_dropout=0.2, qa_dropout=0.3, seq_classif_dropout=0.4)
+MODERN = dict(mlp_dropout=0.1, attention_dropout=0.2, classifier_dropout=0.3, embedding_dropout=0.4)
 RATES = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout=0.3)
 
 
 @pytest.mark.parametrize(
     "architecture, head, rates, classifier",
     [
+        ("bert", "ForTokenClassification", RATES, 0.3),
+        ("bert", "ForQuestionAnswering", RATES, 0.0),
+        ("modernbert", "ForTokenClassification", MODERN, 0.3),
         ("roberta", "ForSequenceClassification", RATES, 0.3),
         ("roberta", "ForMultipleChoice", RATES, 0.1),
         ("roberta", "ForTokenClassification", RATES, 0.3),
@@ -170,7 +174,7 @@ def test_dropout_is_carried_over(architecture, head, rates, classifier):
     native = make_native(architecture, "plain", head, **rates)
     ours = from_native(native)
     again = to_native(ours)
-    places = ("dropout", "classifier.dropout", "sequence_summary.last_dropout")
+    places = ("dropout", "drop", "classifier.dropout", "sequence_summary.last_dropout")
     assert [module.p for name, module in native.named_modules() if name in places] == [classifier] * bool(classifier)
     assert ours.dropout.p == classifier
     assert (ours.config.hidden_dropout, ours.config.attention_dropout) == (0.1, 0.2)
@@ -235,12 +239,6 @@ PUBLISHED = {
         vocab_size=256000, hidden_size=768, num_hidden_layers=22, num_attention_heads=12, intermediate_size=1152,
         max_position_embeddings=8192, global_rope_theta=160000, local_rope_theta=160000, pad_token_id=0,
         bos_token_id=2, cls_token_id=1, eos_token_id=1, sep_token_id=1, mask_token_id=4)),
-    "Alibaba-NLP/gte-modernbert-base": (149, "Model", OLMO_IDS | dict(
-        hidden_size=768, num_hidden_layers=22, num_attention_heads=12, intermediate_size=1152,
-        max_position_embeddings=8192, global_rope_theta=160000.0, local_rope_theta=10000.0)),
-    "ibm-granite/granite-embedding-small-english-r2": (47, "Model", OLMO_IDS | dict(
-        hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536,
-        max_position_embeddings=8192, global_rope_theta=80000, local_rope_theta=10000.0)),
     "ibm-granite/granite-embedding-97m-multilingual-r2": (97, "Model", dict(
         vocab_size=180000, hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536,
         max_position_embeddings=32768, hidden_activation="silu", global_rope_theta=150000.0,

@@ -91,13 +91,6 @@ def test_default_config_is_modernbert_base():
     assert ours.head_bias == theirs.classifier_bias
 
 
-@pytest.mark.parametrize("depth", [1, 5, 30])
-def test_presets_take_any_depth(depth):
-    assert MiniBertConfig.bert("tiny", num_hidden_layers=depth).layer_types == ["full_attention"] * depth
-    repeated = ["full_attention", "sliding_attention", "sliding_attention"] * depth
-    assert MiniBertConfig.modernbert("tiny", num_hidden_layers=depth).layer_types == repeated[:depth]
-
-
 # --- refusals ---
 
 
@@ -342,14 +335,6 @@ def test_a_file_chooses_no_kernel(tmp_path, key):
         model = MiniBertModel.from_pretrained(tmp_path, **given)
         assert model.config._attn_implementation == given.get("attn_implementation", "sdpa")
     assert "somebody" not in str(vars(MiniBertConfig.from_pretrained(tmp_path)))
-
-
-def test_from_pretrained_of_our_own_file_warns_of_nothing(tmp_path, monkeypatch, caplog):
-    MiniBertConfig.bert("tiny", num_labels=3).save_pretrained(tmp_path)
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    with caplog.at_level(logging.WARNING):
-        MiniBertConfig.from_pretrained(tmp_path)
-    assert not caplog.records
 
 
 def test_an_overridden_depth_rebuilds_the_pattern_unless_it_was_chosen(tmp_path):

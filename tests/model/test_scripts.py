@@ -88,16 +88,6 @@ def test_the_labels_that_trainer_finds_are_those_of_bert(head):
     assert ours == find_labels(TASKS[head][1])
 
 
-def test_labels_that_are_shifted_already_reach_the_causal_model(folder):
-    """Not named in the signature (Trainer would wait for them), but taken: sequence parallelism hands them over."""
-    model = model_for("ForCausalLM", folder)
-    ids = torch.randint(5, 120, (2, 9))
-    shifted = F.pad(ids[:, 1:], (0, 1), value=-100)
-    loss = F.cross_entropy(model(ids).logits.flatten(0, 1), shifted.flatten())
-    assert_close(model(ids, shift_labels=shifted).loss, loss)
-    assert_close(model(ids, labels=ids).loss, loss)
-
-
 def test_what_scripts_for_decoders_hand_over_while_loading(folder):
     """`use_cache` says nothing here; with `is_decoder` a token sees none behind it, as in a BertModel."""
     ids, fields = torch.randint(5, 120, (2, 9)), dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2)

@@ -100,8 +100,6 @@ def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
     assert sequences.lengths == layout.lengths
     assert sequences.cu_seqlens.tolist() == [*layout.first, len(layout.ids)]
     assert sequences.cu_seqlens.dtype == torch.int32  # what the variable-length kernels take
-    last = [*(first - 1 for first in layout.first[1:]), len(layout.ids) - 1]
-    assert sequences.has_next().tolist() == [i not in last for i in range(len(layout.ids))]
     assert sequences.is_packed == layout.packed
     ids = layout.ids
     steps = [positions[i + 1] - positions[i] for i in range(len(ids) - 1) if ids[i] == ids[i + 1]]
@@ -109,7 +107,7 @@ def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
     assert sequences.order == ("contiguous" if all(step == 1 for step in steps) else "rising" if rising else "any")
 
 
-SETTINGS = settings(deadline=None, derandomize=True, max_examples=150)
+SETTINGS = settings(deadline=None, derandomize=True, max_examples=50)
 
 
 @given(layouts(one_document_a_row=True))
@@ -254,7 +252,7 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
 
 
 @given(layouts(), st.sampled_from([None, 1, 2]), st.booleans())
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=20)
 def test_masks(layout, window, causal):
     """The dense mask, and the rule for Transformers' mask functions."""
     sequences = PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1))

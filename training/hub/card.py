@@ -337,9 +337,9 @@ def write_card(
     rtd = told["objective"] == "rtd"
     prefix, baseline = ("constant_", "always “original”") if rtd else ("unigram_", "unigram frequencies")
     results = [
-        Result(name := key.removeprefix("validation_"), x, "held-out documents", baseline=report.get(prefix + name))
-        for key, x in report.items()
-        if isinstance(x, float) and not key.startswith((prefix, "start_")) and key not in ("epochs", "training_seconds")
+        Result(name, x, "held-out documents", "validation", report.get(prefix + name))
+        for name, x in ((key.removeprefix("validation_"), x) for key, x in report.items() if isinstance(x, float))
+        if not name.startswith((prefix, "start_")) and name not in ("epochs", "training_seconds")
     ]
     note = f"At {report['targets']:,} targets of held-out documents."
     facts = CardFacts(describe_data(data), told, results, note, baseline, report.get("warning"))
