@@ -69,6 +69,7 @@ def switches():
         yield pytest.param(fields, id=name, marks=[pytest.mark.slow] if sum(bits) % 2 else [])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fields", switches())
 def test_every_way_gives_what_a_text_gives_alone(fields):
     """Logits, loss and gradients; layers with and without a window."""
