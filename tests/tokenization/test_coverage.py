@@ -49,14 +49,13 @@ def test_counted_by_hand():
     assert "22.22% of the tokens are unknown; 33.33% of the characters do not come back" in coverage.describe()
 
 
-@pytest.mark.parametrize("alphabet", ["ACGT", "ACDEFGHIKLMNPQRSTVWY"])
-def test_text_without_spaces_is_refused(tmp_path, capsys, alphabet):
+def test_text_without_spaces_is_refused(tmp_path, capsys):
     """WordPiece reads no word of more than 100 characters: the loss of a model of nothing but [UNK] was 0."""
     draw = random.Random(1)
-    lines = ["".join(draw.choices(alphabet, k=draw.randint(50, 400))) for _ in range(400)]
+    lines = ["".join(draw.choices("ACGT", k=draw.randint(50, 400))) for _ in range(200)]
     text = tmp_path / "dna.txt"
     text.write_text("\n".join(lines))
-    for command in ("pretrain", "prepare", "tokenizer"):
+    for command in ("pretrain", "tokenizer"):
         said = refusal(capsys, command, "--data", text, "--output_dir", tmp_path / command)
         assert "of the characters do not come back" in said and "--algorithm bpe or unigram" in said
         assert not (tmp_path / command / "tokenizer.json").exists()

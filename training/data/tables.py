@@ -334,7 +334,7 @@ def _number(cell: str | None) -> int | float | None:
     """A cell as a number that says all that it does: 01 and 3.10, which may be codes, are none (a ValueError)."""
     for kind in (int, float):
         with suppress(ValueError):
-            if cell and str(number := kind(cell)) == cell.strip():
+            if cell and str(number := kind(cell)) == cell.strip() and abs(number) < 2**63:
                 return number
     if cell and cell.strip():
         raise ValueError(f"{cell!r} is no number")
