@@ -243,7 +243,7 @@ def test_vectors_that_are_no_numbers_are_not_written(folder, library, tmp_path, 
     save_file(weights, tmp_path / "nan/model.safetensors", {"format": "pt"})
     model = ["--model", tmp_path / "nan"]
     error = refusal(capsys, "embed", "katan", "lover", *model, "--output", tmp_path / "x.npy")
-    assert "no finite numbers for 1 of 2 texts, the first of them text 2: 'lover'" in error
+    assert "no finite numbers for 1 of 2 texts, as for text 2: 'lover'" in error
     assert "no finite numbers for" in refusal(capsys, "search", tmp_path / "index", "--data", library, *model)
     assert not (tmp_path / "x.npy").exists() and not (tmp_path / "index/index.safetensors").exists()
     run("embed", "katan", *model, "--output", tmp_path / "x.npy")

@@ -152,20 +152,15 @@ def _in_batches(
     # cores are shared would keep their number.
     alone = model.device.type == "cpu" and getattr(model, "_distributed_inference", None) is None
     alone = alone and threading.current_thread() is threading.main_thread()
-    parts, cores = [], torch.get_num_threads() if alone else 1
+    cores = torch.get_num_threads() if alone else 1
     shown = {} if progress else {"disable": True}  # with a bar, the variable TQDM_DISABLE decides
-    with tqdm(total=len(texts), desc=progress, unit=" texts", **shown) as bar:
-        for part in _side_by_side(run, batches, cores):
-            parts.append(part)
-            bar.update(len(part))
+    parts = [*tqdm(_side_by_side(run, batches, cores), progress, len(batches), unit=" batches", **shown)]
     rows = np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)
     bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
     if bad.any():
         first = int(bad.argmax())
-        raise ValueError(
-            f"model: it gives no finite numbers for {bad.sum():,} of {len(rows):,} texts, the first of them text"
-            f" {first + 1}: {texts[first]!r:.80}; its training diverged, or its weights are damaged"
-        )
+        given = f"no finite numbers for {bad.sum():,} of {len(rows):,} texts, as for text {first + 1}"
+        raise ValueError(f"model: it gives {given}: {texts[first]!r:.80}; its training diverged, or it is damaged")
     return rows
 
 
