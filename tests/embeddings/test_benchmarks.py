@@ -58,6 +58,7 @@ def tasks(toy):
     return [Similar, Found]
 
 
+@pytest.mark.slow
 def test_local_tasks_equal_what_mteb_measures(toy, folder, tasks, tmp_path, capsys):
     shutil.copytree(folder, tmp_path / "model")
     save_card(tmp_path / "model", CardFacts())

@@ -154,6 +154,7 @@ def test_further_modules_and_prompts_are_those_of_the_folder(folders, tmp_path):
                                .detach(), expected, atol=1e-4)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_opens_without_the_package(folder, tokenizer, tmp_path):
     """sentence-transformers in a process that has nothing of ours but the folders."""
     random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(tmp_path / "bert")

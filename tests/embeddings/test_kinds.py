@@ -16,6 +16,7 @@ TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]
 FEW = [*TRAINING, "--max_steps", "10"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "library"), [("sparse", SparseEncoder), ("multi-vector", MultiVectorEncoder)])
 def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library):
     output, onnx = tmp_path / "out", tmp_path / "onnx"

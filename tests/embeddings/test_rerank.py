@@ -298,7 +298,7 @@ def test_training_on_scores_and_further(toy, tmp_path):
     """A reranker may be trained further: the second run begins where the first ended."""
     for number, model in enumerate((toy / "model", tmp_path / "0")):
         run("finetune", "rerank", toy / "scored.jsonl", "--model", model, "--output_dir", tmp_path / str(number),
-            "--num_train_epochs", "1", "--validation_size", "30", *TRAINING)  # fmt: skip
+            "--max_steps", "4", "--validation_size", "30", *TRAINING)  # fmt: skip
     first, second = (json.loads((tmp_path / f"{number}/report.json").read_text()) for number in (0, 1))
     assert set(first["after"]) == {"spearman"}
     assert second["before"]["spearman"] == pytest.approx(first["after"]["spearman"], abs=1e-4)

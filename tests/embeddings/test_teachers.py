@@ -19,12 +19,11 @@ TAUGHT = [*TRAINING, "--num_train_epochs", "3"]
 
 @pytest.fixture(scope="module")
 def teachers(toy, tmp_path_factory):
-    """A trained embedding model, an untrained one that is wider, and a reranker with large weights."""
+    """An embedding model, one that is wider, and a reranker with large weights, none of them trained."""
     root = tmp_path_factory.mktemp("teachers")
-    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", root / "embedder",
-        "--validation", toy / "test", "--num_train_epochs", "3", *TRAINING)  # fmt: skip
     rows = [json.loads(line) for line in (toy / "train.jsonl").read_text().splitlines()]
     texts = [text for row in rows for text in row.values()]
+    save_untrained(root / "embedder", texts, 16)
     save_untrained(root / "wide", texts, 16, hidden_size=96, num_attention_heads=4)
     save_untrained(root / "reranker", texts, 16, model_class=MiniBertForSequenceClassification, num_labels=1)
     model = CrossEncoder(str(root / "reranker"), device="cpu")
@@ -34,16 +33,19 @@ def teachers(toy, tmp_path_factory):
     return root
 
 
-def test_a_student_learns_the_vectors_of_its_teacher(toy, teachers, tmp_path):
+@pytest.mark.slow
+def test_a_student_learns_the_vectors_of_its_teacher(toy, tmp_path):
     """Without a pair being judged: of texts alone, with scores that say nothing."""
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "embedder",
+        "--validation", toy / "test", "--num_train_epochs", "3", *TRAINING)  # fmt: skip
     rows = [json.loads(line) for line in (toy / "train.jsonl").read_text().splitlines()]
     rows = [dict(sentence1=row["query"], sentence2=row["positive"], score=i % 2) for i, row in enumerate(rows)]
     run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--teacher",
-        teachers / "embedder", "--output_dir", tmp_path / "out", *TAUGHT)  # fmt: skip
+        tmp_path / "embedder", "--output_dir", tmp_path / "out", *TAUGHT)  # fmt: skip
     queries = [row["sentence1"] for row in rows[:50]]
     start, end, aim = (
         SentenceTransformer(str(path), device="cpu").encode(queries, normalize_embeddings=True)
-        for path in (toy / "model", tmp_path / "out", teachers / "embedder")
+        for path in (toy / "model", tmp_path / "out", tmp_path / "embedder")
     )
     assert (end * aim).sum(1).mean() > (start * aim).sum(1).mean() + 0.2
     assert {"teacher", "before", "after"} <= json.loads((tmp_path / "out/report.json").read_text()).keys()

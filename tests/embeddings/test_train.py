@@ -20,17 +20,11 @@ from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.train import Measure
 
+CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
 
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        [],
-        pytest.param(
-            ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}'],
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [[], CHUNK])
 def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, capsys):
     output = tmp_path / "out"
     run("evaluate", "embed", "--model", toy / "model", "--data", toy / "test", "--result", tmp_path / "before.json")
@@ -75,7 +69,8 @@ def test_finetune_hands_on_what_is_given(monkeypatch):
     assert given == ("pairs.jsonl", {"model": "m", "validation_size": 30, "max_length": 8})
 
 
-@pytest.mark.parametrize("loss", [pytest.param("CosineSimilarityLoss", marks=pytest.mark.slow), "CoSENTLoss"])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["CosineSimilarityLoss", "CoSENTLoss"])
 def test_training_on_scores(toy, tmp_path, loss):
     chance = random.Random(3)
     rows = []

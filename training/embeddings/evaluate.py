@@ -19,7 +19,7 @@ from ..files import prepare_result, write_result
 from ..hub.card import add_table
 from ..report import format_scores, format_table
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
-from .encoders import Encoder, PoolingName, encode, open_encoder, open_reranker, score_pairs
+from .encoders import Encoder, encode, open_encoder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
 KS = (1, 10)
@@ -35,7 +35,6 @@ def evaluate_embed(
     split: str = "test",
     columns: Sequence[str] = (),
     model: str = "runs/embed",
-    pooling: PoolingName | None = None,
     max_length: int | None = None,
     result: str | None = None,
 ) -> dict[str, Any]:
@@ -47,7 +46,6 @@ def evaluate_embed(
         split: Which queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or split of a Hub data set.
         columns: Columns of a table, two texts and the score; by default guessed.
         model: The model: a folder or a Hub name.
-        pooling: mean or cls (the first token) of the last states; by default as the model was saved, else mean.
         max_length: Cut texts off after this many tokens; by default as the model was saved.
         result: JSON file that the result is written to.
 
@@ -67,7 +65,7 @@ def evaluate_embed(
         task = read_task(data, columns, split)
         if isinstance(task, Dataset) and "label" not in task.column_names:
             raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
-    encoder = open_encoder(model, None, pooling, max_length=max_length)
+    encoder = open_encoder(model, max_length=max_length)
     if tasks:
         found = evaluate_tasks(tasks, model, encoder)
     else:

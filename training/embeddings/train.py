@@ -60,6 +60,9 @@ class _Defaults:
     save_total_limit: int | None = setting(1, "Checkpoints that are kept, beside the best one.")
     load_best_model_at_end: bool = setting(True, "Save the best model, not the last one.")
     metric_for_best_model: str | None = setting("auto", "auto: nDCG, MRR or Spearman's correlation, by the data.")
+    validation_size: float = setting(0.05, "Queries held out without --validation: a share (below 1) or their number.")
+    max_length: int | None = setting(None, "Cut texts off after this many tokens in training; the model reads all.")
+    patience: int = setting(3, "Evaluations without a better one before training stops; 0: never.")
 
     def __post_init__(self):
         # without use_cpu, Transformers refuses bf16 where there is no accelerator
@@ -113,7 +116,6 @@ def finetune_embed(
     model: str = "runs/minibert",
     columns: list[str] = (),
     validation: str | Dataset | None = None,
-    validation_size: float = 0.05,
     pairs_from: list[str] = (),
     kind: Literal["dense", "sparse", "multi-vector"] = "dense",
     pooling: Literal["mean", "cls"] | None = None,
@@ -121,8 +123,6 @@ def finetune_embed(
     teacher: str | None = None,
     loss: str = "auto",
     loss_kwargs: str | None = None,
-    max_length: int | None = None,
-    patience: int = 3,
     args: EmbeddingConfig | None = None,
     **config: Any,
 ) -> TrainingResult:
@@ -136,7 +136,6 @@ def finetune_embed(
         columns: Their columns in that order; by default guessed by such names.
         validation: To choose the best checkpoint on: a table, the split validation of a Hub data set, or of a folder
             with corpus.jsonl, queries and qrels.
-        validation_size: Without it: queries held out, a share (below 1) or their number.
         pairs_from: The data is plain text (files and folders of txt, md, or tables with a column text and perhaps
             title), and its pairs are one or several of: title (a document's title and text), adjacent (passages that
             follow each other).
@@ -148,8 +147,6 @@ def finetune_embed(
         loss: A loss of sentence-transformers by its class, such as CosineSimilarityLoss. auto: by the data and the
             teacher.
         loss_kwargs: Keyword arguments of the loss, as JSON: {"scale": 30}.
-        max_length: Cut texts off after this many tokens in training; the trained model reads as much as before.
-        patience: Evaluations without a better one before training stops; 0: never.
         args: The settings of the training.
         config: Fields of `EmbeddingConfig`.
 
@@ -164,8 +161,8 @@ def finetune_embed(
         raise ValueError(f"kind: {kind} has no vector of a text to pool or cut; leave pooling and matryoshka_dims out")
 
     def make_trainer(args: EmbeddingConfig) -> tuple[Any, Any]:
-        check_encoder(model, max_length=max_length)
-        pairs, held_out = split_pairs(data, columns, validation, validation_size, args.seed, pairs_from)
+        check_encoder(model, max_length=args.max_length)
+        pairs, held_out = split_pairs(data, columns, validation, args.validation_size, args.seed, pairs_from)
         taught_by = open_teacher(teacher, model)
         scored, labels = "label" in pairs.column_names, labels_of(taught_by, pairs.column_names, kind)
         loss_class = find_loss(loss, kind, labels)
@@ -200,12 +197,9 @@ def finetune_rerank(
     model: str = "runs/minibert",
     columns: list[str] = (),
     validation: str | Dataset | None = None,
-    validation_size: float = 0.05,
     negatives: int = 3,
     miner: str | None = None,
     teacher: str | None = None,
-    max_length: int | None = None,
-    patience: int = 3,
     args: RerankerConfig | None = None,
     **config: Any,
 ) -> TrainingResult:
@@ -218,13 +212,10 @@ def finetune_rerank(
         model: The model to start from: a folder or a Hub name.
         columns: Their columns in that order; by default guessed by such names.
         validation: To choose the best checkpoint on: a table, or the split validation of a Hub data set.
-        validation_size: Without it: queries held out, a share (below 1) or their number.
         negatives: Negatives for every query of pairs (triples and scored pairs have their own).
         miner: An embedding model that finds hard negatives, drawn from the 30 passages nearest to the query; by default
             they are random.
         teacher: A larger reranker whose scores are learned, in the place of labels.
-        max_length: Cut texts off after this many tokens in training; the trained model reads as much as before.
-        patience: Evaluations without a better one before training stops; 0: never.
         args: The settings of the training.
         config: Fields of `RerankerConfig`.
 
@@ -238,9 +229,9 @@ def finetune_rerank(
 
     def make_trainer(args: RerankerConfig) -> tuple[Any, Any]:
         is_reranker = RERANKER in (minibert_config(model).architectures or [])
-        check_encoder(model, is_reranker, max_length)
+        check_encoder(model, is_reranker, args.max_length)
         taught_by = open_teacher(teacher, model, reranker=True)
-        pairs, held_out = split_pairs(data, columns, validation, validation_size, args.seed)
+        pairs, held_out = split_pairs(data, columns, validation, args.validation_size, args.seed)
         if isinstance(held_out, Retrieval):
             raise ValueError(f"validation: {validation!r} is a folder; give a reranker a table like the data")
         bar = None if args.disable_tqdm else "Reranking"
@@ -376,7 +367,7 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any,
             check_push(args)
         # the finished model is pushed, not what the trainer has
         trainer, teacher = make_trainer(dataclasses.replace(resolve_precision(args), push_to_hub=False))
-        same = {name: value for name, value in options.items() if name != "patience"} | steps_of(trainer.args)
+        same = options | {"max_length": args.max_length} | steps_of(trainer.args)
         if not (options.get("miner") or options["teacher"]):  # of which other machines may have others
             same["text"] = rows_checksum(trainer.train_dataset)
         state = SettingsState(same)
@@ -400,12 +391,12 @@ def run(trainer: Any, teacher: Any, options: dict[str, Any], checkpoint: str | N
     """Train, and measure before and after; the metrics by name."""
     args, model, evaluator = trainer.args, trainer.model, trainer.evaluator
     metric = args.metric_for_best_model.removeprefix("eval_")
-    if options["patience"] and args.eval_strategy != "no":
-        trainer.add_callback(EarlyStopping(options["patience"]))
+    if args.patience and args.eval_strategy != "no":
+        trainer.add_callback(EarlyStopping(args.patience))
     add_callbacks(trainer)
     report = {"teacher": evaluator(teacher)} if teacher is not None else {}
     report["before"], full_length = evaluator(model), model.max_seq_length
-    model.max_seq_length = options["max_length"] or full_length
+    model.max_seq_length = args.max_length or full_length
     warn_cut(model, trainer.train_dataset["second"][:])
     trainer.train(resume_from_checkpoint=checkpoint)
     model.max_seq_length = full_length  # short texts in training do not make a model of short texts
