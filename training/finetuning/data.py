@@ -73,25 +73,23 @@ def load_splits(
 
 
 def _load(sources: Mapping[str, Source], columns: Sequence[str]) -> dict[str, datasets.Dataset]:
-    local: dict[str, list[str]] = {}
-    for name, source in sources.items():
-        if not isinstance(source, datasets.Dataset):
-            local[name] = [str(source)] if isinstance(source, (str, os.PathLike)) else [*map(str, source)]
-    files = [file for of_split in local.values() for file in of_split]
-    for file in files:  # before a large one is loaded
-        if not os.path.isfile(file):
-            raise ValueError(f"data: {file!r} is no file")
-    loaded = {file: tables.read_table(file, header=columns) for file in files}
-    # What the cells of a column are is decided by all files.
-    is_text = {file: file.lower().endswith((".csv", ".tsv")) and not tables.is_conll(file) for file in loaded}
-    cells = {file: rows for file, rows in loaded.items() if is_text[file]}
-    loaded |= dict(zip(cells, tables.with_numbers([*cells.values()])))
-    splits = {
-        name: datasets.concatenate_datasets([_located(loaded[file], file) for file in files])
-        for name, files in local.items()
+    files = {
+        name: [str(source)] if isinstance(source, (str, os.PathLike)) else [*map(str, source)]
+        for name, source in sources.items()
+        if not isinstance(source, datasets.Dataset)
+    }
+    every = [file for of_split in files.values() for file in of_split]
+    if missing := [file for file in every if not os.path.isfile(file)]:
+        raise ValueError(f"data: {missing[0]!r} is no file")
+    loaded = {file: tables.read_table(file, header=columns) for file in every}
+    cells = [file for file in every if file.lower().endswith((".csv", ".tsv"))]  # numbers in all of them, or in none
+    loaded |= dict(zip(cells, tables.with_numbers([loaded[file] for file in cells])))
+    loaded = {file: _located(rows, file) for file, rows in loaded.items()}
+    read = {
+        name: datasets.concatenate_datasets([loaded[file] for file in of_split]) for name, of_split in files.items()
     }
     return {
-        name: splits[name] if name in splits else source if FILE in source.column_names else _located(source, name)
+        name: read[name] if name in read else source if FILE in source.column_names else _located(source, name)
         for name, source in sources.items()
     }
 

@@ -1,6 +1,7 @@
 """Answer questions with a part of a context (extractive question answering)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
 ANSWER = '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
 
 
+@dataclass(eq=False)
 class AnswerQuestions(Task):
     """A model that answers questions with a part of a text. Longer texts are read in parts that share a third.
 
@@ -49,22 +51,18 @@ class AnswerQuestions(Task):
     copied = slice(1, 2)  # the context
     label_feature = datasets.List(datasets.Value("string"))
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        question_column: str | None = None,
-        context_column: str | None = None,
-        answers_column: str | None = None,
-        max_length: int | None = None,
-        max_answer_length: int = 30,
-    ):
-        columns = {"question_column": question_column, "context_column": context_column}
-        super().__init__(tokenizer, **columns, answers_column=answers_column)
-        self.max_length, self.max_answer_length = max_length, max_answer_length
+    tokenizer: PreTrainedTokenizerBase
+    _: KW_ONLY
+    question_column: str | None = None
+    context_column: str | None = None
+    answers_column: str | None = None
+    max_length: int | None = None
+    max_answer_length: int = 30
+
+    def __post_init__(self):
         # By how much "no answer" must beat the best answer; None: there is always one.
-        self.null_threshold = tokenizer.init_kwargs.get(THRESHOLD)
-        tokenizer.padding_side = "right"  # positions are columns
+        self.null_threshold = self.tokenizer.init_kwargs.get(THRESHOLD)
+        self.tokenizer.padding_side = "right"  # positions are columns
 
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
         """The answers of each row, as text and first character, without the spaces around them."""

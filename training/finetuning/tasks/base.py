@@ -36,8 +36,10 @@ class Predictions(NamedTuple):
 
 
 class Task(abc.ABC):
-    """One kind of fine-tuning. The parameters of a subclass are its options; the `model_max_length` of the tokenizer is
-    the longest input."""
+    """One kind of fine-tuning. Subclasses are dataclasses, whose fields are options but for the tokenizer: its
+    `model_max_length` is the longest input."""
+
+    tokenizer: PreTrainedTokenizerBase
 
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
     collator_class: ClassVar[type] = DataCollatorWithPadding
@@ -57,10 +59,6 @@ class Task(abc.ABC):
     labels: Sequence[str] = ()  # their names by id, where they have any
     label_weights: Sequence[float] | None = None  # of the loss
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, **columns: str | Sequence[str] | None):
-        self.tokenizer = tokenizer
-        self.named_columns = columns  # by option
-
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         """Check all rows and learn the labels: those of the training split, or of a model that was trained for this
         task already (its `config`). Return the rows with the column `LABEL`; a ValueError for a bad column or row."""
@@ -77,7 +75,7 @@ class Task(abc.ABC):
     # --- columns and rows ---
 
     def find(self, split: datasets.Dataset, option: str) -> str:
-        return find_column(split, option, self.named_columns[option], self.columns[option])
+        return find_column(split, option, getattr(self, option), self.columns[option])
 
     def find_labels(self, split: datasets.Dataset) -> str:
         return self.find(split, list(self.columns)[-1])

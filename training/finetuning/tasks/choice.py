@@ -1,6 +1,7 @@
 """Choose the right one of several continuations or answers (SWAG, COPA, RACE, …)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from .base import CUT, LABEL, Predictions, Scores, Task, shortened
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
 
+@dataclass(eq=False)
 class Choose(Task):
     """A model that chooses one of several continuations or answers; every row has equally many.
 
@@ -39,25 +41,19 @@ class Choose(Task):
         "label_column": ("label", "labels", "answer", "answerKey", "gold", "target"),
     }
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        text_column: str | None = None,
-        prefix_column: str | None = None,
-        choice_columns: Sequence[str] = (),
-        label_column: str | None = None,
-        max_length: int | None = None,
-    ):
-        columns = {"text_column": text_column, "prefix_column": prefix_column, "label_column": label_column}
-        super().__init__(tokenizer, **columns, choice_columns=None)
-        self.named_choices = choice_columns
+    tokenizer: PreTrainedTokenizerBase
+    _: KW_ONLY
+    text_column: str | None = None
+    prefix_column: str | None = None
+    choice_columns: Sequence[str] = ()
+    label_column: str | None = None
+    max_length: int | None = None
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
-        self.choices = [find_column(split, "choice_columns", name, ()) for name in self.named_choices]
-        self.choices = self.choices or [self.find(split, "choice_columns")]
-        text, prefix = self.find(split, "text_column"), self.named_columns["prefix_column"]
+        named = [None] if not self.choice_columns else self.choice_columns
+        self.choices = [find_column(split, "choice_columns", name, self.columns["choice_columns"]) for name in named]
+        text, prefix = self.find(split, "text_column"), self.prefix_column
         guesses = [name for name in self.columns["prefix_column"] if name in {*split.column_names} - {text}]
         prefix = prefix or next(iter(guesses), None)
         self.prefix = [prefix] if prefix else []

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,6 +39,7 @@ KINDS = {
 }
 
 
+@dataclass(eq=False)
 class Classify(Task):
     """A classifier of texts or pairs of texts. Lists of labels are several labels, numbers of which some have a
     fraction are values, the rest are classes.
@@ -63,24 +65,21 @@ class Classify(Task):
     }  # fmt: skip
     pairs_only: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        text_column: str | None = None,
-        pair_column: str | None = None,
-        label_column: str | None = None,
-        labels: Sequence[str] = (),
-        max_length: int | None = None,
-        class_weights: Sequence[str] | None = None,
-        tune_threshold: bool = False,
-    ):
-        super().__init__(tokenizer, text_column=text_column, pair_column=pair_column, label_column=label_column)
-        self.named_labels, self.asked_weights, self.tunes = list(labels), class_weights, tune_threshold
-        self.thresholds: list[float] | None = None
+    tokenizer: PreTrainedTokenizerBase
+    _: KW_ONLY
+    text_column: str | None = None
+    pair_column: str | None = None
+    label_column: str | None = None
+    labels: Sequence[str] = ()
+    max_length: int | None = None
+    class_weights: Sequence[str] | None = None
+    tune_threshold: bool = False
+
+    def __post_init__(self):
+        self.named_labels, self.thresholds = list(self.labels), None
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
-        given = [option for option in ("text_column", "pair_column") if self.named_columns[option]]
+        given = [option for option in ("text_column", "pair_column") if getattr(self, option)]
         columns = [self.find(split, option) for option in given] or self._guess_texts(split)
         if given == ["pair_column"] or (self.pairs_only and len(columns) != 2):
             unclear = f"not clear; name them with --text_column and --pair_column ({', '.join(string_columns(split))})"
@@ -143,7 +142,7 @@ class Classify(Task):
         encoded = {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
         if "train" not in encoded:
             self.thresholds = getattr(config, "thresholds", None)
-        elif self.asked_weights or self.tunes:
+        elif self.class_weights or self.tune_threshold:
             self._balance(encoded["train"])
         return encoded
 
@@ -151,14 +150,14 @@ class Classify(Task):
         """Settle the weights of the loss; refuse weights and thresholds that these labels cannot have."""
         if self.problem_type == REGRESSION:
             raise ValueError(f"class_weights, tune_threshold: {self.label_column!r} has values, not classes")
-        if self.tunes and self.problem_type == SINGLE and len(self.labels) != 2:
+        if self.tune_threshold and self.problem_type == SINGLE and len(self.labels) != 2:
             has = f"{self.label_column!r} has {len(self.labels)} classes"
             raise ValueError(f"tune_threshold: {has}; it needs two classes, or several labels a row")
         self.metric_for_best_model = "f1_macro"
-        if self.asked_weights:
+        if self.class_weights:
             several = self.problem_type == MULTI
             counts = Counter(self.labels[i] for row in train for i in (np.flatnonzero(row) if several else [row]))
-            self.label_weights = class_weights(self.asked_weights, self.labels, counts, len(train) if several else None)
+            self.label_weights = class_weights(self.class_weights, self.labels, counts, len(train) if several else None)
 
     def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
         """The names of all labels, in the order of their ids."""
@@ -224,7 +223,7 @@ class Classify(Task):
 
     def tune(self, predictions: Predictions) -> None:
         """The thresholds are those with the best F1 of each label (of two classes: with the best macro F1)."""
-        if self.tunes:
+        if self.tune_threshold:
             outputs, references = predictions.outputs, np.asarray(predictions.examples[LABEL][:], np.int32)
             if self.problem_type == MULTI:
                 self.thresholds = [best_threshold(*columns, both=False) for columns in zip(outputs.T, references.T)]

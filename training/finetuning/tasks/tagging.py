@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ EXAMPLE = (
 )
 
 
+@dataclass(eq=False)
 class Tag(Task):
     """A tagger of words: entities, parts of speech. Its labels stand for the tags of whole words.
 
@@ -46,19 +48,16 @@ class Tag(Task):
     label_feature = datasets.List(datasets.Value("string"))  # tags by name
     baseline = "memorised entities"
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        tokens_column: str | None = None,
-        tags_column: str | None = None,
-        max_length: int | None = None,
-        class_weights: Sequence[str] | None = None,
-    ):
-        tokenizer = with_spaces_before_words(tokenizer)
-        super().__init__(tokenizer, tokens_column=tokens_column, tags_column=tags_column)
-        self.asked_weights = class_weights
-        tokenizer.padding_side = "right"  # `decode` finds tokens by their column
+    tokenizer: PreTrainedTokenizerBase
+    _: KW_ONLY
+    tokens_column: str | None = None
+    tags_column: str | None = None
+    max_length: int | None = None
+    class_weights: Sequence[str] | None = None
+
+    def __post_init__(self):
+        self.tokenizer = with_spaces_before_words(self.tokenizer)
+        self.tokenizer.padding_side = "right"  # `decode` finds tokens by their column
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         (column,) = self.find_texts(next(iter(splits.values())))
@@ -108,9 +107,9 @@ class Tag(Task):
         self.metric_for_best_model = "f1" if self.entities else "accuracy"
         for name, rows in labels.items():
             self._check_known(name, Counter(tag for row in rows for tag in row if tag not in self.labels))
-        if self.asked_weights and "train" in labels:
+        if self.class_weights and "train" in labels:
             counts = Counter(tag for row in labels["train"] for tag in row)
-            self.label_weights = class_weights(self.asked_weights, self.labels, counts)
+            self.label_weights = class_weights(self.class_weights, self.labels, counts)
             self.metric_for_best_model = "f1" if self.entities else "f1_macro"
         return labels
 
