@@ -101,10 +101,21 @@ COMMANDS = {
     "pretrain": Command(
         "Train a tokenizer and pretrain a model on text.",
         "pretraining.run:pretrain",
+        options=("data.mixtures:Corpus",),
         config="pretraining.config:PretrainingConfig",
     ),
-    "prepare": Command("Tokenize and pack text once, for many trainings.", "pretraining.prepare:prepare"),
-    "tokenizer": Command("Train a tokenizer on text, or add words to one.", "pretraining.tokenizer:make_tokenizer"),
+    "prepare": Command(
+        "Tokenize and pack text once, for many trainings.",
+        "pretraining.prepare:prepare",
+        options=("data.mixtures:Corpus",),
+        config="pretraining.config:RowsConfig",
+    ),
+    "tokenizer": Command(
+        "Train a tokenizer on text, or add words to one.",
+        "pretraining.tokenizer:make_tokenizer",
+        options=("data.mixtures:Corpus",),
+        config="pretraining.config:TokenizerConfig",
+    ),
     "fill": Command("Fill the masks in a text with a trained model.", "pretraining.fill:fill", ("text",)),
     **_for_tasks("finetune", "Train a model to {}.", "FinetuningConfig"),
     "finetune embed": Command(

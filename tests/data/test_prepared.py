@@ -33,6 +33,7 @@ def small(monkeypatch):
     """Windows of which a few hundred documents fill several."""
     for module in (packing, prepared, preparing):
         monkeypatch.setattr(module, "WINDOW", WINDOW)
+    monkeypatch.setattr(preparing, "SHARD_DOCUMENTS", 128)
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ SMALL = dict(
 
 
 def prepare(text, folder, **arguments):
-    return minibert.prepare(data=str(text), output_dir=str(folder), **MADE | dict(shard_documents=128) | arguments)
+    return minibert.prepare(data=str(text), output_dir=str(folder), **MADE | arguments)
 
 
 def pretrain(data, output, **arguments):
@@ -124,11 +125,11 @@ def test_a_run_that_was_stopped_goes_on_at_its_next_shard(text, tmp_path, monkey
     folder, written = tmp_path / "rows", []
     plain = preparing.write_shard
 
-    def write_shard(path, *arguments):
+    def write_shard(path, texts, **options):
         if len(written) == 2:
             raise KeyboardInterrupt
         written.append(path.name)
-        plain(path, *arguments)
+        plain(path, texts, **options)
 
     monkeypatch.setattr(preparing, "write_shard", write_shard)
     with pytest.raises(KeyboardInterrupt):
@@ -162,6 +163,7 @@ def test_a_run_that_was_killed_goes_on(text, tmp_path):
         from minibert.training.data import packing, prepared
         from minibert.training.pretraining import prepare as preparing
         packing.WINDOW = prepared.WINDOW = preparing.WINDOW = {WINDOW}
+        preparing.SHARD_DOCUMENTS = 128
         folder, left, replace = FOLDER, [LEFT], os.replace
         def rename(source, target):
             if folder in str(target):
@@ -170,7 +172,7 @@ def test_a_run_that_was_killed_goes_on(text, tmp_path):
                     os.kill(os.getpid(), signal.SIGKILL)
             replace(source, target)
         os.replace = rename
-        minibert.prepare(data={str(text)!r}, output_dir=folder, shard_documents=128, vocab_size=300, seq_length=48)
+        minibert.prepare(data={str(text)!r}, output_dir=folder, vocab_size=300, seq_length=48)
     """
 
     def prepare(folder, left=0):
@@ -265,7 +267,7 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
     assert re.search("holds prepared rows; here give text", refusal(capsys, "tokenizer", "--data", rows))
     for arguments, message in (
         (["--output_dir", rows], "output_dir: .* holds rows already; give another one, or remove it"),
-        (["--shard_documents", 100], "shard_documents: 100 is not a multiple of 64"),
+        (["--streaming"], "streaming: rows are prepared of text that is on disk"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
     ):
         given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]

@@ -3,7 +3,7 @@
 import pytest
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.pretraining.objectives.examples import choose_sentences, find_content_word
+from minibert.training.pretraining.objectives.masked_lm import choose_sentences, find_content_word
 
 DOCUMENTS = [
     "shutil - files\n====\n\nThis module offers operations on files and on collections of files. x = 3",
@@ -18,7 +18,7 @@ def tokenizer():
 
 
 def test_sentences_come_from_the_body_of_documents(tokenizer):
-    assert set(choose_sentences(DOCUMENTS, tokenizer, 2)) == {
+    assert set(choose_sentences(DOCUMENTS, tokenizer)[:2]) == {
         "This module offers operations on files and on collections of files.",
         "The answer was given by an old woman who lived near the river.",
     }
@@ -28,6 +28,6 @@ def test_sentences_come_from_the_body_of_documents(tokenizer):
     "text", ["42", "x = 3", "ka lo mi " * 300, "今日は良い天気ですから公園を散歩しました", "€" * 900]
 )
 def test_any_text_is_shown(text, tokenizer):
-    for sentence in choose_sentences([text], tokenizer, 4) or pytest.fail("nothing is shown"):
+    for sentence in choose_sentences([text], tokenizer) or pytest.fail("nothing is shown"):
         place = find_content_word(sentence, tokenizer)
         assert sentence[place] and len(sentence) <= 200

@@ -1,5 +1,6 @@
 """`minibert pretrain` and `minibert fill` from end to end, on a small made-up language."""
 
+import dataclasses
 import json
 import os
 import random
@@ -9,7 +10,6 @@ import threading
 import datasets
 import pytest
 import torch
-from helpers import refusal
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForMaskedLM,
@@ -20,21 +20,14 @@ from transformers import (
 )
 
 import minibert
+from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
 from minibert.training import cli, precision
 from minibert.training.data.collators import MaskedLMCollator
-from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
-from minibert.training.pretraining.objectives import OBJECTIVES
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
 
 SMALL = ["--config_overrides", "num_hidden_layers=2,hidden_size=64,num_attention_heads=4,intermediate_size=96"]
 QUICK = ["--model", "modernbert", "--size", "tiny", "--vocab_size", "150", "--seq_length", "64",
          "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false", *SMALL]  # fmt: skip
-
-
-def make(name, **fields):
-    """An objective with these settings."""
-    args = PretrainingConfig("unused", objective=name, use_cpu=True, **dict(seed=0) | fields)
-    return OBJECTIVES[name](fill_defaults(args, new=True))
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +46,19 @@ def corpus(tmp_path_factory):
     return path
 
 
+def pretrain(data, output, *arguments) -> int:
+    return cli.main(["pretrain", "--data", str(data), "--output_dir", str(output), *QUICK, *arguments])
+
+
 @pytest.fixture(scope="module")
 def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
-    status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_train_epochs", "18",
-                       "--optimizer", "adamw", "--learning_rate", "3e-3", "--eval_strategy", "no",
-                       "--save_strategy", "no", *QUICK[:-2], "--config_overrides", "num_hidden_layers=2"])  # fmt: skip
-    assert status == 0
+    assert pretrain(corpus, output, "--max_steps", "3", "--logging_steps", "1", "--eval_strategy", "no") == 0
     return output
 
 
-def test_it_learns_and_saves_everything(run):
+def test_it_saves_everything(run):
     report = json.loads((run / "report.json").read_text())
-    assert report["validation_loss"] < 0.7 * report["unigram_loss"]
-    assert report["accuracy"] > report["unigram_accuracy"] + 0.2
     assert (run / "loss.png").stat().st_size > 5000
     card = (run / "README.md").read_text()
     assert f"| perplexity | held-out documents | {report['perplexity']:.1f}" in card
@@ -79,6 +71,20 @@ def test_it_learns_and_saves_everything(run):
     model = AutoModelForMaskedLM.from_pretrained(run)
     assert model.num_parameters() == report["parameters"]
     assert AutoModelForSequenceClassification.from_pretrained(run, num_labels=3).num_labels == 3
+
+
+@pytest.mark.slow
+def test_it_learns_the_language(corpus, tmp_path, capsys):
+    given = ["--num_train_epochs", "18", "--optimizer", "adamw", "--learning_rate", "3e-3", "--eval_strategy", "no"]
+    assert pretrain(corpus, tmp_path / "run", *given, "--config_overrides", "num_hidden_layers=2") == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["validation_loss"] < 0.7 * report["unigram_loss"]
+    assert report["accuracy"] > report["unigram_accuracy"] + 0.2
+    text = "the red cat number 7 always [MASK] near the old roof at night"
+    capsys.readouterr()
+    assert cli.main(["fill", text, "--model", str(tmp_path / "run"), "--top_k", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == text and lines[1].split()[-1] == "sleeps"
 
 
 def test_python_gets_what_the_command_saves(corpus, tmp_path):
@@ -95,17 +101,6 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
     torch.testing.assert_close(result.model.eval()(ids).logits, opened(ids).logits)  # no autocast is left on it
 
 
-def test_fill_knows_the_language(run, capsys):
-    text = "the red cat number 7 always [MASK] near the old roof at night"
-    assert cli.main(["fill", text, "--model", str(run), "--top_k", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == text
-    assert lines[1].split()[-1] == "sleeps"
-    assert cli.main(["fill", text, "--model", str(run), "--top_k", "9999"]) == 0  # more than there are
-    vocabulary = AutoModelForMaskedLM.from_pretrained(run).config.vocab_size
-    assert len(capsys.readouterr().out.splitlines()) >= vocabulary
-
-
 def test_validation_loss_is_the_mean_over_masked_positions():
     logits = torch.randn(5, 11, dtype=torch.float64)
     labels = torch.tensor([[3, -100, 4], [-100, 0, 10], [7, -100, -100]])
@@ -119,10 +114,10 @@ def test_validation_loss_is_the_mean_over_masked_positions():
 
 def test_a_score_of_nothing_is_none(corpus, tmp_path, monkeypatch, capsys):
     """No held-out position is masked: neither a loss of 0 nor a perplexity of 1, nowhere."""
-    evaluation = MaskedLMCollator.for_evaluation
-    monkeypatch.setattr(MaskedLMCollator, "for_evaluation", lambda self: evaluation(self, 0.0))
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "1",
-                     "--at_least_one_target", "false", *QUICK]) == 0  # fmt: skip
+    nothing = MaskedLMCollator.for_evaluation
+    forced = dict(at_least_one_target=False)
+    monkeypatch.setattr(MaskedLMCollator, "for_evaluation", lambda x: nothing(dataclasses.replace(x, **forced), 0.0))
+    assert pretrain(corpus, tmp_path / "run", "--max_steps", "1") == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["targets"] == 0
     assert {report[name] for name in ("validation_loss", "perplexity", "accuracy", "unigram_loss")} == {None}
@@ -171,26 +166,26 @@ def test_bad_text_is_refused(tmp_path, capsys):
     ):
         (tmp_path / name).write_bytes(content)
         output = tmp_path / "run"
-        assert cli.main(["pretrain", "--data", str(tmp_path / name), "--output_dir", str(output), *QUICK]) == 2
+        assert pretrain(tmp_path / name, output) == 2
         assert said in capsys.readouterr().err
         assert not output.exists()
 
 
 def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
     before = {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(run), *QUICK]) == 2
+    assert pretrain(corpus, run) == 2
     assert "holds a finished model" in capsys.readouterr().err
     assert {path.name: path.stat().st_mtime_ns for path in run.iterdir()} == before
 
 
-@pytest.mark.parametrize("sampling", ["random", pytest.param("group_by_length", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_path, capsys):
     def train(name, *arguments):
-        return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / name), *QUICK,
-                         "--config_overrides", f"{SMALL[1]},hidden_dropout=0.1,attention_dropout=0.1",
-                         "--save_strategy", "steps",
-                         "--save_steps", "15", "--save_total_limit", "9", "--eval_strategy", "no", "--num_train_epochs",
-                         "3", "--train_sampling_strategy", sampling, *arguments])  # fmt: skip
+        return pretrain(corpus, tmp_path / name, "--config_overrides",
+                        f"{SMALL[1]},hidden_dropout=0.1,attention_dropout=0.1", "--save_strategy", "steps",
+                        "--save_steps", "15", "--save_total_limit", "9", "--eval_strategy", "no", "--num_train_epochs",
+                        "3", "--train_sampling_strategy", sampling, *arguments)  # fmt: skip
 
     assert train("whole") == 0
     broken, whole = tmp_path / "broken", tmp_path / "whole"
@@ -214,28 +209,24 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_
 
 def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_path):
     output = tmp_path / "run"
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "12",
-                     "--eval_strategy", "steps", "--eval_steps", "3", "--save_strategy", "steps", "--save_steps", "3",
-                     "--learning_rate", "0.3", "--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", "12",
-                     "--optimizer", "adamw",
-                     "--load_best_model_at_end", "true", *QUICK]) == 0  # fmt: skip
+    assert pretrain(corpus, output, "--max_steps", "12", "--eval_strategy", "steps", "--eval_steps", "3",
+                    "--save_strategy", "steps", "--save_steps", "3", "--learning_rate", "0.3", "--lr_scheduler_type",
+                    "constant_with_warmup", "--warmup_steps", "12", "--optimizer", "adamw",
+                    "--load_best_model_at_end", "true") == 0  # fmt: skip
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}
     assert min(losses.values()) < losses[12]
     assert json.loads((output / "report.json").read_text())["validation_loss"] == min(losses.values())
 
 
-@pytest.mark.parametrize("objective", ["rtd", *(pytest.param(x, marks=pytest.mark.slow) for x in ("mlm", "clm"))])
-def test_examples_fit_into_a_model_with_few_positions(objective, tmp_path, capsys):
+def test_examples_fit_into_a_model_with_few_positions(tmp_path, capsys):
     """Text without spaces, whose tokens are split where a letter is masked; positions that are learned end."""
     draw = random.Random(0)
     texts = ("".join(draw.choices("今日は良い天気ですから公園を散歩しました東京都大阪府", k=40)) for _ in range(60))
     (tmp_path / "text.txt").write_text("\n".join(texts))
-    assert cli.main(["pretrain", "--data", str(tmp_path / "text.txt"), "--output_dir", str(tmp_path / "run"), "--model",
-                     "bert", "--algorithm", "bpe", "--vocab_size", "600",
-                     "--config_overrides", "max_position_embeddings=16",
-                     "--seq_length", "16", "--objective", objective, "--max_steps", "1", "--eval_strategy", "no",
-                     *QUICK[2:4], *QUICK[8:-2]]) == 0  # fmt: skip
+    given = ["--model", "bert", "--algorithm", "bpe", "--vocab_size", "600", "--seq_length", "16", "--max_steps", "1"]
+    given += ["--config_overrides", f"{SMALL[1]},max_position_embeddings=16", "--eval_strategy", "no"]
+    assert pretrain(tmp_path / "text.txt", tmp_path / "run", *given) == 0
     assert "Held-out text" in capsys.readouterr().out
 
 
@@ -249,7 +240,6 @@ def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
         (["a [MASK]", "--model", str(tmp_path / "CausalLM")], "masked tokens (MiniBertForCausalLM)"),
         (["no mask here", "--model", str(run)], "has no [MASK]"),
         ([], "missing TEXT"),
-        (["a [MASK]", "--model", str(run), "--top_k", "0"], "top_k: 0 is too small; use 1 or more"),
         (["a [MASK]", "--model", str(tmp_path)], "config.json"),
     ):
         assert cli.main(["fill", *arguments]) == 2
@@ -268,7 +258,7 @@ def test_tokenizer_command(corpus, tmp_path, capsys):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PreTrainedTokenizerFast, "save_pretrained", break_off)
         assert cli.main(command) == 2
-    assert "is the disk full" in capsys.readouterr().err and not (tmp_path / "tokenizer").exists()
+    assert "No space left on device" in capsys.readouterr().err and not (tmp_path / "tokenizer").exists()
     assert cli.main(command) == 0
     assert "300 tokens" in capsys.readouterr().out
     assert cli.main(command) == 2
@@ -295,45 +285,43 @@ def test_bf16_follows_the_gpu(capability, fast, monkeypatch):
     assert not precision.fast_bf16("cpu")[0]  # --use_cpu
 
 
-def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, tmp_path, capsys):
-    """Also where the weights would fit: the presets minibert and modernbert differ in their windows alone, another text
-    gives another tokenizer of the same size, and other batches have other rows."""
+def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, tmp_path):
+    """Also where the weights would fit: presets differ in their windows alone, another text gives another tokenizer of
+    the same size, and other batches have other rows."""
+    text = corpus.read_text().split("\n\n")[:60]
 
-    def train(name, **given):
-        settings = dict(zip(QUICK[::2], QUICK[1::2])) | {"--data": str(corpus), "--output_dir": str(tmp_path / name)}
-        settings |= {"--max_steps": "2", "--save_strategy": "steps", "--save_steps": "1", "--save_total_limit": "9",
-                     "--eval_strategy": "no", "--embedding_init": "random"}  # fmt: skip
-        settings |= {f"--{argument}": str(value) for argument, value in given.items()}
-        return cli.main(["pretrain", *(word for each in settings.items() for word in each)])
+    def make(name, text=text, preset="modernbert", **given):
+        fixed = dict(max_steps=2, save_strategy="steps", save_steps=1, eval_strategy="no", embedding_init="random",
+                     vocab_size=120, seq_length=64, disable_tqdm=True, bf16=False)  # fmt: skip
+        sizes = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
+        args = PretrainingConfig(str(tmp_path / name), **fixed | given)
+        rows = datasets.Dataset.from_dict({"text": text})
+        return PretrainingTrainer(getattr(MiniBertConfig, preset)("tiny", **sizes), args, train_dataset=rows)
 
-    (tmp_path / "text.txt").write_text(corpus.read_text().replace("cat", "cow"))
-    (tmp_path / "turned.txt").write_text("\n\n".join(reversed(corpus.read_text().split("\n\n"))))
-    assert train("whole") == 0
-    for before, changed, named in (
-        ("whole", dict(model="minibert"), "local_attention: 6"),
-        ("whole", dict(data=tmp_path / "text.txt"), "tokenizer: "),
-        ("whole", dict(data=tmp_path / "turned.txt"), "text: "),  # as many, the same tokenizer
-        ("whole", dict(seed=7), "seed: 7"),
-        ("whole", dict(muon_learning_rate=9e-9), "muon_learning_rate: 9e-09"),
-        ("whole", dict(embedding_init="cooccurrence"), "embedding_init: 'cooccurrence'"),
-        ("whole", dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
-        ("whole", dict(mlm_probability=0.2), "mlm_probability: 0.2"),
+    make("whole").train()
+    checkpoint = str(tmp_path / "whole" / "checkpoint-2")
+    for changed, named in (
+        (dict(preset="minibert"), "local_attention: "),
+        (dict(text=[line.replace("cat", "cow") for line in text]), "tokenizer: "),
+        (dict(text=text[::-1]), "text: "),  # as many, the same tokenizer
+        (dict(seed=7), "seed: 7"),
+        (dict(muon_learning_rate=9e-9), "muon_learning_rate: 9e-09"),
+        (dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
+        (dict(max_steps=-1, minutes=1), "by the clock: True"),
     ):
-        checkpoint = str(tmp_path / before / "checkpoint-1")
-        assert train("other", resume_from_checkpoint=checkpoint, **changed) == 2
-        said = capsys.readouterr().err
-        assert f"minibert: error: {named}" in said and f"{checkpoint!r} was trained with" in said
-    halves = dict(per_device_train_batch_size=8, gradient_accumulation_steps=2)
-    assert train("same", resume_from_checkpoint=tmp_path / "whole" / "checkpoint-1", **halves) == 0
+        with pytest.raises(ValueError, match=f"{named}.* was trained with"):
+            make("other", **changed).settings.check(checkpoint)
+    make("same", per_device_train_batch_size=2, gradient_accumulation_steps=2).settings.check(checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "halves"),
     [
         ({}, True),
-        pytest.param({"gradient_accumulation_steps": 3}, True, marks=pytest.mark.slow),
+        ({"gradient_accumulation_steps": 3}, True),
         ({"config_overrides": {"attention_dropout": 0.1}}, False),  # whose draws threads would take in turns by chance
-        pytest.param({"objective": "rtd"}, False, marks=pytest.mark.slow),  # two models that share weights
+        ({"objective": "rtd"}, False),  # two models that share weights
     ],
 )
 def test_half_of_the_cores_computes_half_of_a_batch(given, halves, corpus, tmp_path, monkeypatch):
@@ -388,7 +376,7 @@ def test_kernels_kept_in_bf16(bf16, given, kept, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("fails", ["init_hf_repo", "upload"])
 def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatch, capsys):
-    """Whatever the error of a dead line is; at the end with the command that pushes to where it should have gone."""
+    """Whatever the error of a dead line is; at the end, the model is saved."""
 
     def fail(*_, **__):
         raise RuntimeError("the line is dead")
@@ -400,12 +388,7 @@ def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatc
     monkeypatch.setattr(
         *((Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.trainer.upload",)), fail
     )
-    output = tmp_path / "a run"
-    where = ["--hub_model_id", "me/x", "--hub_revision", "dev", "--hub_private_repo", "true"]
-    said = refusal(capsys, "pretrain", "--data", corpus, "--output_dir", output, "--max_steps", "1", "--push_to_hub",
-                   "true", "--save_strategy", "no", *where, *QUICK)  # fmt: skip
-    if fails == "init_hf_repo":
-        assert said.endswith("minibert: error: the Hub: the line is dead\n")
-    else:
-        assert said.endswith(f"to try again: minibert push '{output}' me/x --revision dev --private true\n")
-        assert (output / "model.safetensors").exists()
+    given = ["--max_steps", "1", "--push_to_hub", "true", "--save_strategy", "no", "--hub_model_id", "me/x"]
+    assert pretrain(corpus, tmp_path / "run", *given) == 2
+    assert capsys.readouterr().err.startswith("minibert: error: the Hub: the line is dead")
+    assert (tmp_path / "run" / "model.safetensors").exists() == (fails == "upload")

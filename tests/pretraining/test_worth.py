@@ -42,7 +42,8 @@ def test_a_new_model_and_one_that_goes_on(tmp_path, capsys):
 def test_new_words_that_are_hardly_seen(tmp_path, capsys):
     trainer, _ = train(tmp_path, MiniBertConfig.minibert("tiny", **SIZES), capsys)
     trainer.new_ids = [5, 6, 7]
-    assert any("3 new words stand" in line for line in trainer._warnings())
+    trainer._describe()
+    assert "WARNING: half of the 3 new words stand" in capsys.readouterr().out
 
 
 def test_the_sentence():

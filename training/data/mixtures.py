@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import datasets
 import numpy as np
@@ -44,11 +44,15 @@ class Corpus:
     """Where text comes from, in which proportion, and how it is read.
 
     Args:
-        data, text_column, sample_by: as `documents.load_documents` takes them; one entry may stand alone.
-        weights: the share of each entry of `data`; by default the number of its documents.
-        sampling_alpha: draw sources with p ∝ weight^alpha; by default 0.3 where all entries name languages, else 1.
-        streaming: read text as it is needed, for a corpus that is larger than the disk.
-        shuffle_buffer: documents that a stream mixes at a time; 0 keeps their order.
+        data: as `documents.load_documents` takes it; one entry may stand alone.
+        text_column: The column of the text; by default "text", or the only one of strings.
+        sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
+            sentence: every sentence of any kind of data.
+        weights: A weight for every entry of data: its share of the documents; by default their number.
+        sampling_alpha: Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 where every entry stands
+            behind its language (de=folder fr=file.txt), else 1.
+        streaming: Read text or prepared rows as needed (with max_steps or minutes), for more than fits on the disk.
+        shuffle_buffer: Documents (or prepared rows) that a stream mixes at a time; 0 keeps their order.
 
     Raises:
         ValueError: the entries, their weights and alpha do not go together.
@@ -56,11 +60,16 @@ class Corpus:
 
     data: Source | Sequence[Source] = ()
     text_column: str | None = None
-    sample_by: str = "auto"
+    sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto"
     weights: Sequence[float] = ()
     sampling_alpha: float | None = None
     streaming: bool = False
     shuffle_buffer: int = 10_000
+
+    @classmethod
+    def take(cls, data: Source | Sequence[Source], options: dict[str, Any]) -> "Corpus":
+        """A corpus of `data` and of those `options` that are its fields, which are removed from them."""
+        return cls(data, **{name: options.pop(name) for name in cls.__annotations__ if name in options})
 
     def __post_init__(self):
         if isinstance(self.data, (str, os.PathLike, DatasetOrStream)):

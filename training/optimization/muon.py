@@ -31,11 +31,9 @@ class MuonAdamW(torch.optim.Optimizer):
     """Muon and `torch.optim.AdamW` behind one list of groups, for schedulers and checkpoints to share.
 
     Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the
-    nearest matrix with orthonormal rows or columns. A fused projection is several matrices on top of each other, those
-    of queries, keys and values one a head: a group's `parts` says how many equal parts, by rows, are orthogonalised
-    apart. The update is scaled to the size of AdamW's (arXiv 2502.16982, section 2.2), so that both can have one
-    learning rate. Does what `torch.optim.Muon` does, with other polynomials, and for all matrices of one shape at once,
-    as many small products are slow.
+    nearest matrix with orthonormal rows or columns; of a fused projection, of every one of its `parts` by rows. The
+    update is scaled to the size of AdamW's (arXiv 2502.16982, section 2.2), so that both can have one learning rate.
+    Unlike `torch.optim.Muon`, it takes all matrices of one shape at once, as many small products are slow.
     """
 
     def __init__(self, muon_groups: list[dict[str, Any]], adamw_groups: list[dict[str, Any]]):
@@ -103,11 +101,6 @@ def block_matrices(model: nn.Module) -> dict[nn.Parameter, int]:
     return matrices
 
 
-def default_rate(hidden_size: int) -> float:
-    """Muon's learning rate for a new model of this width."""
-    return MUON_LEARNING_RATE * max(1, MUON_WIDTH / hidden_size)
-
-
 def muon_optimizer(
     model: nn.Module,
     decayed: Collection[str],
@@ -118,13 +111,8 @@ def muon_optimizer(
     **adamw: Any,
 ) -> MuonAdamW:
     """Muon for the blocks' matrices and AdamW for the rest (embeddings, norms, biases, heads) of a model; for any
-    `Trainer`: `optimizers=(muon_optimizer(model, …), None)`.
-
-    Args:
-        decayed: names of the parameters whose weights decay (`Trainer.get_decay_parameter_names`).
-        learning_rate, muon_learning_rate: AdamW's and Muon's.
-        adamw: AdamW's `betas` and `eps`.
-    """
+    `Trainer`: `optimizers=(muon_optimizer(model, …), None)`. The weights of the parameters named in `decayed` decay
+    (`Trainer.get_decay_parameter_names`); `adamw` are AdamW's `betas` and `eps`."""
     matrices, muon, rest = block_matrices(model), {}, {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:

@@ -1,7 +1,5 @@
-"""The first word embeddings of a new model: what stands next to what in its text, counted and factorised.
-
-A model that begins at random needs hundreds of steps to find out which tokens are alike; the counts say it at once.
-"""
+"""The first word embeddings of a new model: what stands next to what in its text, counted and factorised. At random, it
+would need hundreds of steps to find out which tokens are alike."""
 
 from collections.abc import Iterable, Sequence
 

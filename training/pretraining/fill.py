@@ -23,7 +23,7 @@ def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
         `token` and `sequence`.
 
     Raises:
-        ValueError: a text without a mask, or no model at the path that was trained to predict masked tokens.
+        ValueError: a text without a mask, or no model that was trained to predict masked tokens.
     """
     texts = [text] if isinstance(text, str) else list(text)
     filled = fill_masks(texts, model, top_k)
@@ -39,8 +39,6 @@ def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
 
 def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
     """The candidates of `fill`, not printed."""
-    if top_k < 1:
-        raise ValueError(f"top_k: {top_k} is too small; use 1 or more")
     saved_config(model)  # says best what is wrong with a path
     tokenizer = saved_tokenizer(model)
     if tokenizer.mask_token is None:

@@ -1,5 +1,4 @@
-"""On a CPU, each half of the cores computes half of a batch: they wait for each other once a step, not at every
-product."""
+"""On a CPU, each half of the cores computes half of a batch: they wait for each other once a step."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -45,8 +44,8 @@ class HalfBatches:
 
 
 def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Two batches out of one of `MaskedLMCollator(unpadded=True)`, cut between documents; that one itself where one of
-    them would have more than two thirds of the tokens, or where it is padded."""
+    """Two batches out of an unpadded one, cut between documents; that one itself where it is padded, or where one of
+    them would have more than two thirds of the tokens."""
     bounds, tokens = batch.get("cu_seq_lens_q", torch.zeros(1)), batch["input_ids"].shape
     cut = int((2 * bounds - tokens[1]).abs().argmin())
     if not tokens[1] <= 3 * bounds[cut] <= 2 * tokens[1]:

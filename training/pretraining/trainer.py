@@ -1,7 +1,7 @@
 """The `Trainer` that pretrains a model with any objective."""
 
+import dataclasses
 import functools
-import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,11 +11,10 @@ import datasets
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
-from ...tokenization import train_tokenizer
 from ..callbacks import CheckpointErrors, SettingsState, add_callbacks, leave_group, steps_of
 from ..checkpoints import checkpoint_to_resume, kept_step, rows_checksum
 from ..data.builtin_corpus import BUILTIN
@@ -23,14 +22,15 @@ from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.documents import check_tokenization, hold_out
 from ..data.masking import unigram_counts
 from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, first_rows
+from ..data.packing import fill_rate
 from ..data.prepared import tokenizer_checksum
 from ..files import lock_output, write_json
 from ..hub.card import write_card
 from ..hub.trainer import HubMixin
 from ..loading import minibert_config, random_state_kept, saved_tokenizer
 from ..optimization.clock import TimeBudget
-from ..optimization.muon import default_rate, muon_optimizer
-from ..precision import check_training, resolve_precision, without_autocast
+from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
+from ..precision import resolve_precision, without_autocast
 from ..processes import first_process_first, shares_weights
 from ..report import SIMPLE, judge_pretraining, plot_training, warn
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
@@ -41,6 +41,7 @@ from .objectives.base import unigram_baseline
 
 # Tokens for each parameter below which a new model learns little, and examples of a new word.
 FEW_TOKENS, FEW_EXAMPLES = 2, 50
+ON_CARD = ("embedding_init", "validation_size", "seq_length", "packing", "optimizer", "muon_learning_rate", "minutes")
 
 
 class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
@@ -77,45 +78,32 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         callbacks: list | None = None,
         **options: Any,
     ):
-        args, path, new = args or PretrainingConfig(), config_path(model), isinstance(model, MiniBertConfig)
-        check_training(args)
-        args = fill_defaults(args, new)
+        path, self.is_new = config_path(model), isinstance(model, MiniBertConfig)
+        args = fill_defaults(args or PretrainingConfig(), self.is_new)
         self.budget = None if args.minutes is None else TimeBudget(args.minutes, args.warmup_steps)
         self.objective = OBJECTIVES[args.objective](args)
-        config = model if new else minibert_config(path) if path else model.config
-        if new:
+        config = model if self.is_new else minibert_config(path) if path else model.config
+        if self.is_new:
             config = MiniBertConfig.from_dict(config.to_dict() | self.objective.config_fields)
-        streamed = isinstance(train_dataset, datasets.IterableDataset)
-        self.objective.check(config, streamed)
-        if streamed:
-            self._check_stream(args, train_dataset, eval_dataset)
+        self.streamed = isinstance(train_dataset, datasets.IterableDataset)
+        self.objective.check(config, self.streamed)
+        if self.streamed:
+            if eval_dataset is None:
+                raise ValueError("eval_dataset: an IterableDataset has no known part to hold out; give one")
+            check_stream(args)
         args = resolve_precision(args)
         set_seed(args.seed)
-        tokenizer = processing_class or (saved_tokenizer(path) if path else None)
-        with nullcontext() if streamed else first_process_first():
-            if eval_dataset is None:
-                train_dataset, eval_dataset = hold_out_rows(train_dataset, args, self.objective)
-            elif isinstance(eval_dataset, datasets.IterableDataset):
-                eval_dataset = first_rows(eval_dataset, count=VALIDATION_DOCUMENTS)
-            tokenizer = self._resolve_tokenizer(tokenizer, config, train_dataset, eval_dataset)
-            if "text" in columns_of(train_dataset):
-                check_tokenization(train_dataset, tokenizer, args.max_lost_text)
-            if new:
-                config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
-            config.check_tokenizer(tokenizer)
-            rows = [make_rows(each, tokenizer, self.objective) for each in (train_dataset, eval_dataset)]
+        with nullcontext() if self.streamed else first_process_first():
+            tokenizer = processing_class or (saved_tokenizer(path) if path else None)
+            rows, tokenizer, config = self._prepare(train_dataset, eval_dataset, tokenizer, config)
         self.sample = sample_of(rows[0])  # for what is counted
-        unpadded = self.objective.packs_documents and not args.torch_compile
-        collator = data_collator or self.objective.collator(tokenizer, unpadded=unpadded)
+        packed = self.objective.packs_documents and not args.torch_compile
+        collator = data_collator or self.objective.collator(tokenizer, unpadded=packed)
         self.evaluation_collator = collator.for_evaluation()
-        if not len(rows[1]):
-            raise ValueError("eval_dataset: it has no text; give more, or a larger validation_size")
-        check_full_batches(args, rows[0])
         built, self.new_weights = self.objective.model(model, config, tokenizer)
         # `Trainer` adds its progress bar, which reads what the budget says, behind these.
         callbacks = [*(callbacks or []), *([self.budget] if self.budget else [])]
         super().__init__(built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options)
-        self.is_new, self.streamed = new, streamed
         self.data_description, self.more_metrics = "text", {}  # on the card; in the report
         self.new_ids: list[int] = []  # tokens that the model did not have before
         self.start: Mapping[str, float] = {}  # metrics of the saved model that the training goes on from
@@ -127,34 +115,39 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             self.add_callback(callback)
         add_callbacks(self)
 
-    @staticmethod
-    def _check_stream(args: PretrainingConfig, train_dataset: Any, eval_dataset: Any) -> None:
-        if eval_dataset is None:
-            raise ValueError("eval_dataset: an IterableDataset has no known part to hold out; give one")
-        if args.data_seed is not None:
-            raise ValueError(f"data_seed: {args.data_seed} has no effect on a stream of text; use seed")
-        if (strategy := args.train_sampling_strategy) != "random":
-            raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect on a stream; leave it out")
-        check_stream(args)
-
-    def _resolve_tokenizer(
-        self, tokenizer: PreTrainedTokenizerBase | None, config: MiniBertConfig, train: Any, evaluation: Any
-    ) -> PreTrainedTokenizerBase:
-        """The one that was given, or one that is trained on the text, as the objective needs it."""
-        if "text" in columns_of(train):
-            self.objective.check_documents(train, evaluation)
+    def _prepare(self, train: Any, evaluation: Any, tokenizer: PreTrainedTokenizerBase | None, config: MiniBertConfig):
+        """The rows to train and to evaluate on; the tokenizer that was given, or one that is trained on the text, as
+        the objective needs it; and the config with its vocabulary."""
+        args, has_text = self.objective.args, "text" in columns_of(train)
+        if evaluation is None:
+            if has_text:
+                train = train.filter(is_written, input_columns="text", batched=True)
+            held_out = hold_out(train, args.validation_size, args.seed)
+            train, evaluation = (train.select(np.flatnonzero(side)) for side in (~held_out, held_out))
+        elif isinstance(evaluation, datasets.IterableDataset):
+            evaluation = first_rows(evaluation, count=VALIDATION_DOCUMENTS)
         if tokenizer is None:
-            if "text" not in columns_of(train):
+            if not has_text:
                 raise ValueError("processing_class: rows of tokens need the tokenizer that they were made with")
-            tokenizer = new_tokenizer(self.objective.args, config, train["text"])
+            tokenizer = new_tokenizer(args, config, train["text"])
         tokenizer.model_max_length = config.max_position_embeddings
-        return self.objective.prepare_tokenizer(tokenizer)
+        tokenizer = self.objective.prepare_tokenizer(tokenizer)
+        if has_text:
+            check_tokenization(train, tokenizer, args.max_lost_text)
+        if self.is_new:
+            config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
+        config.check_tokenizer(tokenizer)
+        rows = [make_rows(each, tokenizer, self.objective) for each in (train, evaluation)]
+        if not len(rows[1]):
+            raise ValueError("eval_dataset: it has no text; give more, or a larger validation_size")
+        return rows, tokenizer, config
 
     def _settings(self) -> dict[str, Any]:
         """What decides rows, masks and weights: a checkpoint may fit what has another meaning."""
         args, rows = self.args, self.train_dataset
-        own = {name: x for name, x in args.own_settings().items() if name not in FREE_FIELDS}
-        kept = steps_of(args) | own | self.objective.masking
+        free = {*FREE_FIELDS, *(each.name for each in dataclasses.fields(TrainingArguments))}
+        own = {each.name: getattr(args, each.name) for each in dataclasses.fields(args) if each.name not in free}
+        kept = steps_of(args) | own | self.objective.masking | {"by the clock": self.budget is not None}
         if self.streamed:  # every process, and of text every worker, reads a part of its own
             kept |= {"processes": args.world_size, "dataloader_num_workers": args.dataloader_num_workers}
         kept |= {name: getattr(self.model.config, name) for name in MiniBertConfig.__annotations__}
@@ -162,19 +155,11 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         kept |= {"tokenizer": tokenizer_checksum(self.processing_class)}
         return kept | {"text": rows_checksum(self.sample)}  # of a stream, of the rows that it begins with
 
-    def describe(self) -> str:
-        rows = "it begins with " * self.streamed + self.objective.describe_rows(self.sample)
-        return f"{rows}; {self.model.num_parameters():,} parameters"
-
     # --- training ---
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any):
-        """As `Trainer.train`; True stands for the newest whole checkpoint.
-
-        Raises:
-            ValueError: the output folder holds another run, another process writes in it, or the checkpoint was
-                trained with other settings.
-        """
+        """As `Trainer.train`; True stands for the newest whole checkpoint. A ValueError if the output folder holds
+        another run, another process writes in it, or the checkpoint was trained with other settings."""
         with lock_output(self.args):
             return self._train(resume_from_checkpoint, *args, **kwargs)
 
@@ -184,16 +169,13 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
         if checkpoint is not None:
             self.settings.check(checkpoint)
-            self._resume_clock(checkpoint)
         elif begins and self.args.embedding_init == "cooccurrence":
             print("Counting which tokens stand next to each other, for the first word embeddings")
             rows_of_ids = (row["input_ids"] for row in self.sample)
             begin_with_word_vectors(self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed)
         elif self.new_weights:
             print(f"New, since {self.model.config._name_or_path!r} lacks them: {', '.join(self.new_weights)}")
-        print(self.describe())
-        for line in self._warnings() if self.is_world_process_zero() else ():
-            warn(line)
+        self._describe()
         if begins and not (self.is_new or self.new_weights or shares_weights(self.args)):
             with random_state_kept():
                 self.start = self.evaluate(metric_key_prefix="start")
@@ -202,45 +184,35 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         self.training_seconds = None if checkpoint else result.metrics["train_runtime"]  # it counts from a resumption
         return result
 
-    def _warnings(self) -> list[str]:
-        """Warnings about the data: too few tokens for the model, or new words that hardly occur. Streams, whose rows
-        are not counted, have none."""
-        args, rows = self.args, self.train_dataset
-        if self.streamed or not has_length(rows):
-            return []
-        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        by_clock = self.budget is not None
+    def _describe(self) -> None:
+        """Print the number of rows and parameters, and warn of too few tokens for the model, and of new words that
+        hardly occur. Streams, whose rows are not counted, have no warnings."""
+        args, rows, parameters = self.args, self.train_dataset, self.model.num_parameters()
+        begin, filled = "it begins with " * self.streamed, fill_rate(self.sample, args.seq_length)
+        many = f"{begin}{len(self.sample):,} rows of up to {args.seq_length} tokens, filled to {filled:.1%}"
+        print(f"{many}; {parameters:,} parameters")
+        if self.streamed or not self.is_world_process_zero():
+            return
+        batch, by_clock = args.train_batch_size * args.gradient_accumulation_steps * args.world_size, args.minutes
         passes = 1 if by_clock else args.max_steps * batch / len(rows) if args.max_steps > 0 else args.num_train_epochs
         some = rows.select(range(0, len(rows), -(-len(rows) // SAMPLE_ROWS)))  # all may be a terabyte
-        passes *= len(rows) / len(some)
-        counts, parameters, lines = unigram_counts(some, self.model.config.vocab_size), self.model.num_parameters(), []
-        tokens = passes * counts.sum()
-        is_example = self.data_description == BUILTIN  # which is small, to show a training
-        if self.is_new and not by_clock and not is_example and tokens < FEW_TOKENS * parameters:
-            few = (
-                f"about {tokens:,.0f} tokens for {parameters:,} parameters, {tokens / parameters:.1f} for each, are few"
-            )
-            lines.append(f"{few}; below {FEW_TOKENS}, use a smaller --size, or train longer and on more text")
-        if self.new_ids and (seen := np.median(counts[self.new_ids]) * passes) < FEW_EXAMPLES:
+        counts = unigram_counts(some, self.model.config.vocab_size) * (passes * len(rows) / len(some))
+        each, is_example = counts.sum() / parameters, self.data_description == BUILTIN  # which is small, to show it
+        if self.is_new and not by_clock and not is_example and each < FEW_TOKENS:
+            few = f"about {counts.sum():,.0f} tokens for {parameters:,} parameters, {each:.1f} for each, are few"
+            warn(f"{few}; below {FEW_TOKENS}, use a smaller --size, or train longer and on more text")
+        if self.new_ids and (seen := np.median(counts[self.new_ids])) < FEW_EXAMPLES:
             few = f"half of the {len(self.new_ids):,} new words stand {seen:.0f} times or less in what is trained on"
-            lines.append(f"{few}: they learn little; use a smaller --extend_vocabulary, or more text")
-        return lines
-
-    def _resume_clock(self, checkpoint: str) -> None:
-        if self.budget is not None:
-            self.budget.resume(checkpoint)
-        elif TimeBudget.saved_in(checkpoint):
-            raise ValueError(
-                f"resume_from_checkpoint: {checkpoint!r} is of a training by the clock; give its --minutes too"
-            )
+            warn(f"{few}: they learn little; use a smaller --extend_vocabulary, or more text")
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        width = self.model.config.hidden_size
         if self.optimizer is None and self.args.optimizer == "muon":
             self.optimizer = muon_optimizer(
                 self.model,
                 self.get_decay_parameter_names(self.model),
                 learning_rate=self.args.learning_rate,
-                muon_learning_rate=self.args.muon_learning_rate or default_rate(self.model.config.hidden_size),
+                muon_learning_rate=self.args.muon_learning_rate or MUON_LEARNING_RATE * max(1, MUON_WIDTH / width),
                 weight_decay=self.args.weight_decay,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
                 eps=self.args.adam_epsilon,
@@ -273,8 +245,6 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs, *args, **kwargs):
-        if self.budget is not None:
-            logs.pop("train_samples_per_second", None)  # computed from a number of steps that is never reached
         if self._parts and "loss" in logs:
             steps = max(self.state.global_step - self._parts_since, 1)
             how = "sum" if self.args.average_tokens_across_devices else "mean"
@@ -292,46 +262,37 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
 
     def evaluation_batches(self, rows: Dataset, rank: int = 0, ranks: int = 1) -> DataLoader:
         """The batches of an evaluation; of several ranks each has every `ranks`-th. All have as many, since ranks that
-        share a model go in step: one without a last batch has the first again, which `prediction_step` does not count.
-        """
+        share a model go in step: one without a last batch has the first again, which is not counted."""
         size = self.args.eval_batch_size
         batches = [range(len(rows))[start : start + size] for start in range(0, len(rows), size)]
         own = batches[rank::ranks]
-        own += batches[:1] * (math.ceil(len(batches) / ranks) - len(own))
-        workers = self.args.dataloader_num_workers
-        apart = functools.partial(leave_group, None)
-        return DataLoader(
-            rows, batch_sampler=own, collate_fn=self.evaluation_collator, num_workers=workers, worker_init_fn=apart
-        )
+        own += batches[:1] * (-(-len(batches) // ranks) - len(own))
+        workers, apart = self.args.dataloader_num_workers, functools.partial(leave_group, None)
+        options = dict(batch_sampler=own, num_workers=workers, worker_init_fn=apart)
+        return DataLoader(rows, collate_fn=self.evaluation_collator, **options)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
-        loss = outputs["loss"].float()
-        sums = torch.cat([torch.stack([loss, torch.ones_like(loss)]), self.objective.score(outputs, inputs)])
-        self._sums.append(sums if len(self._sums) < self._counted else torch.zeros_like(sums))
-        return None, None, None
+        return None, torch.cat([outputs["loss"].float()[None], self.objective.score(outputs, inputs)])[None], None
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
-        rank, ranks = self.args.process_index, self.args.world_size
-        batches = math.ceil(len(dataloader.dataset) / self.args.eval_batch_size)
-        self._sums, self._counted = [], len(range(rank, batches, ranks))
+        self.gather_function = self.accelerator.gather  # every rank's sums, a row a batch
         output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
-        sums = torch.stack(self._sums).cpu().double().sum(0)
-        sums = self.accelerator.reduce(sums.to(self.args.device), "sum") if ranks > 1 else sums
-        loss, counted, *sums = sums.tolist()
+        batches = -(-len(dataloader.dataset) // self.args.eval_batch_size)  # more rows are of batches that came again
+        loss, *sums = torch.from_numpy(output.predictions[:batches]).double().sum(0).tolist()
         metrics = self.objective.metrics(sums)
         if self.objective.metric in metrics:  # else there was no target, whose loss would be 0
-            metrics["loss"] = loss / counted
+            metrics["loss"] = loss / batches
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in metrics.items()})
         return output
 
     # --- saving ---
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model (for rtd the discriminator, and the generator in `generator/`), the tokenizer, the card,
-        `report.json` and the loss curve; push them where `args.push_to_hub` says so."""
+        """Write the model (for rtd the discriminator), the tokenizer, the card, `report.json` and the loss
+        curve; push them where `args.push_to_hub` says so."""
         if _internal_call and output_dir is not None:  # a checkpoint, or the files of a model
             return super().save_model(output_dir, _internal_call=True)
         folder = Path(output_dir or self.args.output_dir)
@@ -341,49 +302,37 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             self.report = self._make_report()  # by all processes
             self.objective.save(self, folder)
             if self.is_world_process_zero():
+                recipe = {name: getattr(self.args, name) for name in ON_CARD} | self.objective.masking
                 self.save_state()
                 lines = {name: self.report[name] for name in SIMPLE if self.report.get(name) is not None}
                 plot_training(self.state.log_history, folder / "loss.png", self.objective.metric, lines)
                 write_json(folder / "report.json", self.report)
-                self.card = write_card(folder, self.report, self.data_description, self._recipe(), self.args)
+                self.card = write_card(folder, self.report, self.data_description, recipe, self.args)
         if self.args.push_to_hub:
             self.push_to_hub()
 
     def _make_report(self) -> dict[str, Any]:
         """The metrics of the last evaluation and of the whole training."""
-        state, tokenizer, seconds = self.state, self.processing_class, self.training_seconds
+        state, tokenizer, metric = self.state, self.processing_class, self.objective.metric
         if self.report is not None and self.report["steps"] == state.global_step:
             return self.report  # saved once more
-        metrics, batches = self.last_evaluation(), self.evaluation_batches(self.eval_dataset)
+        step = kept_step(vars(state), self.args.load_best_model_at_end)  # was there an evaluation at that?
+        history = [log for log in state.log_history if "eval_targets" in log and log["step"] == step]
+        batches = self.evaluation_batches(self.eval_dataset)
         baseline = unigram_baseline(self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids)
-        start = {"loss": self.start.get(f"start_{self.objective.metric}"), "accuracy": self.start.get("start_accuracy")}
-        report = (
-            self.objective.report(metrics, baseline)
-            | self.more_metrics
-            | {f"start_{name}": value for name, value in start.items() if value is not None}
-            | {
-                "objective": self.objective.name,
-                "steps": state.global_step,
-                "epochs": state.epoch if has_length(self.train_dataset) else None,
-                "training_tokens": state.num_input_tokens_seen,
-                "training_seconds": seconds,
-                "parameters": self.objective.trained(self.model).num_parameters(),
-                "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
-            }
-        )
+        report = self.objective.report(history[-1] if history else self.evaluate(), baseline) | self.more_metrics
+        for name, value in (("start_loss", f"start_{metric}"), ("start_accuracy", "start_accuracy")):
+            report |= {name: self.start[value]} if value in self.start else {}
+        report |= {
+            "objective": self.objective.name,
+            "steps": state.global_step,
+            "epochs": state.epoch if has_length(self.train_dataset) else None,
+            "training_tokens": state.num_input_tokens_seen,
+            "training_seconds": self.training_seconds,
+            "parameters": self.objective.trained(self.model).num_parameters(),
+            "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
+        }
         return report | {"warning": judge_pretraining(report)}
-
-    def _recipe(self) -> dict[str, Any]:
-        """The settings that are on the card."""
-        names = ("embedding_init", "validation_size", "seq_length", "packing", "optimizer", "muon_learning_rate")
-        masking = {} if self.objective.name == "clm" else self.objective.masking
-        return {name: getattr(self.args, name) for name in (*names, "minutes")} | masking
-
-    def last_evaluation(self) -> Mapping[str, float]:
-        """The metrics of the model as it stands: those of the evaluation at its step, if there was one."""
-        step = kept_step(vars(self.state), self.args.load_best_model_at_end)
-        history = [log for log in self.state.log_history if "eval_targets" in log and log["step"] == step]
-        return history[-1] if history else self.evaluate()
 
 
 # --- rows ---
@@ -391,16 +340,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
 
 def columns_of(rows: Any) -> list[str]:
     """The names of the columns of a data set; of a stream that does not know them, of its first row."""
-    names = getattr(rows, "column_names", None)
-    return list(names if names is not None else next(iter(rows), {}))
-
-
-def hold_out_rows(rows: Any, args: PretrainingConfig, objective: Objective) -> tuple[Any, Any]:
-    """The rows to train on and those to evaluate on; copies of a text, or of a row, are all on one side."""
-    if "text" in columns_of(rows):
-        rows = rows.filter(is_written, input_columns="text", batched=True)
-    held_out = hold_out(rows, args.validation_size, args.seed, objective.minimum_validation)
-    return tuple(rows.select(np.flatnonzero(side)) for side in (~held_out, held_out))
+    return rows.column_names or list(next(iter(rows), {}))
 
 
 def is_written(texts: list[str | None]) -> list[bool]:
@@ -423,29 +363,10 @@ def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objectiv
 
 def sample_of(rows: Any) -> datasets.Dataset:
     """The rows; of a stream the first ones, in the order of the training."""
-    if isinstance(rows, datasets.IterableDataset):
-        return first_rows(rows, count=SAMPLE_ROWS)
-    return rows
-
-
-def check_full_batches(args: PretrainingConfig, rows: Any) -> None:
-    batch = args.train_batch_size * args.world_size
-    if args.dataloader_drop_last and has_length(rows) and len(rows) < batch:
-        few = f"drops all {len(rows):,} rows, less than a batch ({batch:,})"
-        raise ValueError(f"dataloader_drop_last: True {few}; use false")
-
-
-# --- tokenizers ---
+    return first_rows(rows, count=SAMPLE_ROWS) if isinstance(rows, datasets.IterableDataset) else rows
 
 
 def new_tokenizer(args: PretrainingConfig, config: MiniBertConfig, texts: Any) -> PreTrainedTokenizerBase:
     """A tokenizer that is trained on texts, for a model of this config."""
-    return train_tokenizer(
-        texts,
-        algorithm=args.algorithm,
-        vocab_size=args.vocab_size,
-        lowercase=args.lowercase,
-        strip_accents=args.strip_accents,
-        model_max_length=config.max_position_embeddings,
-        token_type_ids=config.type_vocab_size > 0,
-    )
+    length, segments = config.max_position_embeddings, config.type_vocab_size > 0
+    return args.train_tokenizer(texts, model_max_length=length, token_type_ids=segments)

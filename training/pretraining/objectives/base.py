@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ....tokenization import adapt_tokenizer
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
-from ...data.packing import check_packing, fill_rate, pack_documents
+from ...data.packing import check_packing, pack_documents
 from ...loading import load_reported
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path
 
@@ -25,51 +25,40 @@ class Objective(abc.ABC):
     """One way to pretrain: the steps from documents to a loss, and the metrics of an evaluation.
 
     An evaluation reduces each batch to a few sums (`score`), adds these up over all batches and ranks, and turns them
-    into means at the end (`metrics`). So it needs no more memory for more data.
-
-    To add an objective, write a subclass with `name`, `model_class`, `collator` and `examples`, and add it to
-    `OBJECTIVES` in `objectives/__init__.py`.
+    into means at the end (`metrics`). To add an objective, write a subclass with `name`, `model_class` and `collator`,
+    and add it to `OBJECTIVES` in `objectives/__init__.py`.
     """
 
     name: str
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is drawn, compared and reported
     packs_documents = True  # rows can be made while text is read, or once for several trainings, and batched unpadded
-    candidates = 4  # sentences that `examples` shows, or chooses from
-    minimum_validation = 1  # documents that have to be held out
     config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
     masking_defaults: Mapping[str, float] = {}  # unless the user says otherwise
 
     def __init__(self, args: PretrainingConfig):
         self.args = args
-        given = {name: getattr(args, name) for name in MASKING_FIELDS}
-        self.masking = {n: self.masking_defaults.get(n) if value is None else value for n, value in given.items()}
+        given = {name: getattr(args, name) for name in MASKING_FIELDS if self.masking_defaults}
+        self.masking = {**self.masking_defaults, **{name: x for name, x in given.items() if x is not None}}
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
-        """Refuse (ValueError) settings that contradict each other, before any work. `seq_length` and `packing` have
-        their final values by then."""
+        """Refuse (ValueError) settings that contradict each other, before any work; `args` have their defaults."""
         wrong, causal = f"does not go with --objective {self.name}", self.config_fields.get("is_causal", False)
-        smoothing, length = self.args.label_smoothing_factor, self.args.seq_length
+        length, longest = self.args.seq_length, config.max_position_embeddings
         if config.is_causal != causal:
             raise ValueError(f"is_causal: {config.is_causal} {wrong}; use {causal}")
-        if smoothing and self.name != "mlm":
-            raise ValueError(f"label_smoothing_factor: {smoothing} {wrong}, whose loss it would break; use 0")
+        if self.args.label_smoothing_factor and self.name != "mlm":
+            raise ValueError(f"label_smoothing_factor: it {wrong}, whose loss it would break; leave it out")
         if streaming and not self.packs_documents:
-            raise ValueError(f"streaming: True {wrong}; use False")
+            raise ValueError(f"streaming: it {wrong}; leave it out")
         check_packing(self.args.packing, length)
-        if length > config.max_position_embeddings:
-            raise ValueError(
-                f"seq_length: {length} is beyond max_position_embeddings={config.max_position_embeddings} of the model;"
-                " use at most that, or raise max_position_embeddings (--config_overrides)"
-            )
+        if length > longest:
+            use = "use at most that, or raise max_position_embeddings (--config_overrides)"
+            raise ValueError(f"seq_length: {length} is beyond max_position_embeddings={longest} of the model; {use}")
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         """Adapt the tokenizer to rows, or refuse it (ValueError) before any rows are made."""
         return adapt_tokenizer(tokenizer, pairs=not self.packs_documents)
-
-    def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
-        """Refuse (ValueError) documents that make no rows, before a tokenizer is trained on them."""
-        return
 
     def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
         """Make rows for the collator from documents (column `text`)."""
@@ -79,11 +68,6 @@ class Objective(abc.ABC):
         """Make rows from tokenized documents without special tokens (column `input_ids`)."""
         return pack_documents(tokenized, tokenizer, self.args.seq_length, self.args.packing)
 
-    def describe_rows(self, rows: datasets.Dataset) -> str:
-        """A few words about the training rows, to print."""
-        length = self.args.seq_length
-        return f"{len(rows):,} rows of up to {length} tokens, filled to {fill_rate(rows, length):.1%}"
-
     @abc.abstractmethod
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         """The collator of the training, with more `options` of `MaskedLMCollator`. The evaluation uses its
@@ -92,25 +76,18 @@ class Objective(abc.ABC):
     def model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[PreTrainedModel, list[str]]:
-        """The model to train, and the names of the weights that a saved model lacked.
-
-        Args:
-            source: a config, to make a new model; a path, to load a saved one; or the model itself.
-            config: the config that the model gets.
-            tokenizer: the tokenizer of the rows.
-        """
+        """The model to train with this config, and the names of the weights that a saved one lacked; `source`: a
+        config, to make a new model, a path, to load a saved one in fp32, or the model itself."""
         path = config_path(source)
         if path is not None:
             return self.load(path, config)
         if isinstance(source, MiniBertConfig):
             return self.model_class(config), []
         if not isinstance(source, self.model_class):
-            name, needed = type(source).__name__, self.model_class.__name__
-            raise ValueError(f"model: objective {self.name!r} trains a {needed}, or a config of one, not a {name}")
+            raise ValueError(f"model: {type(source).__name__}; {self.name} trains a {self.model_class.__name__}")
         return source, []
 
     def load(self, path: str, config: MiniBertConfig) -> tuple[PreTrainedModel, list[str]]:
-        """The saved model with this config, in fp32, and the names of its weights that are new."""
         return load_reported(self.model_class, path, head=False, config=config, dtype=torch.float32)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -128,8 +105,8 @@ class Objective(abc.ABC):
         return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]) -> dict[str, Any]:
-        """The final metrics, from those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for a metric
-        that was not measured."""
+        """The final metrics, from those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for what was
+        not measured."""
         loss = metrics.get(f"eval_{self.metric}")
         return {
             "validation_loss": loss,
@@ -149,9 +126,9 @@ class Objective(abc.ABC):
         """The part of the trainer's model that is saved."""
         return model
 
-    @abc.abstractmethod
-    def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """Lines that show the saved model at work on held-out sentences (`examples.choose_sentences`)."""
+    def examples(self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """Lines that show the saved model at work on held-out texts."""
+        return []
 
 
 def means(count: float, **sums: float) -> dict[str, float]:
@@ -179,12 +156,9 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def unigram_baseline(
     train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
 ) -> tuple[float | None, float | None]:
-    """The loss and the accuracy of a model that knows token frequencies only.
-
-    The loss is that of the add-one-smoothed frequencies of the training rows, averaged over the targets of the
-    evaluation; the accuracy is that of always guessing the most frequent target. Special tokens count only if they are
-    targets (as [SEP] is for a decoder). Both are None without targets.
-    """
+    """The loss and the accuracy of a model that knows token frequencies only: the loss of the add-one-smoothed
+    frequencies of the training rows at the targets of the evaluation, and the accuracy of the most frequent target.
+    Special tokens count only if they are targets (as [SEP] is for a decoder). Both are None without targets."""
     counts = unigram_counts(train, vocab_size).astype(np.float64)
     labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
     if not len(labels):

@@ -1,10 +1,8 @@
 """Next-token prediction: the decoder of the same blocks and the same number of parameters, to compare with."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
@@ -45,18 +43,3 @@ class CausalLM(Objective):
         """Text is a prompt from now on: the tokenizer no longer puts [SEP], the end of the document, behind it."""
         trainer.processing_class.add_bos_token = True
         super().save(trainer, folder)
-
-    def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """The beginning of each sentence, continued greedily by the model that was saved."""
-        model = MiniBertForCausalLM.from_pretrained(folder).eval()
-        lines = ["Held-out text, continued by the saved model:"]
-        for sentence in sentences:
-            words = sentence.split()
-            half = -(-len(words) // 2)
-            start, rest = " ".join(words[:half]), " ".join(words[half:])
-            prompt = torch.tensor([tokenizer(start)["input_ids"]])
-            few = min(12, tokenizer.model_max_length // 2)
-            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=few, do_sample=False)
-            continued = tokenizer.decode(ids[0, prompt.shape[1] :], skip_special_tokens=True)
-            lines += [f"  {start} → {continued}", f"    was: {rest}"]
-        return lines

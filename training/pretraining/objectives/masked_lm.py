@@ -1,20 +1,25 @@
 """Masked language modelling (BERT, arXiv 1810.04805; RoBERTa, arXiv 1907.11692)."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM
 from ....tokenization import check_mask_token
 from ....tokenization.words import word_start_table
-from ...data.collators import MaskedLMCollator, check_masking
+from ...data.collators import MaskedLMCollator
+from ...data.sentences import split_sentences
 from ..fill import fill_masks
 from .base import Objective
-from .examples import find_content_word
+
+# What a saved model is shown on: so many sentences of the first documents, and of the first sentences of each.
+CANDIDATES, DOCUMENTS, SENTENCES = 24, 300, 60
+FEWEST_WORDS, MOST_WORDS, MOST_CHARACTERS, MOST_LETTERS = 6, 25, 200, 12
+WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 
 
 class MaskedLM(Objective):
@@ -22,12 +27,7 @@ class MaskedLM(Objective):
 
     name = "mlm"
     model_class = MiniBertForMaskedLM
-    candidates = 24
     masking_defaults = {"mlm_probability": 0.3, "mask_replace_prob": 0.8, "random_replace_prob": 0.1}
-
-    def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
-        super().check(config, streaming)
-        check_masking(SimpleNamespace(**self.masking))
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         tokenizer = super().prepare_tokenizer(tokenizer)
@@ -37,10 +37,13 @@ class MaskedLM(Objective):
         return tokenizer
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+        if (last := self.args.last_mlm_probability) is not None:
+            options |= dict(rate_points={1.0: last})
         return MaskedLMCollator(tokenizer, seed=self.args.seed, **self.masking | options)
 
-    def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    def examples(self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """A word masked in a sentence, filled by the model that was saved: two that are right, and two that are not."""
+        sentences = choose_sentences(texts, tokenizer)
         words = [find_content_word(sentence, tokenizer) for sentence in sentences]
         texts = [s[: word.start] + tokenizer.mask_token + s[word.stop :] for s, word in zip(sentences, words)]
         shown: dict[bool, list[str]] = {True: [], False: []}
@@ -50,3 +53,36 @@ class MaskedLM(Objective):
             shown[is_right].append(f"  {text}\n    was: {sentence[word]}; model: {guesses}")
         how_many = f"right in {len(shown[True])} of {len(texts)} sentences, two of each kind:"
         return [f"Held-out text, filled by the saved model, {how_many}", *shown[True][:2], *shown[False][:2]]
+
+
+def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The best sentence of each of several documents: of 6 to 25 words, and these of letters; where there is none like
+    that, what comes nearest to it. They take at most half of the tokens that the model reads."""
+
+    def rank(sentence: str) -> tuple[bool, float]:
+        words = sentence.split()
+        usual = sum(WORD.fullmatch(word.strip("\"'“”‘’().,;:!?…")) is not None for word in words) / len(words)
+        return FEWEST_WORDS <= len(words) <= MOST_WORDS and sentence[-1] in ".!?…" and usual > 0.8, usual
+
+    best = []
+    for text in islice(filter(str.strip, texts), DOCUMENTS):
+        sentences = [" ".join(sentence.split()[:MOST_WORDS]) for sentence in split_sentences(text)[:SENTENCES]]
+        sentence = max(sentences, key=rank)[:MOST_CHARACTERS]
+        while len(sentence) > 1 and 2 * len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length:
+            sentence = sentence[: len(sentence) // 2]
+        best.append(sentence)
+    return sorted(dict.fromkeys(best), key=rank, reverse=True)[:CANDIDATES]
+
+
+def find_content_word(sentence: str, tokenizer: PreTrainedTokenizerBase) -> slice:
+    """Where a word stands that somebody would ask for: of four letters or more, known to the tokenizer as a whole, near
+    the middle. In text without spaces, one letter in the middle."""
+    spans = [slice(*match.span()) for match in WORD.finditer(sentence)] or [slice(0, len(sentence))]
+    if len(spans) == 1 and len(sentence) > MOST_LETTERS:
+        return slice(len(sentence) // 2, len(sentence) // 2 + 1)
+
+    def worth(span: slice) -> tuple[bool, bool, float]:
+        word = sentence[span]
+        return len(word) > 3, len(tokenizer.tokenize(f" {word}")) == 1, -abs(span.start + span.stop - len(sentence))
+
+    return max(spans[1:-1] or spans, key=worth)

@@ -33,7 +33,6 @@ class MaskedLMWithNextSentence(MaskedLM):
     model_class = MiniBertForPreTraining
     masking_defaults = MaskedLM.masking_defaults | {"mlm_probability": 0.15}
     packs_documents = False
-    minimum_validation = 2  # a random segment comes from another document
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
         super().check(config, streaming)
@@ -42,23 +41,10 @@ class MaskedLMWithNextSentence(MaskedLM):
                 f"type_vocab_size: {config.type_vocab_size} does not go with --objective mlm+nsp, whose pairs need two"
                 " segments; use 2 or more (--model bert has them)"
             )
-        if not 0 <= self.args.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob: {self.args.short_seq_prob} is no share; use 0 to 1")
-        if self.args.seq_length < 8:
-            raise ValueError(f"seq_length: {self.args.seq_length} has no room for pairs; use 8 or more")
-
-    def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
-        for name, part in by_source(train).items():
-            check_segments(part, f"{f'of {name!r} ' if name else ''}to train on")
-        check_segments(max(by_source(validation).values(), key=len), "held out (--validation_size)")
 
     def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
         args = self.args
         return make_pairs(documents, tokenizer, args.seq_length, args.short_seq_prob, args.seed)
-
-    def describe_rows(self, rows: datasets.Dataset) -> str:
-        random = np.mean(rows["next_sentence_label"])
-        return f"{len(rows):,} pairs of segments of up to {self.args.seq_length} tokens, {random:.1%} of them random"
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}
@@ -78,70 +64,44 @@ class MaskedLMWithNextSentence(MaskedLM):
 
 
 def make_pairs(
-    documents: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    seq_length: int,
-    short_seq_prob: float = 0.1,
-    seed: int = 0,
+    documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, seq_length: int, short_seq_prob: float, seed: int
 ) -> datasets.Dataset:
     """Pairs `[CLS] A [SEP] B [SEP]`, a pair a row: `input_ids`, `token_type_ids` (0 up to the first [SEP], then 1) and
-    `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document). Copies of a
-    document count as that document. Of several languages, both segments are of the same: else the language would tell.
-    One with a single document makes no pairs.
+    `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document). Both segments
+    are of one language, which would tell the label otherwise; one with a single document makes no pairs.
 
     As in BERT, segments of a document are gathered until they fill a row (or, for the share `short_seq_prob` of the
     pairs, a random shorter length), A is a random number of them, and with probability 1/2 B is random, gathered until
     it is as long as what it displaces, if its document goes on for so long; what it displaces begins the next pair.
     What is too long is cut at either end. Otherwise than in BERT, a piece of text that is a single segment makes no
-    pair rather than always a random one (it still serves as random B).
+    pair rather than always a random one (it still serves as random B). A ValueError if there are no two different
+    documents (copies count as one), or none with two segments.
 
     Args:
-        documents: a column `text`, whose segments are its sentences; and a column `source` (a `ClassLabel`), the
-            language, if there are several.
+        documents: a column `text`, whose segments are its sentences; if there are several languages, a column `source`.
         seq_length: longest row, in tokens.
-
-    Raises:
-        ValueError: no two different documents, or none with two segments or more.
     """
+    parts = [documents]
+    if "source" in documents.column_names:
+        source = documents.with_format("numpy")["source"][:]
+        parts = [documents.select(np.flatnonzero(source == each)) for each in np.unique(source)]
     options = dict(desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed)
     options |= special_ids(tokenizer) | dict(backend=tokenizer_backend(tokenizer))
     pairs = []
-    for part in by_source(documents).values():
+    for part in parts:
         windows = -(-len(part) // WINDOW)  # of one size: none is left with a single document
         pairs.append(map_tables(part, _pairs, batch_size=-(-len(part) // windows), **options))
     rows = datasets.concatenate_datasets(pairs)
     if not len(rows):
-        raise ValueError(f"data: {len(documents):,} documents make no pair; give different ones, of several sentences")
+        what = f"data: {len(documents):,} documents make no pair"
+        raise ValueError(f"{what}; give different ones, of several sentences (held out: a larger validation_size)")
     return rows
 
 
-def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
-    """The documents of every language by its name, in their order; all of them under "" where no column says it."""
-    if "source" not in documents.column_names:
-        return {"": documents}
-    names, numbers = documents.features["source"].names, documents.with_format("numpy")["source"][:]
-    return {names[number]: documents.select(np.flatnonzero(numbers == number)) for number in np.unique(numbers)}
-
-
-def check_segments(documents: datasets.Dataset, what: str) -> None:
-    """Refuse (ValueError) documents that no pairs can be made of: there is a single one (or copies of one), or none has
-    two segments. Of a usual corpus only the first ones are looked at."""
-    texts, count = documents["text"], len(documents)
-    if all(text == texts[0] for text in texts):
-        raise ValueError(f"data: {count} document(s) {what}, all alike; give 2 different ones, B is drawn from others")
-    if all(len(split_sentences(text)) < 2 for text in texts):
-        raise ValueError(f"data: none of {count:,} documents {what} has two segments; give some of several sentences")
-
-
 def _pairs(
-    table: pa.Table,
-    backend: str,
-    seq_length: int,
-    short_seq_prob: float,
-    seed: int,
-    cls_token_id: int,
-    sep_token_id: int,
+    table: pa.Table, backend: str, seq_length: int, short_seq_prob: float, seed: int, **special: int
 ) -> pa.Table:
+    cls, sep = special["cls_token_id"], special["sep_token_id"]
     texts = table["text"].to_pylist()
     documents = [split_sentences(text) for text in texts]
     flat = list(chain(*documents))
@@ -155,7 +115,7 @@ def _pairs(
     ids, segments, labels = [], [], []
     for number in range(len(documents)) if len(set(texts)) > 1 else ():
         for a, b, label in _pairs_of(documents, behind, texts, number, seq_length - 3, short_seq_prob, generator):
-            ids.append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
+            ids.append([cls, *a, sep, *b, sep])
             segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
             labels.append(label)
     types = {"input_ids": tokenized.type, "token_type_ids": pa.list_(pa.int8()), "next_sentence_label": pa.int64()}
@@ -163,14 +123,9 @@ def _pairs(
 
 
 def _pairs_of(
-    documents: list[list[list[int]]],
-    behind: list[np.ndarray],
-    texts: list[str],
-    number: int,
-    room: int,
-    short_seq_prob: float,
-    generator: np.random.Generator,
-) -> Iterator[tuple[list[int], list[int], int]]:
+    documents: list[list[list[int]]], behind: list[np.ndarray], texts: list[str], number: int, room: int,
+    short_seq_prob: float, generator: np.random.Generator
+) -> Iterator[tuple[list[int], list[int], int]]:  # fmt: skip
     """The pairs (A, B, label) that begin in one document; A and B together hold at most `room` tokens. `behind` are the
     tokens from each segment to the end of its document."""
     document, position = documents[number], 0
