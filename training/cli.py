@@ -242,7 +242,8 @@ def build_parser(name: str) -> Any:
         own = {key for kind in ours for key in inspect.get_annotations(kind)}
         inherited = [field.name for field in dataclasses.fields(kinds[1]) if field.name not in own]
         names = textwrap.fill(" ".join(f"--{each}" for each in inherited), 100, break_on_hyphens=False)
-        epilog += "\n\nalso, of transformers.TrainingArguments, whose documentation says what they do:\n"
+        also = "\n\nalso, of transformers.TrainingArguments, whose documentation says what they do:\n"
+        epilog += also if inherited else ""
         epilog += textwrap.indent(names, "  ")
     words = "".join(f" [{each.upper()}]" for each in command.positional)
     usage = f"minibert {name}{words} [--recipe FILE] [--option VALUE …]"

@@ -146,8 +146,8 @@ def test_a_run_that_was_stopped_goes_on_at_its_next_shard(text, tmp_path, monkey
     first, second = (folder / name for name in written)
     first.write_bytes(first.read_bytes()[:-100])
     before = second.stat().st_mtime_ns
-    written.clear()
-    monkeypatch.setattr(preparing, "write_shard", lambda path, *rest: (written.append(path.name), plain(path, *rest)))
+    written = []
+    monkeypatch.setattr(preparing, "write_shard", lambda path, *x, **y: (written.append(path.name), plain(path, *x, **y)))
     capsys.readouterr()
     prepare(text, folder)
     assert "Going on: 1 of 4 shards are there" in capsys.readouterr().out
