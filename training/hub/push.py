@@ -39,7 +39,6 @@ def push(
     revision: str | None = None,
     private: bool = False,
     license: str | None = None,
-    commit_message: str = "Upload a MiniBERT model",
     trust_remote_code: bool = False,
     dry_run: bool = False,
     api: HfApi | None = None,
@@ -55,7 +54,6 @@ def push(
         revision: The branch to push to, made if it is not there; by default main.
         private: Only you can see the repository.
         license: The Hub's name of the weights' licence (apache-2.0, mit, …).
-        commit_message: The message of the commit.
         trust_remote_code: Run and upload code in the folder that differs from this package's.
         dry_run: Check everything and show what would be uploaded, but upload nothing.
         api: The client, from Python, with a token of its own; by default the token is that of `hf auth login`.
@@ -97,7 +95,7 @@ def push(
             repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
             if private and not api.repo_info(repository).private:
                 raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
-            upload(api, staged, repository, revision, commit_message)
+            upload(api, staged, repository, revision, "Upload a MiniBERT model")
     pushed["url"] = f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
     print(f"Published: {pushed['url']}")
     return pushed
