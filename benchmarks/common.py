@@ -3,12 +3,15 @@
 Every script here is run as `python benchmarks/NAME.py --help`, with a Python that has MiniBERT installed.
 """
 
+import json
 import os
 import platform
 import re
+import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,14 @@ def names_beginning_with(beginnings: Sequence[str], known: Collection[str]) -> l
         if not any(name.lower().startswith(beginning.lower()) for name in known):
             raise ValueError(f"unknown name {beginning!r}; available: {', '.join(known)}")
     return [name for name in known if name.lower().startswith(tuple(map(str.lower, beginnings)) or "")]
+
+
+def save_figures(file: str | Path, **figures: Any) -> None:
+    """Write figures of a notebook, a row a line, with the command that made them, the date and the machine."""
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    facts = {"command": command, "date": str(date.today()), "machine": describe_machine(torch.device("cpu"))}
+    text = json.dumps(facts | figures).replace("}, {", "},\n{").replace("[{", "[\n{")
+    Path(file).write_text(text + "\n", encoding="utf-8")
 
 
 # --- the machine ---

@@ -9,20 +9,17 @@ soon as it ends; runs that are in the output file already are left out.
 import contextlib
 import io
 import json
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from common import choose_device, describe_machine, option, parse
+from common import option, parse, save_figures
 from datasets import load_dataset
 from transformers.utils import logging
 
 import minibert
-from minibert.training.files import write_json
 
 # The task, the folder of its data, the file that is measured, and the metric.
 TASKS = {
@@ -40,14 +37,10 @@ METHODS = {
 EPOCHS = {100: 8.0, 1000: 2.0, 2000: 2.0}
 # (task, rows, seed), in the order in which they run; where there are fewer rows, all of them are taken.
 GRID = [
-    ("sentiment", 100, 0),
-    ("sentiment", 1000, 0),
-    ("entities", 100, 0),
-    ("inference", 100, 0),
-    ("entities", 2000, 0),
-    ("inference", 1000, 0),
-    ("sentiment", 100, 1),
-    ("sentiment", 100, 2),
+    *((task, 100, 0) for task in TASKS),
+    *(("sentiment", rows, seed) for rows, seed in [(1000, 0), (100, 1), (100, 2)]),
+    *(("entities", rows, seed) for rows, seed in [(2000, 0), (100, 1), (100, 2)]),
+    *(("inference", rows, seed) for rows, seed in [(1000, 0), (100, 1), (100, 2)]),
 ]
 
 
@@ -103,15 +96,13 @@ def main(arguments: Arguments) -> None:
     output = Path(arguments.output)
     runs = json.loads(output.read_text())["runs"] if output.exists() else []
     done = {(run["task"], run["asked"], run["method"], run["seed"]) for run in runs}
-    command = " ".join(["python benchmarks/fine_tuning.py", *sys.argv[1:]])
-    facts = {"command": command, "date": str(date.today()), **describe_machine(choose_device("cpu"))}
     for task, rows, seed in GRID:
         for method in METHODS:
             if (task, rows, method, seed) not in done:
                 run = {"asked": rows, **train_once(arguments, task, rows, method, seed)}
                 runs.append(run)
                 print({key: run[key] for key in ("task", "rows", "method", "seed", "score", "cpu_seconds")})
-                write_json(output, {**facts, "epochs": EPOCHS, "methods": METHODS, "runs": runs})
+                save_figures(output, epochs=EPOCHS, methods=METHODS, runs=runs)
 
 
 if __name__ == "__main__":

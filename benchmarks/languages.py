@@ -11,6 +11,7 @@ from minibert import MiniBertConfig, train_tokenizer
 
 LANGUAGES = dict.fromkeys(("ar", "el", "hi", "ru", "th", "tr"), 40) | dict.fromkeys(("de", "en", "fr", "uk", "zh"))
 ALONE = ("fr", "tr")
+STEPS = 80
 
 
 def languages(data):
@@ -35,9 +36,9 @@ def languages(data):
             config = MiniBertConfig.minibert("tiny", **shape, max_position_embeddings=LENGTH)
             known = tests if isinstance(mixture, float) else {mixture: tests[mixture]}
             options = dict(optimizer="muon", embedding_init="cooccurrence")
-            trainer, _ = pretrain(config, train, tests["en"], tokenizer, seed, 80, **options)
+            trainer, _ = pretrain(config, train, tests["en"], tokenizer, seed, STEPS, **options)
             losses = {code: round(trainer.evaluate(part)["eval_mlm_loss"], 4) for code, part in known.items()}
-            yield dict(mixture=mixture, seed=seed, losses=losses, rows=dict(zip(rows, sizes.tolist())))
+            yield dict(mixture=mixture, seed=seed, steps=STEPS, losses=losses, rows=dict(zip(rows, sizes.tolist())))
 
 
 if __name__ == "__main__":

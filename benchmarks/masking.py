@@ -1,20 +1,17 @@
 """Train small models on a few sentences with several ways of masking, and ask each of them the same questions.
 
-    python benchmarks/masking.py --output docs/notebooks/01_masking.json
+    python benchmarks/masking.py
 
 The notebook 01_masking reads the figures. Every model has the same size, sentences and number of steps.
 """
 
-import json
 import random
 import re
-from dataclasses import asdict, dataclass
-from datetime import date
+from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import torch
-from common import Corpus, describe_machine, option, parse
+from common import Corpus, option, parse, save_figures
 
 from minibert import MaskedLMCollator, MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
 from minibert.training.data.sentences import sentences_of
@@ -30,11 +27,10 @@ class Arguments:
     sentences: list[int] = option([500], "Numbers of sentences to train on.")
     seeds: int = option(3, "Trainings of each kind.")
     steps: int = option(600, "Steps of a training.")
-    output: str = option("runs/masking.json", "File of the figures.")
+    output: str = option("docs/notebooks/01_masking.json", "The file that is written.")
 
 
-def main(corpus: Corpus, arguments: Arguments) -> dict:
-    """Train, measure and save: a list `runs` with a row of figures for each training."""
+def main(corpus: Corpus, arguments: Arguments) -> None:
     train, test = draw_sentences(corpus, max(arguments.sentences))
     tokenizer = train_tokenizer(train, vocab_size=VOCAB_SIZE, show_progress=False)
     train, test = (tokenizer(texts)["input_ids"] for texts in (train, test))
@@ -47,12 +43,7 @@ def main(corpus: Corpus, arguments: Arguments) -> dict:
                 row = {"sentences": count, "seed": seed, "masking": way["masking"], "all_masked": len(way) > 1}
                 runs.append(row | measure(model, tokenizer, test))
                 print(runs[-1], flush=True)
-    about = {"command": "python benchmarks/masking.py", "arguments": asdict(arguments), "date": str(date.today())}
-    results = about | describe_machine(torch.device("cpu")) | {"data": corpus.data or ["built-in corpus"], "runs": runs}
-    output = Path(arguments.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return results
+                save_figures(arguments.output, steps=arguments.steps, runs=runs)
 
 
 def draw_sentences(corpus: Corpus, count: int) -> tuple[list[str], list[str]]:

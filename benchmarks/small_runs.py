@@ -4,17 +4,14 @@ Seconds are those that the process computed for, which other processes do not ch
 """
 
 import argparse
-import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import torch
-from common import describe_machine
+from common import save_figures
 from datasets import Dataset, load_dataset
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -120,12 +117,9 @@ def main(description: str, **comparisons: tuple[Callable, str]) -> None:
     parser.add_argument("--data", default=os.environ.get("MINIBERT_DATA", "."), help=help)
     parser.add_argument("--output_dir", default=str(Path(__file__).parents[1] / "docs/notebooks"))
     given = parser.parse_args()
-    name = given.name or next(iter(comparisons))
-    comparison, file = comparisons[name]
-    command, runs = f"python benchmarks/{Path(sys.argv[0]).name}{f' {name}' if len(comparisons) > 1 else ''}", []
-    about = dict(command=command, date=f"{date.today()}", machine=describe_machine(torch.device("cpu")))
+    comparison, file = comparisons[given.name or next(iter(comparisons))]
+    runs = []
     for run in comparison(Path(given.data)):
         runs.append(run)
         print({key: value for key, value in run.items() if key != "curve"}, *run.get("curve", [])[-1:], flush=True)
-        text = json.dumps(dict(about, runs=runs)).replace("}, {", "},\n{").replace("[{", "[\n{")
-        Path(given.output_dir, file).write_text(text + "\n", encoding="utf-8")
+        save_figures(Path(given.output_dir, file), runs=runs)

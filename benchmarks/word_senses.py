@@ -6,16 +6,14 @@ Every row has the columns tokens, target_index, lemma and sense (CoarseWSD-20, L
 the share of rows that are right, macro the mean over words of the accuracy on each.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import choose_device, describe_machine, option, parse, read_table
+from common import option, parse, read_table, save_figures
 from sklearn.dummy import DummyClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -25,8 +23,6 @@ from sklearn.preprocessing import StandardScaler
 from transformers import AutoModel, AutoTokenizer
 
 from minibert.training.data.packing import group_by_length
-from minibert.training.files import write_json
-from minibert.training.report import format_table
 
 
 @dataclass
@@ -85,7 +81,7 @@ def score(right: np.ndarray, baseline: np.ndarray, lemmas: np.ndarray) -> dict[s
     }
 
 
-def main(arguments: Arguments) -> dict[str, Any]:
+def main(arguments: Arguments) -> None:
     files = {Path(name).stem: read_table(name) for name in [arguments.train, *arguments.test]}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     model = AutoModel.from_pretrained(arguments.model, dtype=torch.float32).eval()
@@ -117,13 +113,7 @@ def main(arguments: Arguments) -> dict[str, Any]:
             if name == "bag of words":  # the first
                 baseline = right
             scores.setdefault(name, {})[file] = score(right, baseline, test[2])
-    table = [[name, *(of[file][key] for file in of for key in ("micro", "macro"))] for name, of in scores.items()]
-    print(format_table(["method", *(f"{f} {k}" for f in list(files)[1:] for k in ("micro", "macro"))], table, digits=3))
-    facts = {"rows": {name: len(rows) for name, rows in files.items()}, **describe_machine(choose_device("cpu"))}
-    command = " ".join(["python benchmarks/word_senses.py", *sys.argv[1:]])
-    found = {"command": command, "date": str(date.today()), **facts, "accuracy": scores}
-    write_json(Path(arguments.output), found)
-    return found
+    save_figures(arguments.output, rows={name: len(rows) for name, rows in files.items()}, accuracy=scores)
 
 
 if __name__ == "__main__":
