@@ -35,7 +35,7 @@ from .report import warn
 # exploding gradient has, and the share of --minutes after which the number of steps is estimated.
 FEW_STEPS, FEW_LOGS, EXPLODING, FIRST_SHARE = 50, 4, 50, 0.05
 # A launcher and the system may both send a signal for the same stop: one within these seconds is not a second one.
-STOP_SECONDS = 2.0
+STOP_SECONDS = 5.0
 RESUME = "go on with --resume_from_checkpoint true"
 # What `Trainer` logs and a line need not show, and what is shown under another name.
 NOT_SHOWN = ("runtime", "per_second", "preparation_time", "targets", "grad_norm", "epoch", "input_tokens_seen")
@@ -65,9 +65,11 @@ class ConsoleLog(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         (tokens, before), self.since = self.since, (state.num_input_tokens_seen, time.perf_counter())
-        if not state.is_world_process_zero or "train_runtime" in logs:  # the summary at the end
-            return
         shown = {name: value for name, value in logs.items() if not name.endswith(NOT_SHOWN)}
+        if not (shown and state.is_world_process_zero) or "train_loss" in logs:  # the summary at the end
+            return
+        if any(name.startswith("eval_") and name.endswith("_loss") for name in shown.keys() - {"eval_loss"}):
+            shown.pop("eval_loss", None)  # beside the loss of all targets, it is a mean over batches
         text = "  ".join(f"{NAMES.get(name, name.removeprefix('eval_'))} {value:.4g}" for name, value in shown.items())
         if "loss" not in logs:
             text = f"evaluation: {text}"

@@ -1,6 +1,7 @@
 """What a pretraining says it is worth: beside word frequencies, and beside the model that it started from."""
 
 import json
+import re
 
 import datasets
 import pytest
@@ -15,7 +16,9 @@ SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, interme
 def train(folder, model, capsys, **fields):
     """The trainer after two steps that change nothing, and what it printed."""
     text = datasets.Dataset.from_dict({"text": list(sentences(150))})
-    defaults = dict(max_steps=2, seq_length=32, vocab_size=100, disable_tqdm=True, bf16=False, learning_rate=1e-9)
+    defaults = dict(
+        max_steps=2, logging_steps=1, seq_length=32, vocab_size=100, disable_tqdm=True, bf16=False, learning_rate=1e-9
+    )
     args = PretrainingConfig(
         str(folder), optimizer="adamw", save_strategy="no", eval_strategy="no", **defaults | fields
     )
@@ -28,6 +31,7 @@ def train(folder, model, capsys, **fields):
 def test_a_new_model_and_one_that_goes_on(tmp_path, capsys):
     _, printed = train(tmp_path / "first", MiniBertConfig.minibert("tiny", **SIZES), capsys)
     assert "0.1 for each, are few" in printed or "0.2 for each, are few" in printed
+    assert re.search(r"^step 1/2  loss [\d.]+  rate \S+  [\d,]+ tokens/s$", printed, re.MULTILINE)
     report = json.loads((tmp_path / "first" / "report.json").read_text())
     assert report["validation_loss"] > report["unigram_loss"] and "start_loss" not in report
     assert report["warning"].startswith("worse than guessing by frequency")
