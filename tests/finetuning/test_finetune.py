@@ -141,6 +141,7 @@ class TestClassify:
         expected = scipy.stats.pearsonr(predicted, held_out["score"]).statistic
         assert report["pearson"] == pytest.approx(expected, rel=1e-4)
 
+    @pytest.mark.slow
     def test_several_labels(self, start, tmp_path):
         rows = [
             {"text": text, "labels": [name for name, holds in (("good", good), ("film", film)) if holds]}
@@ -214,6 +215,7 @@ class TestTraining:
         assert held == {id(p) for name, p in model.named_parameters() if not name.startswith(rests)}
         assert trainer.optimizer.defaults["fused"]
 
+    @pytest.mark.slow
     def test_it_stops_when_nothing_gets_better(self, start, data, tmp_path):
         """At a learning rate of 0 nothing changes: after `patience` evaluations without progress it ends."""
         run = self.prepare(start, data, tmp_path, "--learning_rate", "0", "--patience", "2", "--num_train_epochs", "9")
@@ -238,6 +240,7 @@ class TestTraining:
         evaluations = [[entry for entry in each.log_history if "eval_loss" in entry] for each in (state, resumed)]
         assert evaluations[0] == evaluations[1]
 
+    @pytest.mark.slow
     def test_other_settings_of_the_optimizer_are_not_resumed(self, start, data, tmp_path):
         """Those of the checkpoint would win without a word."""
         run = self.prepare(start, data, tmp_path, "--save_only_model", "false")
