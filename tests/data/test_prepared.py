@@ -1,7 +1,5 @@
-"""Rows made once: they are those that a training makes itself, whoever makes them and however often it was killed; a
-training from them is the same training, and goes on in the midst of a stream."""
+"""Rows made once: they are those that a training makes itself, and a training from them is the same training."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -12,7 +10,6 @@ import pytest
 import torch
 from foreign_tokenizers import foreign_tokenizer
 from helpers import TEXTS, refusal
-from processes import Python
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, CanineTokenizer
 
@@ -21,19 +18,17 @@ from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training.data import packing, prepared
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
 from minibert.training.data.packing import pack_documents
-from minibert.training.data.prepared import SPLITS, PreparedRows, write_manifest, write_shard
+from minibert.training.data.prepared import PreparedRows, save_rows
 from minibert.training.pretraining import prepare as preparing
 
 pytestmark = pytest.mark.usefixtures("cache")
-WINDOW = 64
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Windows of which a few hundred documents fill several."""
-    for module in (packing, prepared, preparing):
-        monkeypatch.setattr(module, "WINDOW", WINDOW)
-    monkeypatch.setattr(preparing, "SHARD_DOCUMENTS", 128)
+    """Windows and shards of which a few hundred documents fill several."""
+    monkeypatch.setattr(packing, "WINDOW", 64)
+    monkeypatch.setattr(prepared, "ROWS_IN_SHARD", 20)
 
 
 @pytest.fixture
@@ -63,10 +58,6 @@ def losses(output):
     return [{k: x for k, x in entry.items() if k in ("step", "loss", "eval_loss")} for entry in history]
 
 
-def bytes_of(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
-
-
 def same_weights(*outputs):
     first, second = (load_file(output / "model.safetensors") for output in outputs)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
@@ -89,16 +80,16 @@ def test_a_card_names_no_folder_of_the_text(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("packing", ["packed", "padded"])
 def test_shards_hold_the_rows_of_all_documents(text, tmp_path, packing):
-    """Several shards, between which no window of documents is cut: what packing makes of the whole corpus."""
+    """What packing makes of the whole corpus, in several shards."""
     rows = prepare(text, tmp_path / "rows", packing=packing, validation_size=30)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "rows")
     documents = load_documents([str(text)])
     held_out = hold_out(documents, 30, seed=42)
-    for split, count, shards, chosen in (("train", 270, 3, ~held_out), ("validation", 30, 1, held_out)):
+    for split, count, chosen in (("train", 270, ~held_out), ("validation", 30, held_out)):
         part = documents.select(np.flatnonzero(chosen))
         expected = pack_documents(tokenize_documents(part, tokenizer), tokenizer, 48, packing)
         assert rows.load(split)[:] == expected[:] and rows.load(split).features == expected.features
-        assert len(rows.manifest[split]) == shards and len(part) == count
+        assert len(rows.manifest[split]) == -(-len(expected) // 20) and len(part) == count
         assert list(rows.load(split, streaming=True)) == list(expected)
     assert f"{len(rows.load('train'))} rows to train on, {len(rows.load('validation'))} held out" in rows.describe()
 
@@ -115,77 +106,30 @@ def test_rows_of_a_loaded_data_set_are_those_of_its_file(text, tmp_path):
 def test_any_number_of_processes_writes_the_same_bytes(text, tmp_path):
     prepare(text, tmp_path / "one")
     prepare(text, tmp_path / "two", num_proc=2)
-    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "two")
-    assert not any("unfinished" in name for name in bytes_of(tmp_path / "one"))
+    bytes_of = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("*.*")} for name in ("one", "two")]
+    assert bytes_of[0].keys() == bytes_of[1].keys() and len(bytes_of[0]) > 5
+    assert {name for name in bytes_of[0] if bytes_of[0][name] != bytes_of[1][name]} <= {"minibert_rows.json"}
 
 
-def test_a_run_that_was_stopped_goes_on_at_its_next_shard(text, tmp_path, monkeypatch, capsys):
-    """Also behind a shard that is not whole; what is there is not made again."""
-    prepare(text, tmp_path / "whole")
-    folder, written, most = tmp_path / "rows", [], 2
-    plain = preparing.write_shard
+def test_a_run_that_was_stopped_leaves_nothing_and_goes_on_from_its_cache(text, tmp_path, monkeypatch):
+    folder, tokenized = tmp_path / "rows", []
+    plain = preparing.tokenize_documents
 
-    def write_shard(path, texts, **options):
-        if len(written) == most:
+    def tokenize_documents(documents, *options):
+        if len(tokenized) == 1:
             raise KeyboardInterrupt
-        written.append(path.name)
-        plain(path, texts, **options)
+        tokenized.append(plain(documents, *options))
+        return tokenized[-1]
 
-    monkeypatch.setattr(preparing, "write_shard", write_shard)
+    monkeypatch.setattr(preparing, "tokenize_documents", tokenize_documents)
     with pytest.raises(KeyboardInterrupt):
         prepare(text, folder)
-    with pytest.raises(ValueError, match="holds prepared rows; here give text"):
-        pretrain(folder, tmp_path / "run")
-    with pytest.raises(ValueError, match="seq_length: 32, but the unfinished rows in .* are made with 48; give that"):
-        prepare(text, folder, seq_length=32)
-    given = text.read_text()
-    text.write_text("\n".join(reversed(given.split("\n"))))  # of as many bytes
-    with pytest.raises(ValueError, match="train_text: .*, but the unfinished rows in .* are made with"):
-        prepare(text, folder)
-    text.write_text(given)
-    first, second = (folder / name for name in written)
-    first.write_bytes(first.read_bytes()[:-100])
-    before = second.stat().st_mtime_ns
-    written, most = [], None
-    capsys.readouterr()
+    assert not folder.exists()
+    monkeypatch.setattr(
+        preparing, "tokenize_documents", lambda *given: tokenized.append(plain(*given)) or tokenized[-1]
+    )
     prepare(text, folder)
-    assert "Going on: 1 of 4 shards are there" in capsys.readouterr().out
-    assert written == [first.name, "train-00002.parquet", "validation-00000.parquet"]
-    assert second.stat().st_mtime_ns == before and bytes_of(folder) == bytes_of(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on(text, tmp_path):
-    """SIGKILL before a file gets its name: of the plan, a shard or the manifest."""
-    command = f"""
-        import os, signal, sys, minibert
-        from minibert.training.data import packing, prepared
-        from minibert.training.pretraining import prepare as preparing
-        packing.WINDOW = prepared.WINDOW = preparing.WINDOW = {WINDOW}
-        preparing.SHARD_DOCUMENTS = 128
-        folder, left, replace = FOLDER, [LEFT], os.replace
-        def rename(source, target):
-            if folder in str(target):
-                left[0] -= 1
-                if left[0] == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            replace(source, target)
-        os.replace = rename
-        minibert.prepare(data={str(text)!r}, output_dir=folder, vocab_size=300, seq_length=48)
-    """
-
-    def prepare(folder, left=0):
-        with Python(tmp_path) as process:
-            process.run(command.replace("FOLDER", repr(str(folder))).replace("LEFT", str(left)))
-
-    prepare(tmp_path / "whole")
-    for killed_at in (1, 3, 6):
-        broken = tmp_path / f"broken-{killed_at}"
-        with pytest.raises((EOFError, ConnectionError)):
-            prepare(broken, killed_at)
-        assert not (broken / "minibert_rows.json").exists()
-        prepare(broken)
-        assert bytes_of(broken) == bytes_of(tmp_path / "whole")
+    assert tokenized[0].cache_files == tokenized[1].cache_files != []
 
 
 # --- training from it ---
@@ -229,16 +173,14 @@ def test_rows_know_a_tokenizer_before_and_after_it_was_adapted(tmp_path):
     raw, adapted = foreign_tokenizer("gpt2"), adapt_tokenizer(foreign_tokenizer("gpt2"))
     made = dict(validation_size=0.5, seq_length=48, packing="packed")
     for number, tokenizer in enumerate((raw, adapted)):
-        folder = tmp_path / str(number)
-        tokenizer.save_pretrained(folder)
-        for split in SPLITS:
-            texts = (f"the king is {number} old" for number in range(20))
-            write_shard(folder / f"{split}-00000.parquet", texts, tokenizer, "packed", 48)
-        write_manifest(folder, made, {})
+        save_rows(
+            tmp_path / str(number), {"train": datasets.Dataset.from_dict({}), "validation": []}, tokenizer, made, {}
+        )
+        rows = PreparedRows(tmp_path / str(number))
         for other in (raw, adapted):
-            PreparedRows(folder).check_tokenizer(other)
+            rows.check_tokenizer(other)
         with pytest.raises(ValueError, match="is not the one that the rows in"):
-            PreparedRows(folder).check_tokenizer(foreign_tokenizer("llama3"))
+            rows.check_tokenizer(foreign_tokenizer("llama3"))
 
 
 # --- what is refused ---
@@ -265,7 +207,7 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         assert re.search(message, said), said
     assert re.search("holds prepared rows; here give text", refusal(capsys, "tokenizer", "--data", rows))
     for arguments, message in (
-        (["--output_dir", rows], "output_dir: .* holds rows already; give another one, or remove it"),
+        (["--output_dir", rows], "exists already: nothing is overwritten, give a new folder"),
         (["--streaming"], "streaming: rows are prepared of text that is on disk"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
     ):

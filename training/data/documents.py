@@ -31,8 +31,7 @@ from .builtin_corpus import builtin_documents, builtin_files
 from .sentences import sentence_table
 from .tables import FORMATS, DatasetOrStream, ReadError
 
-ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows that is finished
-ROWS_PLAN = "minibert_rows.unfinished.json"  # in one that is not: what the rows are made of
+ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
 # documents (100 bytes a token and more) stay small.
 TOKENIZER_BATCH = 512
@@ -124,8 +123,8 @@ def _groups(entry: Source, sample_by: str) -> dict[tuple[str, str | None], Any]:
     path = language_of(entry)[1]
     if isinstance(path, DatasetOrStream):
         return {("loaded", None): path}
-    if any(os.path.isfile(os.path.join(path, name)) for name in (ROWS_MANIFEST, ROWS_PLAN)):
-        raise ValueError(f"data: {path!r} holds prepared rows; here give text (`minibert prepare` finishes such rows)")
+    if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
+        raise ValueError(f"data: {path!r} holds prepared rows; here give text")
     if not (files := tables.find_files(path)):
         return {("hub", None): path}
     groups: dict[tuple[str, str | None], list[str]] = {}

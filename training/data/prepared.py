@@ -1,8 +1,7 @@
 """Rows that were made of text once, in parquet shards, for any number of trainings on any number of machines.
 
 A folder holds the shards (`train-….parquet`, `validation-….parquet`: columns `input_ids` and `position_ids`, as
-`pack_documents` makes them), the tokenizer, and, written last, a manifest. A shard is of whole windows of documents, so
-that its rows are the same whoever makes it.
+`pack_documents` makes them), the tokenizer, and a manifest.
 """
 
 from __future__ import annotations
@@ -11,58 +10,45 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ...tokenization import check_fast, special_ids, tokenizer_backend
-from ..files import whole, write_json
-from .documents import ROWS_MANIFEST, TOKENIZER_BATCH, tokenize_table
-from .packing import WINDOW, pack_table
+from ...tokenization import check_fast, tokenizer_backend
+from ..files import write_json
+from .documents import ROWS_MANIFEST
 from .tables import DatasetOrStream, load_files
 
 SPLITS = ("train", "validation")
 MADE = ("validation_size", "seq_length", "packing")  # how rows were made
+ROWS_IN_SHARD = 65_536
 
 
-def write_shard(
-    path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, packing: str, seq_length: int
+def save_rows(
+    folder: str | Path,
+    splits: Mapping[str, datasets.Dataset],
+    tokenizer: PreTrainedTokenizerFast,
+    made: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> None:
-    """Tokenize and pack documents (one or more, none blank) into one parquet file, named "train-…" or "validation-…",
-    which has its name only when it is whole."""
-    backend, special, texts, writer = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts), None
-    with whole(path) as unfinished, ExitStack() as opened:
-        while window := list(islice(texts, WINDOW)):
-            batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
-            tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
-            packed = pack_table(tokenized, packing, seq_length, **special)
-            writer = writer or opened.enter_context(pq.ParquetWriter(unfinished, packed.schema, compression="zstd"))
-            writer.write_table(packed)
-
-
-def shard_counts(path: Path) -> dict[str, int] | None:
-    """A shard's rows, and its size in bytes; None where there is no whole one."""
-    try:
-        return {"rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size}
-    except (OSError, pa.ArrowInvalid):
-        return None
-
-
-def write_manifest(folder: str | Path, made: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Say that the shards in a folder, and the tokenizer saved beside them, are all there is; how they were `made` (the
-    values of `MADE`), and more of the `arguments`, for people; `data`, for the cards of models."""
-    folder, tokenizer = Path(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    shards = {
-        split: {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))} for split in SPLITS
-    }
-    about = {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": dict(arguments)}
-    write_json(folder / ROWS_MANIFEST, {name: made[name] for name in MADE} | about | shards)
+    """Write the rows of both splits, their tokenizer, how they were `made` (the values of `MADE`), and more of the
+    `arguments`, for people; `data`, for the cards of models."""
+    folder = Path(folder)
+    tokenizer.save_pretrained(folder)
+    # of the tokenizer as it is loaded, whose class may be another one
+    saved = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    manifest = {name: made[name] for name in MADE} | {"tokenizer_sha256": tokenizer_checksum(saved)}
+    for split, rows in splits.items():
+        count, manifest[split] = -(-len(rows) // ROWS_IN_SHARD), {}
+        for number in range(count):
+            path = folder / f"{split}-{number:05d}.parquet"
+            shard = rows.shard(count, number)
+            shard.to_parquet(path)
+            manifest[split][path.name] = {"rows": len(shard), "bytes": path.stat().st_size}
+    write_json(folder / ROWS_MANIFEST, manifest | {"arguments": dict(arguments)})
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
