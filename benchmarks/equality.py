@@ -1,6 +1,6 @@
 """Does a changed MiniBERT still compute what it computed? Record one state of the code, compare another with it.
 
-    PYTHONPATH=parent-of-old python benchmarks/equality.py record FOLDER            # about two minutes
+    PYTHONPATH=parent-of-old python benchmarks/equality.py record FOLDER            # a quarter of an hour
     PYTHONPATH=parent-of-new python benchmarks/equality.py compare FOLDER           # a table; status 1 if it differs
     … compare FOLDER --only outputs masks                                           # some sections
 
