@@ -459,7 +459,7 @@ def test_rows_that_cannot_do_without_padding(tokenizer):
     [
         ({"mlm_probability": 1.5}, "mlm_probability: 1.5 .* use a number from 0 to 1"),
         ({"mlm_probability": float("nan")}, "mlm_probability: nan"),
-        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "0.8 and 0.3 sum to more than 1"),
+        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "random_replace_prob: 1.1"),
         ({"masking": "words"}, "masking: 'words' .* use one of token, whole_word, span"),
         ({"rate_points": {1.0: 1.2}}, r"rate_points\[1.0\]: 1.2"),
         ({"rate_points": {50: 0.1}}, "rate_points: the share 50: 50"),
