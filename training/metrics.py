@@ -1,13 +1,18 @@
-"""The metrics beside those of scikit-learn. Correlations are from -1 to 1, other scores from 0 to 1."""
+"""The metrics beside those of scikit-learn. Correlations are from -1 to 1, other scores from 0 to 1.
+
+Those of a task are modules of `evaluate`, which need no network: `EntityScores().compute(predictions=…, references=…)`.
+"""
 
 import math
 import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import datasets
+import evaluate
 import numpy as np
 import scipy.stats
 import seqeval.metrics
@@ -25,23 +30,44 @@ def correlations(predictions: Sequence[float], references: Sequence[float]) -> d
         return {name: float(np.nan_to_num(f(predictions, references).statistic)) for name, f in found.items()}
 
 
-def entity_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+TEXTS = datasets.List(datasets.Value("string"))
+
+
+class Metric(evaluate.Metric):
+    """A metric of rows with a prediction of type `prediction` and a reference of type `reference`."""
+
+    prediction: Any
+    reference: Any = TEXTS
+
+    def __init__(self):
+        super().__init__(keep_in_memory=True)  # else it writes, and locks, files in the user's cache
+
+    def _info(self) -> evaluate.MetricInfo:
+        features = datasets.Features(predictions=self.prediction, references=self.reference)
+        return evaluate.MetricInfo(description=self.__doc__, citation="", inputs_description="", features=features)
+
+
+class EntityScores(Metric):
     """The scores of seqeval for sequences of tags such as B-PER: `precision`, `recall` and `f1` over all entities (None
     where the references have none), `accuracy` over tokens (None without a token), and `per_type`, for each type
     {precision, recall, f1, support}."""
-    accuracy = float(seqeval.metrics.accuracy_score(references, predictions)) if any(references) else None
-    undefined = {"precision": None, "recall": None, "f1": None}
-    if all(tag == "O" for side in (predictions, references) for tags in side for tag in tags):  # seqeval fails
-        return undefined | {"accuracy": accuracy, "per_type": {}}
-    report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
-    scores = {
-        kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
-        for kind, row in report.items()
-        if kind not in ("macro avg", "weighted avg")
-    }
-    overall = scores.pop("micro avg")
-    overall = overall if overall.pop("support") else undefined
-    return {**overall, "accuracy": accuracy, "per_type": scores}
+
+    prediction = TEXTS
+
+    def _compute(self, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        accuracy = float(seqeval.metrics.accuracy_score(references, predictions)) if any(references) else None
+        undefined = {"precision": None, "recall": None, "f1": None}
+        if all(tag == "O" for side in (predictions, references) for tags in side for tag in tags):  # seqeval fails
+            return undefined | {"accuracy": accuracy, "per_type": {}}
+        report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
+        scores = {
+            kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
+            for kind, row in report.items()
+            if kind not in ("macro avg", "weighted avg")
+        }
+        overall = scores.pop("micro avg")
+        overall = overall if overall.pop("support") else undefined
+        return {**overall, "accuracy": accuracy, "per_type": scores}
 
 
 def is_better(metric: str, value: float | None, baseline: float | None) -> bool:
@@ -77,21 +103,25 @@ def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
     return words == true_words, 2 * (Counter(words) & Counter(true_words)).total() / (len(words) + len(true_words))
 
 
-def squad_scores(predictions: Iterable[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+class SquadScores(Metric):
     """`exact_match` and `f1` of texts (Rajpurkar et al. 2016), each the best over a question's list of true answers.
     No answer is an empty text, and an empty list (SQuAD v2, Rajpurkar et al. 2018); where there are both kinds of
     questions, `f1_answerable` and `f1_unanswerable` are there as well."""
-    # As the official script has it: an answer of nothing but articles and marks is none.
-    known = [[true for true in answers if normalize_answer(true)] or [""] for answers in references]
-    rows = zip(predictions, known)
-    best = [np.max([compare_answers(predicted, true) for true in answers], axis=0) for predicted, answers in rows]
-    exact, f1 = np.array(best).T
-    scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
-    answerable = np.array([bool(answers) for answers in references])
-    if 0 < answerable.sum() < len(f1):
-        scores["f1_answerable"] = float(f1[answerable].mean())
-        scores["f1_unanswerable"] = float(f1[~answerable].mean())
-    return scores
+
+    prediction = datasets.Value("string")
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+        # As the official script has it: an answer of nothing but articles and marks is none.
+        known = [[true for true in answers if normalize_answer(true)] or [""] for answers in references]
+        rows = zip(predictions, known)
+        best = [np.max([compare_answers(predicted, true) for true in answers], axis=0) for predicted, answers in rows]
+        exact, f1 = np.array(best).T
+        scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
+        answerable = np.array([bool(answers) for answers in references])
+        if 0 < answerable.sum() < len(f1):
+            scores["f1_answerable"] = float(f1[answerable].mean())
+            scores["f1_unanswerable"] = float(f1[~answerable].mean())
+        return scores
 
 
 def _gain(grades: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from minibert.training.metrics import correlations, entity_scores, normalize_answer, retrieval_scores, squad_scores
+from minibert.training.metrics import EntityScores, SquadScores, correlations, normalize_answer, retrieval_scores
 
 
 def test_correlations_against_the_formula():
@@ -39,7 +39,7 @@ class TestSpans:
     @settings(max_examples=20, deadline=None)
     def test_default_mode_counts_equal_spans(self, rows):
         predictions, references = [[p for p, _ in row] for row in rows], [[r for _, r in row] for row in rows]
-        result = entity_scores(predictions, references)
+        result = EntityScores().compute(predictions=predictions, references=references)
         spans = [
             {(row, *entity) for row, tags in enumerate(side) for entity in get_entities(tags)}
             for side in (predictions, references)
@@ -62,10 +62,11 @@ class TestSpans:
         assert result["accuracy"] == pytest.approx(np.mean([p == r for row in rows for p, r in row]))
 
     def test_no_entity_anywhere(self):
-        assert {*entity_scores([["B-PER"]], [["B-LOC"]])["per_type"]} == {"PER", "LOC"}  # and no averages
+        wrong = EntityScores().compute(predictions=[["B-PER"]], references=[["B-LOC"]])
+        assert {*wrong["per_type"]} == {"PER", "LOC"}  # and no averages
         expected = {"precision": None, "recall": None, "f1": None, "per_type": {}}
-        assert entity_scores([["O", "O"]], [["O", "O"]]) == expected | {"accuracy": 1.0}
-        assert entity_scores([[]], [[]]) == expected | {"accuracy": None}
+        assert EntityScores().compute(predictions=[["O", "O"]], references=[["O", "O"]]) == expected | {"accuracy": 1.0}
+        assert EntityScores().compute(predictions=[[]], references=[[]]) == expected | {"accuracy": None}
 
 
 class TestAnswers:
@@ -77,20 +78,21 @@ class TestAnswers:
         assert normalize_answer(text) == expected
 
     def test_best_of_several_answers(self):
-        result = squad_scores(["the big red dog"], [["a dog", "red dog"]])
+        result = SquadScores().compute(predictions=["the big red dog"], references=[["a dog", "red dog"]])
         assert result["exact_match"] == 0.0  # "big red dog" against "dog" and "red dog"
         assert result["f1"] == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
 
     def test_repeated_words_count_as_often_as_both_have_them(self):
-        result = squad_scores(["dog dog cat"], [["dog bird"]])
+        result = SquadScores().compute(predictions=["dog dog cat"], references=[["dog bird"]])
         assert result["f1"] == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
 
     def test_questions_without_an_answer(self):
-        result = squad_scores(["", "Rome", "Rome", ""], [[], [], ["Rome"], []])
+        result = SquadScores().compute(predictions=["", "Rome", "Rome", ""], references=[[], [], ["Rome"], []])
         assert (result["exact_match"], result["f1"]) == (0.75, 0.75)
         assert (result["f1_answerable"], result["f1_unanswerable"]) == (1, pytest.approx(2 / 3))
-        assert squad_scores(["", ""], [["the", "Rome"], ["the"]])["f1"] == 0.5  # as the official script has it
-        assert squad_scores(["a", "Rome"], [[], ["Rome"]])["f1"] == 1.0  # "a" is nothing, normalized
+        # As the official script has it: "the" and "a" are nothing, normalized.
+        assert SquadScores().compute(predictions=["", ""], references=[["the", "Rome"], ["the"]])["f1"] == 0.5
+        assert SquadScores().compute(predictions=["a", "Rome"], references=[[], ["Rome"]])["f1"] == 1.0
 
 
 class TestRetrieval:

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
-from ...metrics import compare_answers, squad_scores
+from ...metrics import SquadScores, compare_answers
 from ...report import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from .base import LABEL, Labels, Predictions, Scores, Task, shortened
@@ -131,7 +131,7 @@ class AnswerQuestions(Task):
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
-        return squad_scores(predictions, references)
+        return SquadScores().compute(predictions=list(predictions), references=references)
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))

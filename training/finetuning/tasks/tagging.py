@@ -15,7 +15,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedConfig, P
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
-from ...metrics import class_scores, entity_scores
+from ...metrics import EntityScores, class_scores
 from ..data import FILE, as_list, bad_value, each_row
 from ..imbalance import class_weights
 from . import label_schemes as schemes
@@ -150,7 +150,7 @@ class Tag(Task):
         """precision, recall, f1 of entities, and accuracy of words; of classes of words accuracy, and f1_macro over
         those in `references`. None: no entity is there."""
         if self.entities:
-            scores = entity_scores(predictions, references)
+            scores = EntityScores().compute(predictions=predictions, references=references)
             return {name: score for name, score in scores.items() if name != "per_type"}
         predicted, true = flat(predictions), flat(references)
         f1 = f1_score(true, predicted, labels=sorted({*true}), average="macro", zero_division=0)
@@ -163,7 +163,7 @@ class Tag(Task):
 
     def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
         if self.entities:
-            per_type = entity_scores(predictions, references)["per_type"]
+            per_type = EntityScores().compute(predictions=predictions, references=references)["per_type"]
             return {kind: row for kind, row in per_type.items() if row["support"]}
         true = flat(references)
         return class_scores(flat(predictions), true, {tag: tag for tag in sorted({*true})})
