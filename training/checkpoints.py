@@ -88,7 +88,7 @@ def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict[str, Any]:
     """The fields that say which of the `known` metrics chooses the best checkpoint: `own`, if the user names none."""
-    metric = training.metric_for_best_model.removeprefix("eval_")
+    metric = (training.metric_for_best_model or "auto").removeprefix("eval_")
     if metric == "auto":
         return {"metric_for_best_model": own, "greater_is_better": True}
     if metric not in known:

@@ -88,7 +88,6 @@ WITHOUT_THE_PACKAGE = """
 """
 
 
-@pytest.mark.slow
 def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
     """In a process with nothing but the folder: every Auto class, a step of training; saved, loaded there and here."""
     model, folder = saved
