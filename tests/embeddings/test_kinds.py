@@ -59,6 +59,7 @@ def of_graph(folder, model, kind) -> np.ndarray:
     return (features["sentence_embedding"] if kind == "sparse" else features["token_embeddings"]).numpy()
 
 
+@pytest.mark.slow
 def test_the_first_numbers_are_a_vector_too(toy, tmp_path, capsys):
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out", *FEW,
         "--validation", toy / "test", "--matryoshka_dims", "16", "8")  # fmt: skip

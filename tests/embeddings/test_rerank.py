@@ -294,6 +294,7 @@ def test_what_is_held_out_is_no_negative_in_training(toy, tmp_path, monkeypatch)
             "--negatives", "4", "--validation_size", "60", *TRAINING)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_training_on_scores_and_further(toy, tmp_path):
     """A reranker may be trained further: the second run begins where the first ended."""
     for number, model in enumerate((toy / "model", tmp_path / "0")):

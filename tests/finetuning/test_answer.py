@@ -299,6 +299,7 @@ TRAIN = ["--per_device_train_batch_size", "16", "--learning_rate", "5e-3", "--nu
          "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", "false"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_learns_a_handful_by_heart_and_scores_the_same_alone(folder):
     output, alone = folder / "answerer", folder / "alone"
     given = ["--data", str(folder), "--output_dir", str(output), "--max_length", "40"]

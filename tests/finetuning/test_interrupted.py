@@ -26,6 +26,7 @@ from minibert.training.finetuning.tasks import classification
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, monkeypatch, steps, more):
     """By which the best model is chosen, and which a resumed training would leave out."""
     step, output, scores = Trainer.training_step, tmp_path / "out", iter(range(9, 0, -1))

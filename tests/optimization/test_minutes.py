@@ -141,6 +141,7 @@ def run(corpus, output, *given):
                      *given])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypatch, capsys):
     clocks = []
 

@@ -207,6 +207,7 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_path):
     output = tmp_path / "run"
     assert pretrain(corpus, output, "--max_steps", "12", "--eval_strategy", "steps", "--eval_steps", "3",

@@ -427,6 +427,7 @@ def test_from_the_command_line(corpus, tmp_path, capsys):
     assert "always original" in said
 
 
+@pytest.mark.slow
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path):
     given = ["--config_overrides", f"{QUICK[-1]},hidden_dropout=0.1", "--save_strategy", "steps", "--save_steps", "2",
              "--max_steps", "4", "--save_total_limit", "9"]  # fmt: skip
