@@ -25,7 +25,7 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import SaveStrategy
+from transformers.trainer_utils import SaveStrategy, rotate_checkpoints
 
 from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
@@ -246,12 +246,26 @@ class CheckpointErrors:
         return sampler
 
     def _save_checkpoint(self, *args, **kwargs):
+        limit, self.args.save_total_limit = self.args.save_total_limit, None  # older ones stay until this one is whole
         try:
             super()._save_checkpoint(*args, **kwargs)
+            complete_checkpoint(self.args, self.state)
         except Exception as error:  # torch, `safetensors` and `tokenizers` have their own for a full disk
             name, reason = f"checkpoint-{self.state.global_step}", (str(error) or type(error).__name__).splitlines()[0]
             whole = f"what was saved before is whole: make room, and {RESUME}"
             raise OSError(f"{name} could not be written to {self.args.output_dir!r} ({reason}); {whole}") from error
+        finally:
+            self.args.save_total_limit = limit
+        if self.args.should_save:
+            rotate_checkpoints(self.args.output_dir, limit, self.state.best_model_checkpoint, use_mtime=True)
+
+
+def complete_checkpoint(args: TrainingArguments, state: TrainerState) -> None:
+    """Write the manifest of the checkpoint of this step, behind everything else."""
+    checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+    PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
+    if state.is_world_process_zero and checkpoint.is_dir():
+        write_manifest(checkpoint)
 
 
 def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
@@ -316,10 +330,7 @@ class SaveAndStop(TrainerCallback):
             control.should_save = False  # but behind this epoch's evaluation, which a resumed training would leave out
 
     def on_save(self, args, state, control, **kwargs):
-        PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
-        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if state.is_world_process_zero and checkpoint.is_dir():
-            write_manifest(checkpoint)
+        complete_checkpoint(args, state)  # of a plain `Trainer`, and what other callbacks have added
         if self.stops() and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:

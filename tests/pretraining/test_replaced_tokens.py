@@ -419,7 +419,7 @@ def test_from_the_command_line(corpus, tmp_path, capsys):
     assert not any(loading.values()) and model.num_parameters() == report["parameters"]
     assert model.config.architectures == ["MiniBertForReplacedTokenDetection"]
     assert AutoModel.from_pretrained(output).config.hidden_size == 64
-    assert not [path for path in output.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
+    assert not [path for path in output.iterdir() if path.suffix in (".bin", ".pt", ".pkl")]
     assert (output / "loss.png").stat().st_size > 5000
     card = (output / "README.md").read_text()
     assert "always “original”" in card and "mask_replace_prob 1.0" in card
