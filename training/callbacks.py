@@ -43,8 +43,8 @@ NAMES = {"learning_rate": "rate"}
 
 
 def add_callbacks(trainer: Trainer) -> None:
-    """Print a line for each log instead of what `Trainer` prints, write a manifest into every checkpoint, save where
-    SIGTERM or Ctrl-C comes, and stop where a number is no longer finite."""
+    """Print a line for each log instead of what `Trainer` prints, save where SIGTERM or Ctrl-C comes, and stop where a
+    number is no longer finite."""
     for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
         trainer.pop_callback(printer)
     budget, is_new = getattr(trainer, "budget", None), bool(getattr(trainer, "new_weights", None))
@@ -188,8 +188,8 @@ class SettingsState(TrainerCallback, ExportableState):
 
 
 class CheckpointErrors:
-    """Put before `Trainer`: a checkpoint that cannot be written is an OSError that names it, and where rows cannot be
-    read, one is saved before the error is raised."""
+    """Put before `Trainer`: every checkpoint gets a manifest before an older one is removed, one that cannot be written
+    is an OSError that names it, and where rows cannot be read, one is saved before the error is raised."""
 
     def train(self, *args, **kwargs):
         try:
@@ -249,7 +249,9 @@ class CheckpointErrors:
         limit, self.args.save_total_limit = self.args.save_total_limit, None  # older ones stay until this one is whole
         try:
             super()._save_checkpoint(*args, **kwargs)
-            complete_checkpoint(self.args, self.state)
+            PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
+            if self.state.is_world_process_zero:
+                write_manifest(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
         except Exception as error:  # torch, `safetensors` and `tokenizers` have their own for a full disk
             name, reason = f"checkpoint-{self.state.global_step}", (str(error) or type(error).__name__).splitlines()[0]
             whole = f"what was saved before is whole: make room, and {RESUME}"
@@ -258,14 +260,6 @@ class CheckpointErrors:
             self.args.save_total_limit = limit
         if self.args.should_save:
             rotate_checkpoints(self.args.output_dir, limit, self.state.best_model_checkpoint, use_mtime=True)
-
-
-def complete_checkpoint(args: TrainingArguments, state: TrainerState) -> None:
-    """Write the manifest of the checkpoint of this step, behind everything else."""
-    checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-    PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
-    if state.is_world_process_zero and checkpoint.is_dir():
-        write_manifest(checkpoint)
 
 
 def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
@@ -278,7 +272,7 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
 
 
 class SaveAndStop(TrainerCallback):
-    """Write the manifest of a checkpoint behind everything else, and save one before a signal ends the training.
+    """Save a checkpoint before a signal ends the training.
 
     SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end the training after its current step or
     evaluation. The process then exits with status 143, or raises KeyboardInterrupt. A second signal ends it at once.
@@ -330,7 +324,6 @@ class SaveAndStop(TrainerCallback):
             control.should_save = False  # but behind this epoch's evaluation, which a resumed training would leave out
 
     def on_save(self, args, state, control, **kwargs):
-        complete_checkpoint(args, state)  # of a plain `Trainer`, and what other callbacks have added
         if self.stops() and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:

@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -93,20 +92,6 @@ def test_only_languages_keep_their_source(sources):
     assert prepare(sources[:1]).train.column_names == ["text"]
     files = [source.partition("=")[2] for source in sources]  # which may be as many as documents
     assert prepare(files, weights=[1.0, 2.0, 1.0]).train.column_names == ["text"]
-
-
-@pytest.mark.parametrize("languages", [1, 3])
-def test_a_small_corpus_holds_out_what_an_objective_needs(tmp_path, languages):
-    """5 % of 20 documents are one; of several languages, one of them has the two documents that are needed."""
-    for language in range(languages):
-        (tmp_path / f"{language}.txt").write_text(
-            "\n".join(f"l{language} document {i}" for i in range(20 // languages))
-        )
-    data = [f"l{language}={tmp_path / str(language)}.txt" for language in range(languages)]
-    documents = prepare(data, validation_size=0.05, minimum_validation=2)
-    held_out = Counter(text.split()[0] for text in documents.validation["text"])
-    assert held_out.total() == languages + 1 and max(held_out.values()) >= 2
-    assert len(prepare(data, validation_size=0.05).validation) == 1
 
 
 def test_a_seed_draws_one_order_and_its_tokens_are_cached(sources):

@@ -11,14 +11,18 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training import cli
-from minibert.training.callbacks import add_callbacks
-from minibert.training.checkpoints import MANIFEST, checkpoint_to_resume, find_damage
+from minibert.training import callbacks, cli
+from minibert.training.callbacks import CheckpointErrors, add_callbacks
+from minibert.training.checkpoints import MANIFEST, checkpoint_to_resume, find_damage, write_manifest
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
 
-def make_trainer(folder, kind=Trainer, **given):
+class OurTrainer(CheckpointErrors, Trainer):
+    pass
+
+
+def make_trainer(folder, kind=OurTrainer, **given):
     torch.manual_seed(0)
     config = MiniBertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
@@ -119,7 +123,7 @@ def test_a_manifest_notices_changed_bytes(run):
     assert find_damage(run / "checkpoint-4").startswith("optimizer.pt is ")
 
 
-class Killed(Trainer):
+class Killed(OurTrainer):
     """Its process is killed in the middle of the second checkpoint."""
 
     def _save_scaler(self, output_dir):
@@ -130,9 +134,17 @@ class Killed(Trainer):
         super()._save_scaler(output_dir)
 
 
-def test_a_kill_while_saving_leaves_an_older_whole_one(tmp_path):
+def killed_manifest(checkpoint):
+    if checkpoint.name == "checkpoint-4":
+        os.kill(os.getpid(), signal.SIGKILL)
+    write_manifest(checkpoint)
+
+
+@pytest.mark.parametrize("place", ["optimizer", "manifest"])
+def test_a_kill_while_saving_leaves_an_older_whole_one(place, tmp_path):
     def train():
-        trainer = make_trainer(tmp_path, Killed)
+        trainer = make_trainer(tmp_path, Killed if place == "optimizer" else OurTrainer)
+        callbacks.write_manifest = write_manifest if place == "optimizer" else killed_manifest  # of this process
         trainer.args.save_total_limit = 1
         add_callbacks(trainer)
         trainer.train()

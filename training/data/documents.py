@@ -209,22 +209,21 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
 # --- Holding out and tokenizing --------------------------------------------------------------------------------------
 
 
-def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0, minimum: int = 1) -> np.ndarray:
+def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0) -> np.ndarray:
     """Which documents (column `text`, or else `input_ids`) to validate on rather than train on: bool [documents].
 
     It depends on what they hold and the seed only, so equal documents are never on both sides. `validation_size` is a
-    share (below 1), of which `minimum` different documents are held out at least, or a number of documents. A
-    ValueError where it is not positive, or leaves none to train on.
+    share (below 1) or a number of documents; at least one is held out. A ValueError where it is not positive, or leaves
+    none to train on.
     """
     if not 0 < validation_size < math.inf:
         raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of texts")
-    is_share = validation_size < 1
-    target = max(1, round(validation_size * len(documents) if is_share else validation_size))
+    target = max(1, round(validation_size * len(documents) if validation_size < 1 else validation_size))
     column = "text" if "text" in documents.column_names else "input_ids"
     batches = documents.with_format("arrow").select_columns(column).iter(batch_size=1000)
     digests = np.concatenate([text_digests(map(str, batch[column].to_pylist()), seed) for batch in batches])
     values, counts = np.unique(digests, return_counts=True)  # ascending: a random order of the distinct documents
-    held_out = values[: max(np.searchsorted(np.cumsum(counts), target) + 1, minimum if is_share else 1)]
+    held_out = values[: np.searchsorted(np.cumsum(counts), target) + 1]
     if len(held_out) == len(values):
         texts = f"{len(documents)} texts ({len(values)} different ones)"
         raise ValueError(f"validation_size: holding out {validation_size} of {texts} leaves none to train on")

@@ -115,15 +115,12 @@ class CorpusSplits(NamedTuple):
     sample: DatasetOrStream  # for a tokenizer, in the same mixture as `train`
 
 
-def prepare_documents(
-    corpus: Corpus, *, validation_size: float, seed: int, minimum_validation: int = 1
-) -> CorpusSplits:
-    """Load the corpus, hold out whole documents (see `hold_out` and `split_stream`; of several languages, at least
-    `minimum_validation` of one of them), and mix the sources."""
+def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> CorpusSplits:
+    """Load the corpus, hold out whole documents (see `hold_out` and `split_stream`), and mix the sources."""
     if corpus.streaming:
         splits = [split_stream(stream, validation_size, seed) for stream in corpus.stream()]
         validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
-        if len(validation) < minimum_validation:
+        if not len(validation):
             raise ValueError(f"validation_size: {validation_size} holds no document of the stream out; raise it")
         train = [train for train, _ in splits]
         return CorpusSplits(mix_streams(train, corpus, seed), validation, _sample(train, corpus, seed))
@@ -131,10 +128,8 @@ def prepare_documents(
     documents = corpus.load()
     if len(documents) < MINIMUM_DOCUMENTS:
         raise ValueError(f"data: there are {len(documents)} documents; give {MINIMUM_DOCUMENTS} or more")
-    columns, needed, languages = ["text"], minimum_validation, len(corpus.data)
-    if corpus.has_languages and languages > 1:
-        columns, needed = ["text", "source"], languages * (minimum_validation - 1) + 1  # the pigeonhole principle
-    is_held_out = hold_out(documents, validation_size, seed, needed)
+    columns = ["text", "source"] if corpus.has_languages and len(corpus.data) > 1 else ["text"]
+    is_held_out = hold_out(documents, validation_size, seed)
     rest, held_out = (documents.select(np.flatnonzero(side)) for side in (~is_held_out, is_held_out))
     train = _mix(rest, corpus, seed).select_columns(columns)
     return CorpusSplits(train, held_out.select_columns(columns), train)
