@@ -19,7 +19,7 @@ from ...tokenization import extend_tokenizer
 from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources
-from ..data.mixtures import Corpus, check_stream, mix_streams, prepare_documents
+from ..data.mixtures import Corpus, CorpusSplits, check_stream, mix_streams, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
 from ..files import check_folder, lock_output
 from ..hub.push import check_push
@@ -89,20 +89,11 @@ def pretrain(
         if extend_vocabulary is not None and (model_name_or_path is None or prepared is not None):
             raise ValueError(f"extend_vocabulary: {extend_vocabulary} needs text, and a model_name_or_path")
         loaded = read_tokenizer(tokenizer, model_name_or_path, prepared)
+        train, validation, sample = (
+            read_documents(corpus, args) if prepared is None else read_rows(prepared, corpus, args)
+        )
         if prepared is None:
-            if corpus.streaming:
-                check_stream(args)
-            sizes = dict(validation_size=args.validation_size, seed=args.seed)
-            with nullcontext() if corpus.streaming else first_process_first():  # the others find it in the cache
-                documents = prepare_documents(corpus, **sizes)
-            train, validation, sample = documents.train, documents.validation, documents.sample
-            number = "A stream of" if corpus.streaming else f"{len(train):,}"
-            print(f"{number} documents to train on, {len(validation):,} held out")
             loaded = loaded or new_tokenizer(args, config, sample["text"])
-        else:
-            train, validation = prepared.load("train", corpus.streaming), prepared.load("validation")
-            train = mix_streams([train], corpus, args.seed) if corpus.streaming else train
-            print(prepared.describe())
         source, new, extension = config, [], None
         if model_name_or_path is not None:
             set_seed(args.seed)  # of a new head
@@ -122,6 +113,24 @@ def pretrain(
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         trainer.save_model()
     return finish(trainer, validation)
+
+
+def read_documents(corpus: Corpus, args: PretrainingConfig) -> CorpusSplits:
+    """The documents to train on, those held out, and those that a tokenizer is trained on."""
+    if corpus.streaming:
+        check_stream(args)
+    with nullcontext() if corpus.streaming else first_process_first():  # the others find it in the cache
+        documents = prepare_documents(corpus, validation_size=args.validation_size, seed=args.seed)
+    number = "A stream of" if corpus.streaming else f"{len(documents.train):,}"
+    print(f"{number} documents to train on, {len(documents.validation):,} held out")
+    return documents
+
+
+def read_rows(prepared: PreparedRows, corpus: Corpus, args: PretrainingConfig) -> CorpusSplits:
+    """The same of rows that `minibert prepare` made, which have their tokenizer."""
+    train, validation = prepared.load("train", corpus.streaming), prepared.load("validation")
+    print(prepared.describe())
+    return CorpusSplits(mix_streams([train], corpus, args.seed) if corpus.streaming else train, validation, train)
 
 
 def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> TrainingResult:
