@@ -187,7 +187,7 @@ class SettingsState(TrainerCallback, ExportableState):
         check_same(saved, now, f"the checkpoint {str(checkpoint)!r} was trained with", "give the arguments of that run")
 
 
-class CheckpointErrors:
+class CheckpointMixin:
     """Put before `Trainer`: every checkpoint gets a manifest before an older one is removed, one that cannot be written
     is an OSError that names it, and where rows cannot be read, one is saved before the error is raised."""
 

@@ -1,7 +1,4 @@
-"""Every table and every picture of the project is drawn here.
-
-`format_table` aligns text, `picture` opens one matplotlib figure and saves it; what is drawn stands below them.
-"""
+"""What a training gives back, and how it is shown: its result, warnings, tables and pictures."""
 
 import contextlib
 import dataclasses
@@ -133,12 +130,8 @@ def picture(
 ) -> Iterator[Any]:
     """One figure with a title, saved as PNG at the end, with a legend wherever something is labelled: the axes of its
     `panels` as a list, or the only ones. `size` is in inches, `options` are those of `Figure.subplots`."""
-    style = {
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "legend.fontsize": 8,
-        "text.parse_math": False,
-    }  # "$a_$" is no formula
+    # `parse_math`: a label such as "$a_$" is no formula.
+    style = {"axes.grid": True, "grid.alpha": 0.3, "legend.fontsize": 8, "text.parse_math": False}
     with rc_context(style):
         figure = Figure(size, layout="constrained")  # without pyplot, which would choose how a notebook shows figures
         axes = figure.subplots(1, panels or 1, squeeze=False, **options)

@@ -48,6 +48,8 @@ def test_pairs_of_each_kind():
         Document("c", "--", "x"),
     ]
     assert pairs_of(documents, ["title"], 9) == [("Wings", "They bend. They break.")]  # "--" says nothing
+    repeated = [Document("a", "Wings", "Wings bend."), Document("b", "Wings", "Wingspans."), Document("c", "x", "x")]
+    assert pairs_of(repeated, ["title"], 9) == [("Wings", "bend."), ("Wings", "Wingspans.")]  # no part of a word
     adjacent = [("They bend.", "They break.")]
     assert pairs_of(documents, ["adjacent"], 2) == adjacent
     assert pairs_of(documents, ["adjacent", "title"], 2) == [*adjacent, ("Wings", "They bend. They break.")]

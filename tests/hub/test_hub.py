@@ -160,7 +160,7 @@ def test_private_stays_private(hub, folder):
     minibert.push(folder, "secret", private=True)
     assert hub.private["tester/secret"]
     minibert.push(folder, "animals")
-    with pytest.raises(OSError, match="is public"):
+    with pytest.raises(ValueError, match="is public; give another name"):
         minibert.push(folder, "animals", private=True)
 
 

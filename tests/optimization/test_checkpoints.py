@@ -12,13 +12,13 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training import callbacks, cli
-from minibert.training.callbacks import CheckpointErrors, add_callbacks
+from minibert.training.callbacks import CheckpointMixin, add_callbacks
 from minibert.training.checkpoints import MANIFEST, checkpoint_to_resume, find_damage, write_manifest
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
 
-class OurTrainer(CheckpointErrors, Trainer):
+class OurTrainer(CheckpointMixin, Trainer):
     pass
 
 

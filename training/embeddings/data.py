@@ -245,7 +245,10 @@ def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int =
     pairs: list[tuple[str, str, str]] = []
     for kind in kinds:
         if kind == "title":
-            found = [(x.title, x.text, x.text) for x in documents if re.search(r"\w", x.title)]
+            named = [x for x in documents if re.search(r"\w", x.title)]
+            # A text that begins with its title is found by its letters: nothing is learned of what it means.
+            texts = [re.sub(rf"\A{re.escape(x.title)}(?!\w)", "", x.text).strip() for x in named]
+            found = [(x.title, text, x.text) for x, text in zip(named, texts) if text]
         elif kind == "adjacent":
             found = [(*pair, x.text) for x in documents for pair in pairwise(split_passages(x.text, words))]
         else:

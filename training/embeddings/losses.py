@@ -10,8 +10,6 @@ from sentence_transformers.multi_vector_encoder import losses as multi_vector
 from sentence_transformers.sentence_transformer import losses as dense
 from sentence_transformers.sparse_encoder import losses as sparse
 
-from ..loading import random_state_kept
-
 # The losses for each kind of model, and what their names begin with.
 MODULES = {"dense": (dense, ""), "sparse": (sparse, "Sparse"), "multi-vector": (multi_vector, "MultiVector")}
 # Losses by the labels they learn from, the default first; those of no other name learn from pairs and triples.
@@ -66,14 +64,3 @@ def make_loss(
     if widths:
         made = dense.MatryoshkaLoss(model, made, sorted({*widths, model.get_embedding_dimension()}))
     return sparse.SpladeLoss(model, made, **weights) if kind == "sparse" else made
-
-
-def try_loss(trainer: Any) -> None:
-    """Compute the loss of two rows; a ValueError, before training, if it does not take them."""
-    batch = trainer.data_collator([trainer.train_dataset[place] for place in (0, -1)])
-    try:
-        with random_state_kept(), torch.no_grad():
-            trainer.loss(*trainer.collect_features(trainer._prepare_inputs(batch)))
-    except Exception as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"loss: {type(trainer.loss).__name__} does not take these rows ({said})") from error

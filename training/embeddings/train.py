@@ -23,7 +23,7 @@ from sentence_transformers.util import mine_hard_negatives
 from transformers import set_seed
 
 from .. import metrics
-from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
+from ..callbacks import CheckpointMixin, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..files import lock_output, write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
@@ -86,7 +86,7 @@ class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
     per_device_train_batch_size: int = setting(32, "Rows of a batch.")
 
 
-class _Checkpoints(HubMixin, CheckpointErrors):
+class _Checkpoints(HubMixin, CheckpointMixin):
     training_args_class = st.SentenceTransformerTrainingArguments  # of all kinds of embedding models
 
 
@@ -95,7 +95,7 @@ TRAINERS = {
     "dense": type("DenseTrainer", (_Checkpoints, st.SentenceTransformerTrainer), {}),
     "sparse": type("SparseTrainer", (_Checkpoints, st.SparseEncoderTrainer), {}),
     "multi-vector": type("MultiVectorTrainer", (_Checkpoints, st.MultiVectorEncoderTrainer), {}),
-    "reranker": type("RerankerTrainer", (HubMixin, CheckpointErrors, st.CrossEncoderTrainer), {}),
+    "reranker": type("RerankerTrainer", (HubMixin, CheckpointMixin, st.CrossEncoderTrainer), {}),
 }
 
 

@@ -8,7 +8,7 @@ import datasets
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainerState, set_seed
 
-from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
+from ..callbacks import CheckpointMixin, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import kept_step
 from ..report import warn
 from .config import FinetuningConfig
@@ -47,7 +47,7 @@ class Trained(NamedTuple):
     state: TrainerState
 
 
-class TaskTrainer(CheckpointErrors, Trainer):
+class TaskTrainer(CheckpointMixin, Trainer):
     """Evaluates the task of a run with `model`, and trains it (`trains`), but for what the settings freeze."""
 
     def __init__(self, run: Run, model: PreTrainedModel, trains: bool = False):

@@ -93,8 +93,10 @@ def push(
             return pushed
         with hub_errors(folder, repository, **options):
             repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
-            if private and not api.repo_info(repository).private:
-                raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
+            is_public = private and not api.repo_info(repository).private
+        if is_public:
+            raise ValueError(f"{repository} is there already and is public; give another name, or leave --private out")
+        with hub_errors(folder, repository, **options):
             upload(api, staged, repository, revision, "Upload a MiniBERT model")
     pushed["url"] = f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
     print(f"Published: {pushed['url']}")

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
-from ..callbacks import CheckpointErrors, SettingsState, add_callbacks, leave_group, steps_of
+from ..callbacks import CheckpointMixin, SettingsState, add_callbacks, leave_group, steps_of
 from ..checkpoints import checkpoint_to_resume, kept_step, rows_checksum
 from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
@@ -44,7 +44,7 @@ FEW_TOKENS, FEW_EXAMPLES = 2, 50
 ON_CARD = ("embedding_init", "validation_size", "seq_length", "packing", "optimizer", "muon_learning_rate", "minutes")
 
 
-class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
+class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
     """`Trainer` for pretraining a MiniBERT.
 
     What is not given is made: rows out of text, a tokenizer trained on it, an evaluation set held out of it, the
