@@ -299,7 +299,7 @@ class SaveAndStop(TrainerCallback):
             return os.kill(os.getpid(), number)
         if not self.received:
             self.received, self.at = number, time.monotonic()
-            os.write(2, b"\nStopping behind this step, with a checkpoint; once more to stop at once\n")
+            os.write(2, b"\nStopping after this step, with a checkpoint; a second signal stops at once\n")
 
     def restore(self):
         while self.before:

@@ -44,8 +44,10 @@ def first_process_first() -> Iterator[None]:
     if several and not first:
         distributed.barrier(group)
     yield
-    for _ in range(1 + first) if several else ():  # the others begin, and may take as long
-        distributed.barrier(group)
+    if several and first:
+        distributed.barrier(group)  # the others begin …
+    if several:
+        distributed.barrier(group)  # … and may take as long
 
 
 def _several() -> bool:

@@ -68,7 +68,7 @@ class Corpus:
 
     @classmethod
     def take(cls, data: Source | Sequence[Source], options: dict[str, Any]) -> "Corpus":
-        """A corpus of `data` and of those `options` that are its fields, which are removed from them."""
+        """Build a corpus from `data` and the `options` that are its fields, and remove those from `options`."""
         return cls(data, **{name: options.pop(name) for name in cls.__annotations__ if name in options})
 
     def __post_init__(self):

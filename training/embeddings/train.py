@@ -9,7 +9,7 @@ arXiv 1901.04085), drawn at random or from what an embedding model finds near th
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from ..hub.card import Result, describe_data, facts_from_trainer, published_name
 from ..hub.push import check_push, push_output
 from ..hub.trainer import HubMixin
 from ..loading import check_weights, minibert_config, quietly
+from ..options import option
 from ..precision import check_training, resolve_precision
 from ..report import TrainingResult, judge, plot_training, warn
 from .data import Passage, Retrieval, make_pairs, name_of, read_documents, read_pairs, read_task
@@ -42,27 +43,23 @@ NEAREST = 30  # passages that mined negatives are drawn from
 VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 
 
-def setting(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass
 class _Defaults:
     """Our defaults for fields of `TrainingArguments`."""
 
-    learning_rate: float = setting(5e-5, "The highest learning rate.")
-    num_train_epochs: float = setting(1.0, "How often the data is gone through.")
-    warmup_steps: float = setting(0.1, "Steps in which the learning rate rises: a share (below 1) or a number.")
-    bf16: bool | None = setting(None, "Compute in bfloat16; by default where the hardware is fast at it.")
-    logging_steps: float = setting(10, "Steps between two lines of the log.")
-    eval_strategy: str = setting("epoch", "When to evaluate: epoch, steps (--eval_steps) or no.")
-    save_strategy: str = setting("epoch", "When to save a checkpoint: as --eval_strategy.")
-    save_total_limit: int | None = setting(1, "Checkpoints that are kept, beside the best one.")
-    load_best_model_at_end: bool = setting(True, "Save the best model, not the last one.")
-    metric_for_best_model: str | None = setting("auto", "auto: nDCG, MRR or Spearman's correlation, by the data.")
-    validation_size: float = setting(0.05, "Queries held out without --validation: a share (below 1) or their number.")
-    max_length: int | None = setting(None, "Cut texts off after this many tokens in training; the model reads all.")
-    patience: int = setting(3, "Evaluations without a better one before training stops; 0: never.")
+    learning_rate: float = option(5e-5, "The highest learning rate.")
+    num_train_epochs: float = option(1.0, "How often the data is gone through.")
+    warmup_steps: float = option(0.1, "Steps in which the learning rate rises: a share (below 1) or a number.")
+    bf16: bool | None = option(None, "Compute in bfloat16; by default where the hardware is fast at it.")
+    logging_steps: float = option(10, "Steps between two lines of the log.")
+    eval_strategy: str = option("epoch", "When to evaluate: epoch, steps (--eval_steps) or no.")
+    save_strategy: str = option("epoch", "When to save a checkpoint: as --eval_strategy.")
+    save_total_limit: int | None = option(1, "Checkpoints that are kept, beside the best one.")
+    load_best_model_at_end: bool = option(True, "Save the best model, not the last one.")
+    metric_for_best_model: str | None = option("auto", "auto: nDCG, MRR or Spearman's correlation, by the data.")
+    validation_size: float = option(0.05, "Queries held out without --validation: a share (below 1) or their number.")
+    max_length: int | None = option(None, "Cut texts off after this many tokens in training; the model reads all.")
+    patience: int = option(3, "Evaluations without a better one before training stops; 0: never.")
 
     def __post_init__(self):
         # without use_cpu, Transformers refuses bf16 where there is no accelerator
@@ -74,16 +71,16 @@ class _Defaults:
 class EmbeddingConfig(_Defaults, st.SentenceTransformerTrainingArguments):
     """The settings of sentence-transformers for training an embedding model, with our defaults."""
 
-    output_dir: str | None = setting("runs/embed", "Folder of all that is saved.")
-    per_device_train_batch_size: int = setting(64, "Rows of a batch; more of them are more negatives.")
+    output_dir: str | None = option("runs/embed", "Folder of all that is saved.")
+    per_device_train_batch_size: int = option(64, "Rows of a batch; more of them are more negatives.")
 
 
 @dataclass
 class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
     """The settings of sentence-transformers for training a reranker, with our defaults."""
 
-    output_dir: str | None = setting("runs/rerank", "Folder of all that is saved.")
-    per_device_train_batch_size: int = setting(32, "Rows of a batch.")
+    output_dir: str | None = option("runs/rerank", "Folder of all that is saved.")
+    per_device_train_batch_size: int = option(32, "Rows of a batch.")
 
 
 class _Checkpoints(HubMixin, CheckpointMixin):

@@ -3,7 +3,7 @@
 import copy
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...tokenization import train_tokenizer
+from ..options import option
 from ..precision import check_training
 from ..processes import shares_weights
 
@@ -24,10 +25,6 @@ EPOCHS = 2.0
 MASKING_FIELDS = ("mlm_probability", "masking", "mask_replace_prob", "random_replace_prob")
 # What a checkpoint may be resumed with another value of; the tokenizer itself is compared.
 FREE_FIELDS = ("num_proc", "minutes", "algorithm", "vocab_size", "lowercase", "strip_accents", "max_lost_text")
-
-
-def option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass
