@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 import json
 import random
 
@@ -25,7 +26,7 @@ from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks.base import CUT, Predictions
-from minibert.training.finetuning.tasks.label_schemes import are_entities, to_bio
+from minibert.training.finetuning.tasks.label_schemes import are_entities, best_path, may_follow, to_bio
 from minibert.training.finetuning.tasks.tagging import Tag, encode_sentences
 from minibert.training.finetuning.trainer import Run, score
 
@@ -54,6 +55,16 @@ class TestSchemes:
     )
     def test_detection(self, tags, entities):
         assert are_entities(tags) == entities
+
+    @given(length=st.integers(0, 4), seed=st.integers(0, 10_000))
+    @settings(max_examples=30, deadline=None)
+    def test_viterbi_is_the_best_valid_sequence(self, length, seed):
+        labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+        scores = np.log(np.random.default_rng(seed).dirichlet(np.full(len(labels), 0.3), size=length))
+        paths = (list(path) for path in itertools.product(labels, repeat=length))
+        valid = [path for path in paths if to_bio(path) == path]
+        best = max(valid, key=lambda path: sum(row[labels.index(tag)] for row, tag in zip(scores, path)))
+        assert [labels[i] for i in best_path(scores, may_follow(labels))] == best
 
 
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
@@ -302,9 +313,9 @@ class TestTraining:
         for tokens in split["tokens"]:
             inputs = tokenizer(tokens, is_split_into_words=True, return_tensors="pt")
             with torch.no_grad():
-                labels = model(**inputs).logits[0].argmax(-1)
+                scores = model(**inputs).logits[0].log_softmax(-1).numpy()
             first = [inputs.word_ids().index(word) for word in range(len(tokens))]
-            expected.append(to_bio([task.labels[i] for i in labels[first]]))
+            expected.append([task.labels[i] for i in best_path(scores[first], may_follow(task.labels))])
         prediction = predictions["test"]
         assert task.decode(prediction) == expected
         assert len({tag for tags in expected for tag in tags}) >= 3 and prediction.outputs.ndim == 2

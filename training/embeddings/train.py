@@ -29,7 +29,7 @@ from ..files import lock_output, write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_output
 from ..hub.trainer import HubMixin
-from ..loading import check_weights, minibert_config, quietly
+from ..loading import check_weights, minibert_config, quietly, without_bars
 from ..options import option
 from ..precision import check_training, resolve_precision
 from ..report import TrainingResult, judge, plot_training, warn
@@ -353,6 +353,7 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
 # --- training ---
 
 
+@without_bars()
 def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any, config: dict) -> TrainingResult:
     """Train what `make_trainer` makes of the settings (a trainer, and a teacher that is measured, too, or None) and
     save it; of several processes one does, and the others have no model and no report."""

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
+import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
 OUTSIDE = "O"
@@ -39,6 +40,31 @@ def to_bio(tags: Sequence[str]) -> list[str]:
     for kind, first, last in get_entities(list(tags)):
         converted[first : last + 1] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first)
     return converted
+
+
+def may_follow(labels: Sequence[str]) -> np.ndarray:
+    """Whether a label (column) may stand behind another (row) in BIO: bool [labels + 1, labels]; the last row is for
+    the first word."""
+    tags = [*map(split_tag, [*labels, OUTSIDE])]
+    return np.array(
+        [[prefix != "I" or before in (("B", kind), ("I", kind)) for prefix, kind in tags[:-1]] for before in tags]
+    )
+
+
+def best_path(scores: np.ndarray, allowed: np.ndarray) -> list[int]:
+    """The sequence of labels with the highest sum of scores, [words, labels], of which each may follow the one before
+    (Viterbi); `allowed`: see `may_follow`."""
+    if not len(scores):
+        return []
+    best, came_from = np.where(allowed[-1], scores[0], -np.inf), []
+    for score in scores[1:]:
+        candidates = np.where(allowed[:-1], best[:, None], -np.inf)
+        came_from.append(candidates.argmax(axis=0))
+        best = candidates.max(axis=0) + score
+    path = [int(best.argmax())]
+    for back in reversed(came_from):
+        path.append(int(back[path[-1]]))
+    return path[::-1]
 
 
 def tag_by_heart(

@@ -104,6 +104,7 @@ class Tag(Task):
         if self.labels == [schemes.OUTSIDE]:
             raise ValueError(f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn")
         self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
+        self.allowed = schemes.may_follow(self.labels) if self.entities else None
         self.metric_for_best_model = "f1" if self.entities else "accuracy"
         for name, rows in labels.items():
             self._check_known(name, Counter(tag for row in rows for tag in row if tag not in self.labels))
@@ -134,9 +135,20 @@ class Tag(Task):
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [*self.text_columns, LABEL], encode_sentences, labels=self.labels)
 
+    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The label of each word at its first subword, -100 elsewhere, [batch, length]: of entities the likeliest ones
+        that may follow each other, else the likeliest."""
+        if not self.entities:
+            return super().preprocess_logits(logits, inputs)
+        scores, starts = logits.float().log_softmax(-1).cpu().numpy(), (inputs["labels"] != IGNORED).cpu().numpy()
+        ids = np.full(starts.shape, IGNORED)
+        for row, of_row, first in zip(ids, scores, starts):
+            row[first] = schemes.best_path(of_row[first], self.allowed)
+        return torch.from_numpy(ids).to(logits.device)
+
     def decode(self, predictions: Predictions) -> list[list[str]]:
-        """The tags of every sentence, one a word: the likeliest at its first subword. A word without any, or behind the
-        longest input, is outside of entities (of classes of words, in the most frequent one)."""
+        """The tags of every sentence, one a word. A word without any subword, or behind the longest input, is outside
+        of entities (of classes of words, in the most frequent one)."""
         decoded = []
         words_of = zip(predictions.examples[self.text_columns[0]], predictions.encoded["words"], predictions.outputs)
         for sentence, words, predicted in words_of:
