@@ -47,7 +47,11 @@ def add_callbacks(trainer: Trainer) -> None:
     number is no longer finite."""
     for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
         trainer.pop_callback(printer)
-    budget, is_new = getattr(trainer, "budget", None), bool(getattr(trainer, "new_weights", None))
+    budget = getattr(trainer, "budget", None)
+
+    def is_new() -> bool:  # asked when the training begins: what is new may be known after the trainer is made
+        return bool(getattr(trainer, "new_weights", False) or getattr(trainer, "is_new", False))
+
     for callback in (Watch(is_new, budget), ConsoleLog(budget), SaveAndStop()):
         trainer.add_callback(callback)
 
@@ -85,14 +89,16 @@ class Watch(TrainerCallback):
     """Stop a training with a ValueError once its weights or its evaluation loss are not finite, and warn of few steps
     for new weights, exploding gradients and a loss that does not fall."""
 
-    def __init__(self, is_new: bool, budget: Any = None):
-        """`is_new`: some weights are new, for example those of a head. `budget`: the `TimeBudget` of the training."""
-        self.is_new, self.budget, self.losses, self.norms = is_new, budget, [], []
+    def __init__(self, has_new: Callable[[], bool], budget: Any = None):
+        """`has_new` tells whether some weights are new, for example those of a head. `budget`: the `TimeBudget` of the
+        training."""
+        self.has_new, self.is_new, self.budget, self.losses, self.norms = has_new, False, budget, [], []
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.numel()]
         # NaN spreads to all weights within a step: it is enough to look at a few.
         self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
+        self.is_new = self.has_new()
         if self.budget is None:
             self.check_steps(state.max_steps)
 

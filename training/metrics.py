@@ -77,6 +77,17 @@ def is_better(metric: str, value: float | None, baseline: float | None) -> bool:
     return value < baseline if metric.endswith(("loss", "mse", "perplexity")) else value > baseline
 
 
+def random_scores(known: Sequence[int], references: Sequence[int]) -> list[dict[str, float]]:
+    """`accuracy` and `f1_macro` to expect of classes drawn as often as they are `known`, and of those drawn evenly."""
+    size = 1 + max(max(known), max(references))
+    shares, true = (np.bincount(each, minlength=size) / len(each) for each in (known, references))
+    scores, there = [], true > 0
+    for drawn in (shares, (shares > 0) / np.count_nonzero(shares)):
+        f1 = 2 * (drawn * true)[there] / (drawn + true)[there]
+        scores.append({"accuracy": float(drawn @ true), "f1_macro": float(f1.mean())})
+    return scores
+
+
 def margin(rows: int, share: float = 0.5) -> float:
     """How far a share that is measured on so many rows lies from the true one, at most in 95 of 100 cases."""
     return 1.96 * math.sqrt(max(share * (1 - share), 0.05) / max(rows, 1))

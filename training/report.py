@@ -18,6 +18,7 @@ from .files import printable
 from .metrics import is_better, margin
 
 SIMPLE = ("unigram_loss", "constant_loss", "start_loss")  # in the report of a pretraining, to compare its loss with
+UNSURE = 0.05  # the error of a score from which on it is said
 MOST_NAMES = 60  # classes or labels: a picture of more cannot be read
 # Accuracies at masked positions that trainings of ours reached.
 KNOWN = {
@@ -65,9 +66,18 @@ def format_scores(rows: Mapping[str, Mapping[str, float | str]]) -> str:
     return format_table(["", *metrics], [[name, *map(row.get, metrics)] for name, row in rows.items()])
 
 
-def warn(text: str) -> None:
-    """Print a warning, above the progress bar if there is one."""
-    tqdm.write(f"WARNING: {printable(text)}")
+def warn(text: str | None) -> None:
+    """Print a warning (if there is one to print), above the progress bar if there is one."""
+    if text:
+        tqdm.write(f"WARNING: {printable(text)}")
+
+
+def few_to_measure(rows: int) -> str | None:
+    """A warning if so few rows are held out that a score of them is not sure; else None."""
+    if (error := margin(rows)) <= UNSURE:
+        return None
+    use = "hold out more (--validation, --validation_size) to compare models"
+    return f"{rows:,} rows tell a score to ± {error:.2f} only (in 95 of 100 cases); {use}"
 
 
 def judge(metric: str, value: float | None, baseline: float | None, what: str, rows: int | None = None) -> str | None:

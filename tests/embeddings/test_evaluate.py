@@ -94,6 +94,17 @@ def test_graded_ndcg(folder, tmp_path):
         expected.append(np.sum(gains / discount) / np.sum(ideal / discount[: len(ideal)]))
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["metrics"]["ndcg@10"] == pytest.approx(np.mean(expected), abs=1e-6)
+    assert "shared words" in result["warning"]  # the model is random
+
+
+def test_shared_words():
+    """What a model has to be better than: cosines of TF-IDF."""
+    rows = dict(first=["a b", "c", "?"], second=["b a", "d", "c ?"], label=[1.0, 0.0, 0.5])
+    scored = Dataset.from_dict(rows)
+    assert measure(evaluate.SharedWords(scored), scored)["spearman"] == pytest.approx(1.0)
+    pairs = Dataset.from_dict(dict(first=["b", "x d"], second=["a b", "c d d"]))
+    task = as_retrieval(pairs)
+    assert measure(evaluate.SharedWords(task), task)["hit@1"] == 1.0
 
 
 def test_a_folder_as_beir_publishes_them(tmp_path):

@@ -4,18 +4,21 @@ import json
 from types import SimpleNamespace
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from helpers import write_rows
+from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, f1_score, mean_squared_error
 from transformers import TrainerState
 
 import minibert
-from minibert.training.callbacks import FEW_LOGS, FEW_STEPS, EarlyStopping, Watch
-from minibert.training.finetuning.results import MOST_ERRORS
+from minibert.training.callbacks import FEW_LOGS, FEW_STEPS, EarlyStopping, Watch, add_callbacks
+from minibert.training.finetuning.results import MOST_ERRORS, baseline
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.hub import files
+from minibert.training.metrics import random_scores
 from minibert.training.report import judge
 
 QUICK = dict(bf16=False, use_cpu=True, disable_tqdm=True, report_to="none", max_steps=2)
@@ -33,7 +36,25 @@ class TestSomethingSimple:
         train, test = {LABEL: [0] * 95 + [1] * 5}, {LABEL: [0] * 40 + [1] * 10}
         scores = simple("classify", train, test, problem_type="single_label_classification", labels="ab")
         assert scores["accuracy"] == accuracy_score(test[LABEL], [0] * 50) and scores["matthews_correlation"] == 0
-        assert scores["f1_macro"] == f1_score(test[LABEL], [0] * 50, average="macro")
+        assert scores["f1_macro"] > f1_score(test[LABEL], [0] * 50, average="macro")
+
+    @pytest.mark.parametrize("strategy", ["stratified", "uniform"])
+    @pytest.mark.parametrize("test", [[0, 1], [0, 1, 1, 1, 1, 2], [2] * 19 + [1]])
+    def test_drawing_classes(self, strategy, test):
+        """As scikit-learn's baseline, in the mean of many rows."""
+        known, test, blank = [0] * 15 + [1] * 4 + [2], test * (40_000 // len(test)), np.zeros((40_000, 1))
+        drawn = DummyClassifier(strategy=strategy, random_state=0).fit(blank[:20], known).predict(blank[: len(test)])
+        scores = random_scores(known, test)[strategy == "uniform"]
+        assert scores["accuracy"] == pytest.approx(accuracy_score(test, drawn), abs=0.01)
+        expected = f1_score(test, drawn, average="macro", labels=[*{*test}])
+        assert scores["f1_macro"] == pytest.approx(expected, abs=0.01)
+
+    def test_of_each_metric_the_best_guess(self):
+        """At 95 of 100 rows in one class the most frequent one has a macro F1 of 0.487, drawing by frequency 0.5."""
+        rows = {LABEL: [0] * 95 + [1] * 5}
+        scores = simple("classify", rows, rows, problem_type="single_label_classification", labels="ab")
+        assert scores["accuracy"] == 0.95 and scores["f1_macro"] == pytest.approx(0.5)
+        assert simple("choose", {LABEL: [0, 0, 1, 2]}, {LABEL: [1, 2, 1, 2]})["accuracy"] == pytest.approx(1 / 3)
 
     def test_the_mean_value(self):
         scores = simple("classify", {LABEL: [1.0, 3.0]}, {LABEL: [0.0, 4.0, 5.0]}, problem_type="regression")
@@ -42,7 +63,7 @@ class TestSomethingSimple:
     def test_the_most_frequent_of_several_labels(self):
         rows = {LABEL: [[1.0, 0.0], [1.0, 1.0]]}
         scores = simple("classify", rows, rows, problem_type="multi_label_classification", labels="ab")
-        assert scores["f1_micro"] == pytest.approx(0.8) and scores["accuracy"] == 0.5
+        assert scores["f1_micro"] == pytest.approx(6 / 7) and scores["accuracy"] == 0.5  # all labels, and the first
 
     def test_entities_learned_by_heart(self):
         """The longest one, with its most frequent type; a word that is mostly none stays none."""
@@ -55,10 +76,21 @@ class TestSomethingSimple:
         words = label_schemes.tag_by_heart([["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "D", False)
         assert words == [["N", "D", "D"]]
 
+    def test_rows_that_know_themselves(self):
+        """Of entities every half has those of the other one, so that a name that stands once is not found."""
+        words = [["Ada"], ["Bob"], ["Eva"], ["Ada"], ["Eva"], ["ran"]]
+        rows = datasets.Dataset.from_dict({"w": words, LABEL: [["B-PER"]] * 5 + [["O"]]})
+        task = object.__new__(task_class("tag"))
+        vars(task).update(text_columns=["w"], labels=["O", "B-PER", "I-PER"], fallback=0, entities=True)
+        assert task.guesses(rows, rows) == [[["B-PER"], ["O"], ["O"], ["B-PER"], ["O"], ["O"]]]
+        assert baseline(task, {"test": rows})["test"]["recall"] == 0.4 and "from these rows" in task.baseline
+        one = rows.select([0])
+        assert task.guesses(one, one) == [[["O"]]] and baseline(task, {"test": one}) == {}  # one label only
+
     def test_a_sentence_as_an_answer(self):
         rows = {"q": ["Who wrote it?"], "c": ["It was sold in May. Ada wrote it."], LABEL: [["Ada wrote it"]]}
         assert simple("answer", rows, rows, text_columns=["q", "c"])["exact_match"] == 1
-        assert simple("answer", rows | {LABEL: [[]]}, rows | {LABEL: [[]]}, text_columns=["q", "c"])["f1"] == 1
+        assert simple("answer", rows, rows | {LABEL: [[]]}, text_columns=["q", "c"])["f1"] == 1
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +125,17 @@ class TestAUselessModel:
         assert sizes == sorted(sizes, reverse=True) and 0.5 <= sizes[-1] <= sizes[0] <= 1
         assert "errors.jsonl" in files.list_files(useless[1])[1]
 
+    def test_rows_alone_tell_it(self, useless, tmp_path):
+        """Without training rows, too."""
+        minibert.evaluate("classify", str(useless[1]), test=str(useless[1].parent / "test.jsonl"),
+                          output_dir=str(tmp_path), bf16=False, use_cpu=True, disable_tqdm=True)  # fmt: skip
+        report = json.loads((tmp_path / "metrics.json").read_text())
+        assert report["baseline"] == {
+            "name": "guessing from these rows",
+            "test": {"accuracy": 0.95, "f1_macro": pytest.approx(0.5), "matthews_correlation": 0.0},
+        }
+        assert "than guessing from these rows" in report["warning"]
+
     def test_it_reads_as_much_as_the_model_that_it_began_with(self, useless):
         result, out = useless
         assert result.tokenizer.model_max_length == 32
@@ -123,7 +166,7 @@ def test_patience_waits_for_what_guessing_reaches():
 
 class TestWatch:
     def said(self, capsys, logs, steps=1000, is_new=True):
-        watch, state = Watch(is_new), SimpleNamespace(max_steps=steps, global_step=7)
+        watch, state = Watch(lambda: is_new), SimpleNamespace(max_steps=steps, global_step=7)
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
         for log in logs:
             watch.on_log(SimpleNamespace(learning_rate=1e-4), state, None, log)
@@ -133,9 +176,21 @@ class TestWatch:
         assert "steps" in self.said(capsys, [], FEW_STEPS - 1) and not self.said(capsys, [], FEW_STEPS)
         assert not self.said(capsys, [], 1, is_new=False)
 
+    def test_what_is_new_may_be_known_late(self, capsys):
+        """`pretrain` loads the model itself, and tells the trainer what it lacked."""
+        callbacks = []
+        trainer = SimpleNamespace(pop_callback=lambda kind: None, add_callback=callbacks.append)
+        add_callbacks(trainer)
+        trainer.new_weights = ["decoder.weight"]
+        callbacks[0].on_train_begin(None, SimpleNamespace(max_steps=2), None, torch.nn.Linear(1, 1))
+        assert "in 2 steps" in capsys.readouterr().out
+
     def test_few_steps_by_the_clock(self, capsys):
         """Known once some are done: 4 in a tenth of the time are 40."""
-        watch, state = Watch(True, SimpleNamespace(progress=0.1)), SimpleNamespace(max_steps=10**9, global_step=4)
+        watch, state = (
+            Watch(lambda: True, SimpleNamespace(progress=0.1)),
+            SimpleNamespace(max_steps=10**9, global_step=4),
+        )
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
         assert not capsys.readouterr().out
         watch.on_step_end(None, state, None)

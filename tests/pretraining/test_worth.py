@@ -31,6 +31,7 @@ def train(folder, model, capsys, **fields):
 def test_a_new_model_and_one_that_goes_on(tmp_path, capsys):
     _, printed = train(tmp_path / "first", MiniBertConfig.minibert("tiny", **SIZES), capsys)
     assert "0.1 for each, are few" in printed or "0.2 for each, are few" in printed
+    assert "learn little in 2 steps" in printed
     assert re.search(r"^step 1/2  loss [\d.]+  rate \S+  [\d,]+ tokens/s$", printed, re.MULTILINE)
     report = json.loads((tmp_path / "first" / "report.json").read_text())
     assert report["validation_loss"] > report["unigram_loss"] and "start_loss" not in report
@@ -38,7 +39,7 @@ def test_a_new_model_and_one_that_goes_on(tmp_path, capsys):
     assert "worse than guessing" in (tmp_path / "first" / "README.md").read_text()
 
     second, printed = train(tmp_path / "second", str(tmp_path / "first"), capsys)
-    assert "are few" not in printed  # the model was trained before
+    assert "are few" not in printed and "learn little" not in printed  # the model was trained before
     assert second.report["start_loss"] == pytest.approx(report["validation_loss"], abs=1e-4)
     assert "before this training" in describe_pretraining(second.report)
 

@@ -10,20 +10,44 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SparseEncoder
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from .. import metrics
 from ..files import prepare_result, write_result
 from ..hub.card import add_table
-from ..report import format_scores, format_table
+from ..report import format_scores, format_table, judge, warn
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
 from .encoders import Encoder, encode, open_encoder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
 KS = (1, 10)
-OTHER_KINDS = (SparseEncoder, MultiVectorEncoder)
+SIMPLE = "shared words (TF-IDF)"
+
+
+class SharedWords:
+    """In the place of a model: texts are as similar as the words that they share, rare ones first."""
+
+    def __init__(self, task: Retrieval | Dataset):
+        texts = [x.text for x in task.passages] if isinstance(task, Retrieval) else [*task["first"], *task["second"]]
+        self.words = TfidfVectorizer(token_pattern=r"\w+|\S").fit(texts)
+
+    def encode(self, texts: Sequence[str], **_: Any) -> Any:
+        return self.words.transform(texts)
+
+    encode_query = encode_document = encode
+
+    def similarity(self, first: Any, second: Any) -> torch.Tensor:
+        return torch.from_numpy((first @ second.T).toarray())
+
+    def similarity_pairwise(self, first: Any, second: Any) -> np.ndarray:
+        return np.asarray(first.multiply(second).sum(axis=1)).ravel()
+
+
+OTHER_KINDS = (SparseEncoder, MultiVectorEncoder, SharedWords)
 AT_ONCE = 8  # texts whose tokens have a score for every word of the vocabulary
 RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr", "ndcg"))
 
@@ -50,7 +74,8 @@ def evaluate_embed(
         result: JSON file that the result is written to.
 
     Returns:
-        The scores by name under "metrics", and what was measured on.
+        The scores by name under "metrics", those of the words that texts share under "baseline", and what was measured
+        on.
 
     Raises:
         ValueError: bad data, a task that mteb does not have, or a model of another task.
@@ -70,8 +95,11 @@ def evaluate_embed(
         found = evaluate_tasks(tasks, model, encoder)
     else:
         found = {"model": model, "data": name_of(data), "split": split}
-        found["metrics"] = measure(encoder, task, "Embedding")
-        print_table({Path(model).name or model: found["metrics"]})
+        found |= {"metrics": measure(encoder, task, "Embedding"), "baseline": measure(SharedWords(task), task)}
+        print_table({Path(model).name or model: found["metrics"], SIMPLE: found["baseline"]})
+        metric = "spearman" if "spearman" in found["metrics"] else "ndcg@10"
+        found["warning"] = judge(metric, found["metrics"][metric], found["baseline"][metric], SIMPLE)
+        warn(found["warning"])
     write_result(found, result)
     return found
 

@@ -32,7 +32,7 @@ from ..hub.trainer import HubMixin
 from ..loading import check_weights, minibert_config, quietly, without_bars
 from ..options import option
 from ..precision import check_training, resolve_precision
-from ..report import TrainingResult, judge, plot_training, warn
+from ..report import TrainingResult, few_to_measure, judge, plot_training, warn
 from .data import Passage, Retrieval, make_pairs, name_of, read_documents, read_pairs, read_task
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
 from .evaluate import RETRIEVAL, measure, print_table, reorder, score
@@ -181,6 +181,7 @@ def finetune_embed(
         args = dataclasses.replace(args, **fields, **best_by(args, metric, names))
         kept = len(task.queries if isinstance(task, Retrieval) else task)
         print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {kept:,}")
+        warn(few_to_measure(kept))
         evaluator = Measure(lambda encoder: measure(encoder, task, bar))
         trainer = TRAINERS[kind](model=encoder, args=args, train_dataset=pairs, loss=function, evaluator=evaluator)
         return trainer, taught_by if labels == "vectors" else None
@@ -261,6 +262,7 @@ def finetune_rerank(
         fields["prompts"] = encoder.prompts.get(encoder.default_prompt_name)  # as `predict` has it
         args = dataclasses.replace(args, **fields, **best_by(args, metric, names))
         print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
+        warn(few_to_measure(len(held_out)))
         loss = MSELoss(encoder) if teacher else BinaryCrossEntropyLoss(encoder)
         given = dict(model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=Measure(evaluate))
         trainer = TRAINERS["reranker"](**given)
@@ -377,8 +379,7 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any,
         if not args.should_save:
             return TrainingResult(None, None, {}, output)
         save(trainer, report, options | {"data": data})
-        if report["warning"]:
-            warn(report["warning"])
+        warn(report["warning"])
         print(f"Saved to {output}: open it by {type(model).__name__}({str(output)!r}), after import minibert")
         if args.push_to_hub:
             push_output(trainer.args, trainer.hub_token)

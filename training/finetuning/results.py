@@ -19,9 +19,13 @@ MOST_ERRORS, SHOWN_ERRORS, SHOWN_CLASSES, LINE = 1000, 10, 30, 150
 
 
 def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
-    """The scores of something simple on every split that is measured; none without training rows to know."""
-    measured = {name: split for name, split in splits.items() if name != "train" and "train" in splits}
-    return {name: task.baseline_scores(splits["train"], split) for name, split in measured.items()}
+    """The scores on every split that is measured of something simple, which knows the training rows; without them
+    those that it is measured on (which is said, and tells nothing if all have one label)."""
+    train = splits.get("train")
+    if train is None:
+        task.baseline = f"{type(task).baseline} from these rows"
+        splits = {name: split for name, split in splits.items() if len({*map(str, split[LABEL])}) > 1}
+    return {name: task.baseline_scores(train or split, split) for name, split in splits.items() if name != "train"}
 
 
 class Results:

@@ -110,8 +110,8 @@ def evaluate(
         task: "classify", "nli", "choose", "tag" or "answer"; for "embed" and "rerank" see `evaluate_embed` and
             `evaluate_rerank` in `training.embeddings.evaluate`, which are called with all that is given.
         model: The fine-tuned model: a folder or a Hub name.
-        data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set. Its training rows, if there
-            are any, tell what something simple scores.
+        data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set. Its training rows tell what
+            something simple scores; without any, the measured rows do.
         validation: Files to validate on, instead of those in `data`.
         test: Files to test on, instead of those in `data`.
         columns: Names of the columns of csv and tsv files whose first row is no header.
@@ -143,8 +143,7 @@ def evaluate(
             print(f"\n{printable(model)}, {run.task.name}\n{results.describe()}\n")
             results.save({"task": run.task.name, "model": str(model)} | scores, output)
             print(f"Saved to {output}: {FILES}")
-            if results.warning:
-                warn(results.warning)
+            warn(results.warning)
     return scores
 
 
@@ -274,8 +273,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         reads = run.task.tokenizer.model_max_length
         longer = f" (it reads {reads:,} tokens, also if trained on {length:,})" * (reads > length)
         print(f"Saved to {output}: the model{longer}, the tokenizer, README.md (the card), {FILES}")
-        if results.warning:
-            warn(results.warning)
+        warn(results.warning)
         remove_checkpoints(output)  # only now, since nothing else holds the model
         if args.push_to_hub:
             push_output(args)

@@ -11,12 +11,11 @@ import datasets
 import numpy as np
 
 from ...tokenization.coverage import MOST_LOST, Coverage, measure_coverage
-from ..metrics import margin
+from ..report import few_to_measure
 from .tasks.base import CUT, LABEL, Task
 
 MANY = 0.01  # the share of cut texts from which on it is said
 MOST_NAMES = 20  # that are listed
-UNSURE = 0.05  # the error of a score from which on it is said
 SAMPLE = 1000  # rows whose texts are compared with what comes back from their tokens
 
 
@@ -85,9 +84,8 @@ def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
             lines.append(f"{name}: no row has the labels {names}; {effect}")
         if name == "train":
             continue
-        if name == "validation" and (error := margin(split.rows)) > UNSURE:
-            use = "hold out more (--validation, --validation_size) to compare models"
-            lines.append(f"{name}: {split.rows:,} rows tell a score to ± {error:.2f} only (in 95 of 100 cases); {use}")
+        if name == "validation" and (few := few_to_measure(split.rows)):
+            lines.append(f"{name}: {few}")
         if "train" in surveys and (shared := split.shared_with(surveys["train"])):
             lines.append(f"{name}: {shared:,} inputs are in the training rows, too, which flatters the scores")
     return lines

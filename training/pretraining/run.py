@@ -142,8 +142,7 @@ def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> Trainin
     examples = objective.examples(output, texts, tokenizer)
     print("", describe_pretraining(trainer.report), "", *examples, "", sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
-    if trainer.report["warning"]:
-        warn(trainer.report["warning"])
+    warn(trainer.report["warning"])
     if trainer.budget is not None:
         print(f"Took {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
     return TrainingResult(without_autocast(objective.trained(trainer.model)), tokenizer, trainer.report, output)

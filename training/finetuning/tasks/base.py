@@ -15,6 +15,7 @@ from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTo
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...files import printable
+from ...metrics import is_better, random_scores
 from ...report import plot_scores
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
@@ -45,7 +46,7 @@ class Task(abc.ABC):
     collator_class: ClassVar[type] = DataCollatorWithPadding
     metric_for_best_model: str  # a key of what `score` returns; may be known only after `read`
     shortest_input: ClassVar[int] = 16  # tokens: what `--plan` proposes at least
-    baseline: ClassVar[str] = "guessing"  # what `guess` does, in words
+    baseline: str = "guessing"  # what `guesses` do, in words
     name: ClassVar[str]
 
     # The options that name columns, with the names that these are guessed by; the last one is that of the label.
@@ -153,12 +154,18 @@ class Task(abc.ABC):
 
     # --- what a result is worth ---
 
-    def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[Any]:
-        """What something simple that knows the training rows would say: the most frequent label."""
-        return [Counter(train[LABEL]).most_common(1)[0][0]] * len(examples)
+    def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[Sequence[Any]]:
+        """What something simple that knows some rows would say of others, in one way or several: the most frequent
+        label."""
+        return [[Counter(known[LABEL]).most_common(1)[0][0]] * len(examples)]
 
-    def baseline_scores(self, train: datasets.Dataset, examples: datasets.Dataset) -> Scores:
-        return self.score(self.guess(train, examples), examples[LABEL][:])
+    def baseline_scores(self, known: datasets.Dataset, examples: datasets.Dataset) -> Scores:
+        """The best value of each metric that the `guesses`, or drawing classes at random, can expect."""
+        true = examples[LABEL][:]
+        best, *others = [self.score(guess, true) for guess in self.guesses(known, examples)]
+        for scores in [*others, *(random_scores(known[LABEL][:], true) if isinstance(true[0], int) else ())]:
+            best |= {name: scores[name] for name in best.keys() & scores if is_better(name, scores[name], best[name])}
+        return best
 
     def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
         """precision, recall, f1 and support of every class (or type of entity); empty for a task without classes."""

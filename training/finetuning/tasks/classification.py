@@ -257,12 +257,13 @@ class Classify(Task):
         matthews = float(matthews_corrcoef(references, predictions)) if len(there) > 1 else None
         return accuracy | macro | {"matthews_correlation": matthews}
 
-    def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[Any]:
-        """The most frequent class, the most frequent one of several labels, or the mean value."""
+    def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[Sequence[Any]]:
+        """The most frequent class; the most frequent one of several labels, or all of them; or the mean value."""
         if self.problem_type == SINGLE:
-            return super().guess(train, examples)
-        means = np.mean(train[LABEL][:], axis=0)
-        return [means if self.problem_type == REGRESSION else np.eye(len(means))[means.argmax()]] * len(examples)
+            return super().guesses(known, examples)
+        means = np.mean(known[LABEL][:], axis=0)
+        several = [np.eye(len(means))[means.argmax()], np.ones(len(means))] if self.problem_type == MULTI else [means]
+        return [[guess] * len(examples) for guess in several]
 
     def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
         there = {i: self.labels[i] for i in self.labels_in(references)}

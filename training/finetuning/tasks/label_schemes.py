@@ -82,7 +82,7 @@ def tag_by_heart(
         spans += [(tag, i, i) for i, tag in enumerate(of_row) if not entities or tag == OUTSIDE]
         for kind, first, last in spans:
             counts[tuple(words[first : last + 1])][kind] += 1
-    best, longest = {words: of.most_common(1)[0][0] for words, of in counts.items()}, max(map(len, counts))
+    best, longest = {words: of.most_common(1)[0][0] for words, of in counts.items()}, max(map(len, counts), default=1)
     tagged: list[list[str]] = [[] for _ in sentences]
     for found, words in zip(tagged, sentences):
         while (place := len(found)) < len(words):
