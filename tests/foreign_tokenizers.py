@@ -23,9 +23,8 @@ def trained(pre_tokenizer, alphabet=()):
     backend.pre_tokenizer = pre_tokenizer
     special = ["<s>", "</s>", "<unk>", "<pad>"]
     options = dict(special_tokens=special, initial_alphabet=list(alphabet), show_progress=False)
-    backend.train_from_iterator(
-        [*TEXTS, "the cat the king the old man"] * 9, trainers.BpeTrainer(vocab_size=600, **options)
-    )
+    texts = [*TEXTS, "the cat the king the old man"] * 9
+    backend.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=600, **options))
     return backend
 
 
@@ -49,9 +48,8 @@ def foreign_tokenizer(kind: str) -> PreTrainedTokenizerBase:
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
     elif kind == "characters":
-        letters = {
-            letter: i for i, letter in enumerate(["<s>", "</s>", "<unk>", "<pad>", *" abcdefghijklmnopqrstuvwxyz"])
-        }
+        letters = ["<s>", "</s>", "<unk>", "<pad>", *" abcdefghijklmnopqrstuvwxyz"]
+        letters = {letter: i for i, letter in enumerate(letters)}
         backend = Tokenizer(models.WordLevel(letters, unk_token="<unk>"))
         backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)

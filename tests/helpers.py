@@ -20,6 +20,17 @@ def sentences(count: int, seed: int = 0, longest: int = 20) -> list[str]:
     return [" ".join(chance.choices(WORDS, k=chance.randint(1, longest))) for _ in range(count)]
 
 
+def animal_sentences(count: int) -> list[str]:
+    """Sentences in which the verb and the place follow from the animal."""
+    habits = {"cat": ("sleeps", "roof"), "dog": ("barks", "yard"), "fish": ("swims", "pond"), "bird": ("sings", "tree")}
+    chance, made = random.Random(0), []
+    for number in range(count):
+        animal, (verb, place) = chance.choice(list(habits.items()))
+        colour = chance.choice(["red", "green", "blue"])
+        made.append(f"the {colour} {animal} number {number} {verb} near the old {place}")
+    return made
+
+
 def run(*arguments, capsys=None) -> str:
     """The command ends well; what it prints."""
     assert cli.main(list(map(str, arguments))) == 0
@@ -50,11 +61,8 @@ BERT = dict(position_embedding_type="absolute", norm_placement="post", norm_eps=
             global_attn_every_n_layers=1, attention_bias=True, mlp_bias=True, head_bias=True, classifier_bias=True,
             add_pooling_layer=True, classifier_pooling="cls", type_vocab_size=2)  # fmt: skip
 FAMILIES = {
-    "bert": BERT,
-    "modernbert": {},
-    "modernbert cls": dict(classifier_pooling="cls"),
-    "causal": dict(is_causal=True),
-}
+    "bert": BERT, "modernbert": {}, "modernbert cls": dict(classifier_pooling="cls"), "causal": dict(is_causal=True),
+}  # fmt: skip
 
 
 def tiny(**fields) -> MiniBertConfig:
@@ -75,6 +83,21 @@ def build(head: str, seed: int = 0, **fields):
         if parameter.dim() == 1:
             parameter.data += 0.1 * torch.randn_like(parameter)
     return model
+
+
+# What goes to the Hub beside the weights.
+CODE = {f"{name}_minibert.py" for name in ("configuration", "sequences", "cpu", "embeddings", "attention", "modeling")}
+
+
+def save_model(folder, tokenizer, preset: str = "bert", head: str = "Model", **fields) -> str:
+    """A tiny random model without dropout, with its tokenizer; the name of the folder."""
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    fields = shape | dict(hidden_dropout=0.0, attention_dropout=0.0) | fields
+    torch.manual_seed(0)
+    config = MiniBertConfig.from_tokenizer(tokenizer, preset, "tiny", **fields)
+    getattr(modeling, f"MiniBert{head}")(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 # --- rows for collators ---

@@ -8,14 +8,14 @@ import random
 import numpy as np
 import pytest
 import torch
-from helpers import write_rows
+from helpers import save_model, write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from toy_reviews import load
 from transformers import AutoTokenizer
 
-from minibert import MiniBertConfig, MiniBertModel
+from minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_tokens, best_answer
@@ -26,6 +26,7 @@ OFFSETS = [(i, i + len(word)) for word in CONTEXT.split() for i in [CONTEXT.inde
 
 
 NO_CONTEXT = (-1, -1)
+ALGORITHMS = ["wordpiece", "bpe", "unigram"]
 
 
 def window(rng, tokens):
@@ -75,13 +76,11 @@ class TestBestAnswer:
 @pytest.fixture(scope="module")
 def tokenizers():
     documents = [doc for value in vars(inspect).values() if (doc := inspect.getdoc(value))]
-    return {
-        name: train_tokenizer(documents, name, 500, show_progress=False) for name in ("wordpiece", "bpe", "unigram")
-    }
+    return {name: train_tokenizer(documents, name, 500, show_progress=False) for name in ALGORITHMS}
 
 
 class TestAnswerTokens:
-    @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
     @given(data=st.data())
     @settings(max_examples=30, deadline=None)
     def test_tokens_of_words_give_the_words_back(self, tokenizers, algorithm, data):
@@ -129,9 +128,8 @@ def questions(count, seed=0, length=1):
     rows = []
     for number in range(count):
         things = draw.sample(THINGS, 2)
-        context = "  ".join(
-            [*(f"The {thing} is dark {draw.choice(COLOURS)} , {FILL} ." for thing in things), *[FILL] * length]
-        )
+        facts = (f"The {thing} is dark {draw.choice(COLOURS)} , {FILL} ." for thing in things)
+        context = "  ".join([*facts, *[FILL] * length])
         sentence = context.index(f"The {things[1]} is ")
         start = sentence + len(f"The {things[1]} is ")
         text = context[start : context.index(" ,", start)]
@@ -160,9 +158,6 @@ def as_prediction(task, split):
             logits[0, 0, row["start_positions"]] = logits[1, 0, row["end_positions"]] = 3.0
         kept.append(task.preprocess_logits((logits[0], logits[1]), {}).numpy())
     return Predictions(split, encoded, np.concatenate(kept))
-
-
-ALGORITHMS = ["wordpiece", "bpe", "unigram"]
 
 
 class TestTask:
@@ -284,13 +279,8 @@ def folder(tmp_path_factory):
         [row["context"] + " " + row["question"] for row in rows] * 9, "wordpiece", 104, show_progress=False
     )
     tokenizer.model_max_length = 64
-    torch.manual_seed(0)
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "bert", "tiny", num_hidden_layers=2, hidden_size=48, num_attention_heads=4, intermediate_size=96,
-        max_position_embeddings=64, hidden_dropout=0.0, attention_dropout=0.0,
-    )  # fmt: skip
-    MiniBertModel(config).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    shape = dict(hidden_size=48, num_attention_heads=4, intermediate_size=96, max_position_embeddings=64)
+    save_model(folder / "model", tokenizer, **shape)
     return folder
 
 

@@ -116,9 +116,7 @@ class TestSplits:
         write(tmp_path / "good.jsonl", ROWS)
         write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
         place = lambda value: value.format(folder=tmp_path) if isinstance(value, str) else value  # noqa: E731
-        given = {
-            key: [place(v) for v in value] if isinstance(value, list) else place(value) for key, value in given.items()
-        }
+        given = {key: [*map(place, x)] if isinstance(x, list) else place(x) for key, x in given.items()}
         with pytest.raises(ValueError) as error:
             load(**given)
         assert said in str(error.value)
@@ -127,41 +125,32 @@ class TestSplits:
 TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
 
 
-def held_out(tmp_path, rows, task, arguments, seed=0, size=0.2):
+def held_out(tmp_path, rows, task, seed=0, size=0.2):
     """The rows to train on and those held out of `rows` for a task."""
     train = write(tmp_path / "train.jsonl", rows)
-    splits = load(train=[train], validation_size=size, seed=seed, task=task(TOKENIZER, **arguments))
+    splits = load(train=[train], validation_size=size, seed=seed, task=task(TOKENIZER))
     return splits["train"].to_list(), splits["validation"].to_list()
 
 
+NO_ANSWER = {"text": [], "answer_start": []}
 COPIES = {
-    "text": (Classify, {}, ("text",), lambda i: {"text": f"text {i // 2}", "label": i % 2}),
-    "choices": (
-        Choose,
-        {},
-        ("question",),
-        lambda i: {"question": f"text {i // 2}", "choices": [f"{i // 2}", "b"], "label": "AB"[i % 2]},
-    ),
-    "context": (
-        AnswerQuestions,
-        {},
-        ("context",),
-        lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": {"text": [], "answer_start": []}},
-    ),
-    "words": (Tag, {}, ("tokens",), lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]}),
+    "text": (Classify, lambda i: {"text": f"text {i // 2}", "label": i % 2}),
+    "question": (Choose, lambda i: {"question": f"text {i // 2}", "choices": [f"{i // 2}", "b"], "label": "AB"[i % 2]}),
+    "context": (AnswerQuestions, lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": NO_ANSWER}),
+    "tokens": (Tag, lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]}),
 }
 
 
 class TestCopies:
-    @pytest.mark.parametrize("kind", COPIES)
-    def test_they_are_held_out_together(self, tmp_path, kind):
-        task, arguments, columns, row = COPIES[kind]
+    @pytest.mark.parametrize("column", COPIES)
+    def test_they_are_held_out_together(self, tmp_path, column):
+        task, row = COPIES[column]
         rows = [{"id": i, **row(i)} for i in range(60)]
         drawn = []
         for seed in (0, 0, 1):
-            sides = held_out(tmp_path, rows, task, arguments, seed)
+            sides = held_out(tmp_path, rows, task, seed)
             assert sorted(row["id"] for side in sides for row in side) == list(range(60))
-            texts = [{str([row[column] for column in columns]) for row in side} for side in sides]
+            texts = [{str(row[column]) for row in side} for side in sides]
             assert not texts[0] & texts[1]
             assert 12 <= len(sides[1]) <= 14  # a fifth, and what goes with the last one
             drawn.append([row["id"] for row in sides[1]])
@@ -175,16 +164,14 @@ class TestRareLabels:
     def test_they_stay_in_training(self, tmp_path, label):
         rows = [{"text": f"text {i}", "label": label(i)} for i in range(30)]
         for seed in range(3):
-            train, validation = held_out(tmp_path, rows, Classify, {}, seed, 0.4)
+            train, validation = held_out(tmp_path, rows, Classify, seed, 0.4)
             assert 0 < len(validation) < 12 and len(train) + len(validation) == 30
             assert not any("rare" in str(row["label"]) for row in validation)
 
     def test_nothing_else_is_refused(self, tmp_path):
         rows = [{"text": f"text {i}", "label": f"label {i}"} for i in range(10)]
-        with pytest.raises(
-            ValueError, match="validation_size: 0.2 of 10 rows .* cannot be held out with all labels left"
-        ):
-            held_out(tmp_path, rows, Classify, {})
+        with pytest.raises(ValueError, match="validation_size: 0.2 of 10 rows .* cannot be held out"):
+            held_out(tmp_path, rows, Classify)
 
 
 class TestLabels:
@@ -224,9 +211,7 @@ class TestLabels:
         rows = [{"text": f"text {i}", "label": value} for i, value in enumerate(values)]
         task, splits = read(rows, tmp_path, **arguments)
         assert (task.problem_type, task.labels) == (kind, labels)
-        assert (
-            splits["train"][LABEL] == pytest.approx(expected) if kind != MULTI else splits["train"][LABEL] == expected
-        )
+        assert splits["train"][LABEL] == (expected if kind == MULTI else pytest.approx(expected))
         fields = task.config_fields()
         assert fields["problem_type"] == kind
         assert fields["label2id"] == {name: i for i, name in fields["id2label"].items()}
@@ -243,21 +228,17 @@ class TestLabels:
             (
                 [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [0.0, 0.0]}],
                 {},
-                "row 2: label=[0, 0]; use a list of names (or of their numbers), each of them once, such as",
+                "row 2: label=[0, 0]; use a",
             ),
             (
                 [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [1.0, 0.0]}],
                 {},
-                "label_column: 'label' has [0, 1] and [1, 0] only, which name the same labels; use a list of names",
+                "label_column: 'label' has [0",
             ),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": {"name": "x"}}] * 2, {}, "row 1: label={'name': 'x'}; use a label"),
             ([{"text": "a", "label": 3}] * 3, {}, "train.jsonl' has 3 only; there is nothing to learn"),
-            (
-                [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
-                {"labels": ["x", "z"]},
-                "row 2: label='y' is none of --labels; use one of x, z",
-            ),
+            ([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], {"labels": ["x", "z"]}, "row 2: label='y'"),
         ],
     )
     def test_refused(self, tmp_path, rows, arguments, said):
@@ -266,9 +247,7 @@ class TestLabels:
         assert said in str(error.value)
 
     def test_a_label_of_the_test_rows_that_was_never_seen(self, tmp_path):
-        with pytest.raises(
-            ValueError, match=r"test\.jsonl, row 2: label=7 was never seen in training; use one of 0, 1"
-        ):
+        with pytest.raises(ValueError, match=r"test\.jsonl, row 2: label=7 was never seen in training"):
             read(ROWS, tmp_path, test=[{"text": "a", "label": 1}, {"text": "b", "label": 7}])
 
     def test_pairs_are_guessed_by_name(self, tmp_path):
@@ -288,35 +267,24 @@ class TestCells:
         task = Classify(None, **arguments)
         return task, task.read(load(**files))
 
-    @pytest.mark.parametrize(
-        ("train", "test", "labels"),
-        [
-            (["0", "1", "1"], ["1"], ["0", "1"]),
-            (["1", "9", "10"], ["10"], ["1", "9", "10"]),
-            (["01", "02", "1A"], ["01"], ["01", "02", "1A"]),
-            (["true", "false", "mixed"], ["true"], ["false", "mixed", "true"]),
-            (["true", "false", "true"], ["true"], ["false", "true"]),
-            (["12345678901234567890123", "12345678901234567890124"], ["12345678901234567890124"], None),
-        ],
-    )
+    @pytest.mark.parametrize(("train", "test", "labels"), [
+        (["0", "1", "1"], ["1"], ["0", "1"]), (["1", "9", "10"], ["10"], ["1", "9", "10"]),
+        (["01", "02", "1A"], ["01"], ["01", "02", "1A"]),
+        (["true", "false", "mixed"], ["true"], ["false", "mixed", "true"]),
+        (["true", "false", "true"], ["true"], ["false", "true"]),
+        (["12345678901234567890123", "12345678901234567890124"], ["12345678901234567890124"], None),
+    ])  # fmt: skip
     def test_classes(self, tmp_path, train, test, labels):
         task, splits = self.read(tmp_path, {"train": train, "validation": train, "test": test})
         assert task.labels == (labels or train) and len(splits["test"]) == len(test)
         assert task.problem_type == SINGLE and len(set(splits["train"][LABEL])) == len(set(train))
 
-    @pytest.mark.parametrize(
-        ("names", "cells", "ids"),
-        [
-            (["1.0", "1.10", "2.0"], ["1.0", "2.0"], [0, 2]),  # which alone are numbers
-            (["1.0", "1.10", "2.0"], ["1.10", "1.0"], [1, 0]),
-            (["0", "1"], ["1.00", "0.00"], [1, 0]),
-            (["1", "2"], ["02", "01"], [1, 0]),
-            (["False", "True"], ["true", "false"], [1, 0]),
-            (["a", "b"], ["1", "0"], [1, 0]),
-            (["3.1", "3.9"], ["1", "0"], None),
-            (["a", "b"], ["2", "0"], None),
-        ],
-    )
+    @pytest.mark.parametrize(("names", "cells", "ids"), [
+        (["1.0", "1.10", "2.0"], ["1.0", "2.0"], [0, 2]),  # which alone are numbers
+        (["1.0", "1.10", "2.0"], ["1.10", "1.0"], [1, 0]), (["0", "1"], ["1.00", "0.00"], [1, 0]),
+        (["1", "2"], ["02", "01"], [1, 0]), (["False", "True"], ["true", "false"], [1, 0]),
+        (["a", "b"], ["1", "0"], [1, 0]), (["3.1", "3.9"], ["1", "0"], None), (["a", "b"], ["2", "0"], None),
+    ])  # fmt: skip
     def test_of_a_model_that_knows_its_labels(self, tmp_path, names, cells, ids):
         """By text, else by number: what a column holds is decided without the files that were trained on."""
         file = write(tmp_path / "test.csv", [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)])
@@ -359,7 +327,7 @@ class TestChoose:
             ({"question": "Q", "choices": ["b", "c"], "label": 0}, [], "Q", ""),
         ],
     )
-    def test_nothing_of_a_row_is_left_out(self, tmp_path, row, columns, text, begin):
+    def test_columns_of_known_data_sets(self, tmp_path, row, columns, text, begin):
         task = Choose(None, choice_columns=columns)
         file = write(tmp_path / "train.jsonl", [row])
         split = task.read(load(train=[file], validation=[file]))["train"]

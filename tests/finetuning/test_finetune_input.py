@@ -5,8 +5,7 @@ import shutil
 
 import datasets
 import pytest
-import torch
-from helpers import write_rows
+from helpers import save_model, write_rows
 from safetensors.torch import load_file, save_file
 from toy_reviews import prepare
 from transformers import AutoTokenizer, BertJapaneseTokenizer, Trainer
@@ -23,16 +22,10 @@ QUICK = ["--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false"]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
+    """Of large weights, so that what is predicted differs from row to row."""
     tokenizer = train_tokenizer([" ".join((*NAMES, *WORDS))] * 20, vocab_size=60, show_progress=False)
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "bert", "tiny", hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=48, initializer_range=0.5,  # so that what is predicted differs from row to row
-    )  # fmt: skip
-    torch.manual_seed(0)
-    MiniBertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    fields = dict(hidden_size=16, intermediate_size=32, max_position_embeddings=48, initializer_range=0.5)
+    return save_model(tmp_path_factory.mktemp("start"), tokenizer, **fields, hidden_dropout=0.1, attention_dropout=0.1)
 
 
 def rows_of(kind, count=24):
@@ -135,12 +128,12 @@ class TestRefused:
             ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs labels of classes"),
         ],
     )
-    def test_what_would_be_ignored_or_do_harm(self, given, refused, kind, arguments, said):
+    def test_unsupported_training_arguments_are_refused(self, given, refused, kind, arguments, said):
         task, arguments = given(kind, *arguments)
         assert refused("finetune", task, arguments).startswith(said)
 
     @pytest.mark.parametrize("lacks", ["rust", "files"])
-    def test_a_tokenizer_that_cannot_serve(self, start, given, refused, tmp_path, lacks):
+    def test_unusable_tokenizer_is_refused(self, start, given, refused, tmp_path, lacks):
         folder = shutil.copytree(start, tmp_path / "model")
         if lacks == "rust":
             for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -164,8 +157,7 @@ class TestRefused:
         said = refused("evaluate", "classify", [*arguments, "--labels", "a", "b"])
         assert "was fine-tuned for 3 labels" in said and "not for 2 (a, b); give all of them" in said
 
-    def test_a_folder_that_lacks_weights(self, start, given, refused, tmp_path):
-        """They would be random numbers."""
+    def test_folder_with_missing_weights_is_refused(self, start, given, refused, tmp_path):
         shutil.copytree(start, tmp_path / "cut")
         weights = load_file(tmp_path / "cut/model.safetensors")
         kept = {name: tensor for name, tensor in weights.items() if not name.startswith("layers.1.")}
@@ -179,7 +171,7 @@ def flat(given):
     return [task, *arguments]
 
 
-def test_two_segments_for_a_model_of_one(start, given, tmp_path):
+def test_pairs_for_a_model_with_one_segment_type(start, given, tmp_path):
     """RoBERTa's one row of segments, with a tokenizer that numbers those of a pair."""
     assert 1 in AutoTokenizer.from_pretrained(start)("ann", "runs")["token_type_ids"]
     MiniBertModel(MiniBertConfig.from_pretrained(start, type_vocab_size=1)).save_pretrained(tmp_path / "model")
@@ -212,7 +204,7 @@ def test_minus_one_may_be_a_label(start, tmp_path):
     assert "test" in prepare("classify", "--model", start, *files, *QUICK).splits
 
 
-def test_some_rows_without_a_label_are_bad_rows(given, refused, tmp_path):
+def test_row_without_a_label_is_refused(given, refused, tmp_path):
     task, arguments = given("classes")
     rows = list(rows_of("classes", 3))
     rows[1]["label"] = None
@@ -222,9 +214,8 @@ def test_some_rows_without_a_label_are_bad_rows(given, refused, tmp_path):
 
 def test_a_data_set_in_memory(start, tmp_path):
     rows = datasets.Dataset.from_list(list(rows_of("classes")))
-    result = minibert.finetune(
-        "classify", model=start, train=rows, output_dir=tmp_path / "out", max_steps=2, bf16=False
-    )
+    given = dict(model=start, max_steps=2, bf16=False)
+    result = minibert.finetune("classify", train=rows, output_dir=tmp_path / "out", **given)
     assert result.report["validation"].keys() >= {"accuracy", "f1_macro"}
     args = FinetuningConfig(str(tmp_path / "again"), max_steps=2, bf16=False)
     both = datasets.DatasetDict(train=rows, test=rows)

@@ -1,4 +1,4 @@
-"""Classes of unequal size: weights of the loss, and thresholds chosen on validation rows."""
+"""The losses of tasks (class weights, smoothed labels), and thresholds chosen on validation rows."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,13 @@ import torch
 from helpers import write_rows
 from sklearn.metrics import f1_score
 from sklearn.utils.class_weight import compute_class_weight
+from torch.nn.functional import cross_entropy
 from toy_reviews import QUICK, WORDS, finetune, sentences, six_rows
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 import minibert
 from minibert.training.finetuning.imbalance import best_threshold
+from minibert.training.finetuning.tasks.choice import Choose
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.tagging import Tag
 
@@ -46,22 +48,40 @@ def expected_loss(logits, labels, weights):
     return (weight * losses).sum() / weight.sum()
 
 
-@pytest.mark.parametrize("kind", ROWS)
-def test_the_loss_is_weighted_as_torch_does(kind, tmp_path):
-    """Also over batches with different weights in one step; and what is held out is measured without weights."""
-    trainer = prepared(kind, tmp_path, GIVEN[kind])
+def check_losses(trainer, formula):
+    """The loss of the one batch, of two parts of it in one step, and of an evaluation, which is neither weighted nor
+    smoothed, against a formula of logits, labels and whether it is."""
     (batch,) = trainer.get_train_dataloader()
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
-    logits = trainer.model(**inputs).logits
-    expected = expected_loss(logits, batch["labels"], WEIGHTS[kind])
-    plain = expected_loss(logits, batch["labels"], [1.0] * logits.shape[-1])
+    logits = trainer.model(**{name: value for name, value in batch.items() if name != "labels"}).logits.detach()
+    expected, plain = (float(formula(logits, batch["labels"], which)) for which in (True, False))
     assert abs(expected - plain) > 0.01
     assert trainer.compute_loss(trainer.model, dict(batch)).item() == pytest.approx(expected, rel=1e-5)
     parts = [{name: value[rows] for name, value in batch.items()} for rows in (slice(2), slice(2, None))]
     count = trainer._get_num_items_in_batch(parts, torch.device("cpu"))
     losses = [trainer.compute_loss(trainer.model, dict(part), num_items_in_batch=count) for part in parts]
     assert sum(losses).item() == pytest.approx(expected, rel=1e-5)
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(plain, rel=1e-4)
+    assert trainer.evaluate(trainer.train_dataset)["eval_loss"] == pytest.approx(plain, rel=1e-4)
+    assert trainer.compute_loss(trainer.model.train(), dict(batch)).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_class_weights_are_those_of_torch(kind, tmp_path):
+    def formula(logits, labels, weighted):
+        return expected_loss(logits, labels, WEIGHTS[kind] if weighted else [1.0] * logits.shape[-1])
+
+    check_losses(prepared(kind, tmp_path, GIVEN[kind]), formula)
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag", "choose"])
+def test_labels_are_smoothed_as_torch_does(kind, tmp_path):
+    """(What refuses it: test_finetune_input.py.)"""
+
+    def formula(logits, labels, smoothed):
+        return cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=0.3 * smoothed)
+
+    row = ROWS.get(kind, lambda i: {"text": WORDS[i], "choices": WORDS[:3], "label": i % 3})
+    task = {"classify": Classify, "tag": Tag, "choose": Choose}[kind]
+    check_losses(six_rows(task, row, tmp_path, {}, label_smoothing_factor=0.3), formula)
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -164,7 +184,7 @@ def test_each_of_several_labels_has_a_threshold(start, tmp_path):
         ("fine", ["--tune_threshold", "true"], "has 3 classes; it needs two classes"),
     ],
 )
-def test_what_cannot_be_is_refused(label, options, said, start, tmp_path):
+def test_bad_weights_and_thresholds_are_refused(label, options, said, start, tmp_path):
     rows = [{"text": text, "label": label if i % 3 else 1.5} for i, (text, *_) in enumerate(sentences(30))]
     if isinstance(label, str):
         rows = [row | {"label": (label, "good", "bad")[i % 3]} for i, row in enumerate(rows)]

@@ -52,7 +52,7 @@ def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, 
 
 
 @pytest.mark.slow
-def test_the_best_model_until_then_is_found_where_the_run_was_moved_to(start, data, tmp_path, monkeypatch, capsys):
+def test_best_checkpoint_is_found_in_a_moved_folder(start, data, tmp_path, monkeypatch, capsys):
     """Transformers knows it by its path of before, and forgets what is not there without a word."""
     step, scores = Trainer.training_step, iter([0.9, 0.1])
 

@@ -5,9 +5,8 @@ import random
 
 import pytest
 import yaml
-from helpers import write_rows
+from helpers import save_model, write_rows
 
-from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 
@@ -17,16 +16,11 @@ WORDS = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     """A tiny model that knows the words below."""
-    folder = tmp_path_factory.mktemp("models") / "encoder"
     draw = random.Random(0)
     texts = [" ".join(draw.choices(WORDS, k=12)) for _ in range(200)]
     tokenizer = train_tokenizer(texts, algorithm="wordpiece", vocab_size=200, show_progress=False, model_max_length=64)
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "modernbert", "tiny", num_hidden_layers=1, max_position_embeddings=64
-    )
-    MiniBertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    folder, fields = tmp_path_factory.mktemp("models"), dict(num_hidden_layers=1, max_position_embeddings=64)
+    return save_model(folder / "encoder", tokenizer, "modernbert", **fields)
 
 
 def run(folder, encoder, output, *arguments, task="classify"):
@@ -65,7 +59,7 @@ def test_the_plan_counts_what_is_there(reviews, encoder, tmp_path, capsys):
     assert not (output / "model.safetensors").exists()
 
 
-def test_its_recipe_trains(reviews, encoder, tmp_path, capsys):
+def test_planned_recipe_trains(reviews, encoder, tmp_path, capsys):
     output = tmp_path / "plan"
     assert run(reviews, encoder, output, "--plan") == 0
     recipe = output / "recipe.yaml"
@@ -92,13 +86,12 @@ def few(tmp_path):
     folder = tmp_path / "few"
     folder.mkdir()
     draw = random.Random(2)
-    write_rows(
-        folder / "train.jsonl", [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)]
-    )
+    rows = [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)]
+    write_rows(folder / "train.jsonl", rows)
     return folder
 
 
-def test_what_is_given_stands_in_the_recipe(few, encoder, tmp_path):
+def test_given_options_are_in_the_recipe(few, encoder, tmp_path):
     """The recipe read is the command line that it was planned with, even where that says what is the default."""
     output = tmp_path / "plan"
     assert run(few, encoder, output, "--plan", *GIVEN) == 0
@@ -111,13 +104,8 @@ def test_what_is_given_stands_in_the_recipe(few, encoder, tmp_path):
     read, asked = (vars(keywords["args"]) for keywords in (read, asked))
     names = {name for name in read if read[name] != asked[name] and not name.startswith("_")}
     assert names <= {
-        "freeze",
-        "accelerator_config",
-        "patience",
-        "learning_rate",
-        "distributed_state",
-        "deepspeed_plugin",
-    }
+        "freeze", "accelerator_config", "patience", "learning_rate", "distributed_state", "deepspeed_plugin",
+    }  # fmt: skip
     page = (output / "plan.md").read_text()
     assert "`lora`: 4 – as given" in page and "`max_length`: 32 – as given" in page
 
@@ -128,7 +116,7 @@ def test_what_is_given_stands_in_the_recipe(few, encoder, tmp_path):
 
 
 @pytest.mark.parametrize("given", [["--freeze", "1"], ["--max_steps", "3"]])
-def test_what_is_given_wins_over_the_proposal(few, encoder, tmp_path, given):
+def test_given_options_replace_proposed_ones(few, encoder, tmp_path, given):
     output = tmp_path / "plan"
     assert run(few, encoder, output, "--plan", *given) == 0
     recipe = yaml.safe_load((output / "recipe.yaml").read_text())

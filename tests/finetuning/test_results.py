@@ -97,9 +97,7 @@ class TestSomethingSimple:
 def useless(start, tmp_path_factory):
     """A classifier that learned nothing, of rows that are nearly all of one class."""
     folder = tmp_path_factory.mktemp("useless")
-    rows = [
-        {"text": f"the film was fine {i} \x1b[31m", "label": "rare" if i % 20 == 0 else "often"} for i in range(200)
-    ]
+    rows = [{"text": f"the film was fine {i} \x1b[31m", "label": "often" if i % 20 else "rare"} for i in range(200)]
     file, test = write_rows(folder / "train.jsonl", rows), write_rows(folder / "test.jsonl", rows[::-1] * 4)
     out = folder / "out"
     given = dict(train=[file], validation=[file], test=[test], max_length=16, learning_rate=1e-9)
@@ -108,7 +106,7 @@ def useless(start, tmp_path_factory):
 
 
 class TestAUselessModel:
-    def test_it_is_said(self, useless, capsys):
+    def test_warning_in_report_and_card(self, useless, capsys):
         result, out = useless
         report = json.loads((out / "metrics.json").read_text())
         assert report["baseline"]["name"] == "guessing" and report["baseline"]["test"]["accuracy"] == 0.95
@@ -117,7 +115,7 @@ class TestAUselessModel:
         assert "than guessing" in card and "| 0.9500 |" in card
         assert report["by_class"]["test"]["rare"]["support"] == 40
 
-    def test_its_mistakes_are_kept_and_never_go_up(self, useless):
+    def test_errors_are_saved_and_not_published(self, useless):
         mistakes = [json.loads(line) for line in (useless[1] / "errors.jsonl").read_text().splitlines()]
         assert 0 < len(mistakes) <= MOST_ERRORS and all(each["predicted"] != each["true"] for each in mistakes)
         assert "\x1b" not in str([each["text"] for each in mistakes])
@@ -136,7 +134,7 @@ class TestAUselessModel:
         }
         assert "than guessing from these rows" in report["warning"]
 
-    def test_it_reads_as_much_as_the_model_that_it_began_with(self, useless):
+    def test_model_max_length_is_that_of_the_start(self, useless):
         result, out = useless
         assert result.tokenizer.model_max_length == 32
         assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 32
@@ -146,12 +144,9 @@ class TestAUselessModel:
     ("value", "baseline", "rows", "said"),
     [(0.4, 0.5, None, "worse"), (0.5, 0.5, 9, "no better"), (0.51, 0.5, 100, "chance"), (0.7, 0.5, 100, None)],
 )
-def test_the_sentence(value, baseline, rows, said):
+def test_warning_compares_with_the_baseline(value, baseline, rows, said):
     sentence = judge("accuracy", value, baseline, "guessing", rows)
     assert said in sentence if said else sentence is None
-    assert judge("loss", 1 - value, 1 - baseline, "guessing") == judge(
-        "loss", 1 - value, 1 - baseline, "guessing", None
-    )
 
 
 def test_patience_waits_for_what_guessing_reaches():

@@ -83,7 +83,7 @@ def test_classes_that_a_split_lacks_have_no_part_in_its_mean(start, tmp_path):
     assert task.score([0, 1], [0, 1])["matthews_correlation"] == 1
 
 
-def test_what_comes_from_files_is_printed_escaped(start, tmp_path, capsys):
+def test_printed_texts_of_files_are_escaped(start, tmp_path, capsys):
     bad = "\x1b[31m\u202e"
     rows = [{"tokens": [f"a{bad}", str(i)], "ner_tags": [f"B-{bad}", "O"]} for i in range(20)]
     file = write_rows(tmp_path / "train.jsonl", rows)
@@ -139,23 +139,15 @@ class TestEntities:
         with pytest.raises(ValueError, match=r"test\.jsonl, row 1: ner_tags\[0\]='NOUN'; use O, B-TYPE or I-TYPE"):
             finetune("tag", start, tmp_path / "out", train=[train], test=[test])
 
-    @pytest.mark.parametrize(
-        ("tags", "wrong"),
-        [
-            (["B_PER", "I_PER", "O"], True),
-            (["b-per", "i-per", "o"], True),
-            (["PER-B", "PER-I", "O"], True),
-            (["B.LOC", "O"], True),
-            (["B", "I", "O"], True),
-            (["NOUN", "VERB", "B", "O"], False),
-            (["B_x", "C_x"], False),
-            (["O"], False),
-        ],
-    )
+    @pytest.mark.parametrize(("tags", "wrong"), [
+        (["B_PER", "I_PER", "O"], True), (["b-per", "i-per", "o"], True), (["PER-B", "PER-I", "O"], True),
+        (["B.LOC", "O"], True), (["B", "I", "O"], True), (["NOUN", "VERB", "B", "O"], False), (["B_x", "C_x"], False),
+        (["O"], False),
+    ])  # fmt: skip
     def test_tags_that_are_written_otherwise(self, tags, wrong):
         assert are_misspelled(tags) == wrong
 
-    def test_they_are_refused(self, start, tmp_path):
+    def test_misspelled_tags_are_refused(self, start, tmp_path):
         file = write_rows(tmp_path / "train.jsonl", self.rows("B_PER", "I_PER", "O", "B_LOC"))
         with pytest.raises(ValueError, match="which looks like a tag of an entity; write B-PER"):
             finetune("tag", start, tmp_path / "out", train=[file])
@@ -177,7 +169,7 @@ def test_commas_in_names_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("cell", ["['joy' 'sad']", "[joy]"])
-def test_what_is_no_list_is_refused(tmp_path, cell):
+def test_cells_that_are_no_lists_are_refused(tmp_path, cell):
     file = write_csv(tmp_path / "train.csv", "labels", ["['joy']", "['sad']", cell] * 5)
     with pytest.raises(ValueError, match=r'row 3: the label .* is no list; write it as \["joy", "sad"\]'):
         load(train=[file])

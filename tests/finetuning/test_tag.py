@@ -13,7 +13,7 @@ import sklearn.metrics
 import torch
 import transformers
 from foreign_tokenizers import KINDS, foreign_tokenizer
-from helpers import write_rows
+from helpers import save_model, write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
@@ -21,7 +21,7 @@ from tokenizers import pre_tokenizers
 from toy_reviews import load
 from transformers import AutoTokenizer, RobertaTokenizer
 
-from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
+from minibert import MiniBertConfig, MiniBertForTokenClassification
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
@@ -42,17 +42,11 @@ class TestSchemes:
         strict = seqeval.scheme.Entities([converted], seqeval.scheme.IOB2).entities[0]
         assert [(e.tag, e.start, e.end - 1) for e in strict] == get_entities(tags)  # valid, without leniency
 
-    @pytest.mark.parametrize(
-        "tags, entities",
-        [
-            ({"O", "B-PER"}, True),
-            ({"O", "I-PER"}, True),
-            ({"S-PER", "O"}, True),
-            ({"O", "B-PER", "LOC"}, True),  # LOC is then not valid
-            ({"NN", "VB", "O"}, False),
-            ({"X-y", "B"}, False),
-        ],
-    )
+    @pytest.mark.parametrize("tags, entities", [
+        ({"O", "B-PER"}, True), ({"O", "I-PER"}, True), ({"S-PER", "O"}, True),
+        ({"O", "B-PER", "LOC"}, True),  # LOC is then not valid
+        ({"NN", "VB", "O"}, False), ({"X-y", "B"}, False),
+    ])  # fmt: skip
     def test_detection(self, tags, entities):
         assert are_entities(tags) == entities
 
@@ -91,18 +85,6 @@ def test_every_word_with_a_subword_carries_its_label_once(tokenizers, algorithm,
 # --- the task ---
 
 
-def save_model(folder, tokenizer, positions=64, **overrides):
-    torch.manual_seed(0)
-    tokenizer.model_max_length = positions
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "bert", "tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=positions, hidden_dropout=0.0, attention_dropout=0.0, **overrides,
-    )  # fmt: skip
-    MiniBertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 NAMES = {"PER": ["Ada", "Grace Hopper", "Alan Turing"], "LOC": ["Rome", "New York", "Oslo"]}
 FRAMES = [
     "{PER} lives in {LOC} .",
@@ -133,8 +115,8 @@ def folder(tmp_path_factory):
     for split, count in (("train", 60), ("validation", 12), ("test", 14)):
         write_rows(folder / f"{split}.jsonl", sentences(count, seed=count))
     words = " ".join(word for row in sentences(200) for word in row["tokens"])
-    tokenizer = train_tokenizer([words] * 20, "wordpiece", 104, show_progress=False)
-    save_model(folder / "model", tokenizer)
+    tokenizer = train_tokenizer([words] * 20, "wordpiece", 104, model_max_length=64, show_progress=False)
+    save_model(folder / "model", tokenizer, max_position_embeddings=64)
     return folder
 
 
