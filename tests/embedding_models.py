@@ -11,8 +11,8 @@ from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 
 MAX_LENGTH = 12
-TRAINING = ["--learning_rate", "3e-3", "--per_device_train_batch_size", "24", "--disable_tqdm", "true",
-            "--bf16", "false", "--logging_steps", "5", "--use_cpu", "true"]  # fmt: skip
+OPTIONS = ["--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "true"]
+TRAINING = [*OPTIONS, "--learning_rate", "3e-3", "--per_device_train_batch_size", "24", "--logging_steps", "5"]
 TOPICS = 24
 
 
@@ -34,9 +34,8 @@ def save_untrained(folder, texts, length: int, vocab_size=400, model_class=MiniB
     tokenizer = train_tokenizer(texts, vocab_size=vocab_size, model_max_length=length, show_progress=False)
     shape = dict(hidden_size=64, num_hidden_layers=2, intermediate_size=64, max_position_embeddings=length)
     torch.manual_seed(0)
-    model_class(MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", **shape | fields)).save_pretrained(
-        folder
-    )
+    config = MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", **shape | fields)
+    model_class(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -37,17 +37,13 @@ def test_the_same_vectors_as_sentence_transformers(folders, pooling, normalize, 
     assert np.std(np.linalg.norm(expected, axis=1)) < 1e-6 if normalize else True
     ours = encode(embedder, TEXTS)
     monkeypatch.setattr(encoders, "BATCH_TOKENS", 1)
-    for vectors in (
-        ours,
-        encode(embedder, TEXTS),
-        SentenceTransformer(converted, device="cpu").encode(TEXTS),
-    ):
+    for vectors in (ours, encode(embedder, TEXTS), SentenceTransformer(converted, device="cpu").encode(TEXTS)):
         cosines = torch.cosine_similarity(torch.tensor(vectors).double(), torch.tensor(expected).double())
         assert cosines.min() > 1 - 1e-6
         np.testing.assert_allclose(vectors, expected, atol=1e-4)
 
 
-def test_batches_side_by_side(folders, monkeypatch):
+def test_parallel_batches(folders, monkeypatch):
     """A batch a core gives the same vectors in the same order; an error in one of them ends all."""
     embedder, cores = open_encoder(folders["mean", True][1]), torch.get_num_threads()
     expected = SentenceTransformer(folders["mean", True][0], device="cpu").encode(TEXTS * 5)
@@ -84,7 +80,7 @@ def test_batches_side_by_side(folders, monkeypatch):
         torch.set_num_threads(cores)
 
 
-def test_in_bf16(folders, tmp_path):
+def test_embed_in_bf16(folders, tmp_path):
     """As near as bf16 can be, and not the vectors of fp32; the file holds fp32 all the same."""
     native, converted = folders["mean", True]
     expected, vectors = SentenceTransformer(native, device="cpu").encode(TEXTS), []
@@ -103,9 +99,8 @@ def test_weights_in_16_bits_where_the_processor_is_slow_at_them(dtype, folders, 
     MiniBertModel.from_pretrained(tmp_path / "half").to(dtype).save_pretrained(tmp_path / "half")
     for flags in ({"avx512f", "amx_bf16"}, {"avx2"}):
         monkeypatch.setattr(precision, "_processor_flags", lambda flags=flags: flags)
-        half, asked = (
-            open_encoder(str(tmp_path / "half"), dtype=name) for name in (None, str(dtype).removeprefix("torch."))
-        )
+        names = None, str(dtype).removeprefix("torch.")
+        half, asked = (open_encoder(str(tmp_path / "half"), dtype=name) for name in names)
         expected = torch.bfloat16 if dtype == torch.bfloat16 and "amx_bf16" in flags else torch.float32
         assert half.transformers_model.dtype == load_whole(MiniBertModel, tmp_path / "half").dtype == expected
         assert asked.transformers_model.dtype == dtype
@@ -118,10 +113,8 @@ def test_the_files_of_older_versions_are_read(folders, tmp_path):
     native.transformers_model.save_pretrained(source)
     AutoTokenizer.from_pretrained(folders["cls", True][0], model_max_length=64).save_pretrained(source)
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
-    modules = [
-        dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}")
-        for i, (path, kind) in enumerate(kinds)
-    ]
+    kinds = [(path, f"sentence_transformers.models.{kind}") for path, kind in kinds]
+    modules = [dict(idx=i, name=str(i), path=path, type=kind) for i, (path, kind) in enumerate(kinds)]
     (source / "modules.json").write_text(json.dumps(modules))
     (source / "1_Pooling").mkdir()
     pooling = dict(word_embedding_dimension=32, pooling_mode_cls_token=True, pooling_mode_mean_tokens=False,
@@ -148,15 +141,10 @@ def test_further_modules_and_prompts_are_those_of_the_folder(folders, tmp_path):
     embedder = open_encoder(convert(tmp_path / "native", tmp_path / "converted"))
     assert expected.shape == (len(TEXTS), 8)
     np.testing.assert_allclose(encode(embedder, TEXTS), expected, atol=1e-4)
-    plain = open_encoder(folders["mean", False][1])
-    prompted = encode(plain, [f"lover {text}" for text in TEXTS])
-    np.testing.assert_allclose(embedder[2]({"sentence_embedding": torch.tensor(prompted)})["sentence_embedding"]
-                               .detach(), expected, atol=1e-4)  # fmt: skip
 
 
 @pytest.mark.slow
-def test_opens_without_the_package(folder, tokenizer, tmp_path):
-    """sentence-transformers in a process that has nothing of ours but the folders."""
+def test_sentence_transformers_loads_without_the_package(folder, tokenizer, tmp_path):
     random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
     reranker, pairs = convert(tmp_path / "bert", tmp_path / "reranker"), [(text, "katan lover") for text in TEXTS]
@@ -224,8 +212,7 @@ def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
     assert [passage.id for passage in read_passages([str(lines)])] == ["lines.txt:1", "lines.txt:3"]
 
 
-def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):
-    """They would be random numbers, and so would be the vectors."""
+def test_folder_with_missing_weights_is_refused(folder, tmp_path, capsys):
     cut = tmp_path / "cut"
     shutil.copytree(folder, cut)
     weights = load_file(cut / "model.safetensors")
@@ -262,10 +249,8 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     output = ["--output", tmp_path / "x.npy", "--model"]
     for arguments, words in [
         (["--file", tmp_path / "blank.txt", *output, folder], ["there is no text in", "blank.txt"]),
-        (["--file", tmp_path / "no.txt", *output, folder], ["no.txt", "does not exist"]),
         (["--file", rows, *output, folder], ["rows.jsonl, row 2: text=3 is no text"]),
         (["katan", "--file", rows, *output, folder], ["not both"]),
-        (["katan", *output, folder, "--max_length", "0"], ["max_length: 0 is out of range"]),
         (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),
         (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; `minibert convert"]),

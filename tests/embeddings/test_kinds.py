@@ -60,7 +60,7 @@ def of_graph(folder, model, kind) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_the_first_numbers_are_a_vector_too(toy, tmp_path, capsys):
+def test_matryoshka_dimensions(toy, tmp_path, capsys):
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out", *FEW,
         "--validation", toy / "test", "--matryoshka_dims", "16", "8")  # fmt: skip
     report = json.loads((tmp_path / "out/report.json").read_text())
@@ -69,9 +69,8 @@ def test_the_first_numbers_are_a_vector_too(toy, tmp_path, capsys):
     assert report["after, first 16"]["ndcg@10"] > report["before"]["ndcg@10"]
     assert report["after"] != report["after, first 16"] != report["after, first 8"]
     whole = open_encoder(str(tmp_path / "out"))
-    np.testing.assert_allclose(
-        encode(whole, TEXTS), SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS), atol=1e-5
-    )
+    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(encode(whole, TEXTS), theirs, atol=1e-5)
 
 
 def test_sparse_vectors_learn_scores(toy, tmp_path):
@@ -88,9 +87,7 @@ def test_sparse_vectors_learn_scores(toy, tmp_path):
 ])  # fmt: skip
 def test_losses_by_name(toy, tmp_path, name, rows):
     first = "sentence1" if "score" in rows else "query"
-    rows = [
-        {first: f"ask{i}"} | {k: f"{v}{i}" if isinstance(v, str) else i % 2 for k, v in rows.items()} for i in range(40)
-    ]
+    rows = [{first: f"ask{i}"} | {k: i % 2 if k == "score" else f"{v}{i}" for k, v in rows.items()} for i in range(40)]
     more = ["--loss_kwargs", '{"triplet_margin": 0.5}'] if name == "TripletLoss" else []
     run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--output_dir",
         tmp_path / "out", *TRAINING, "--max_steps", "2", "--loss", name, *more)  # fmt: skip
@@ -103,12 +100,10 @@ def test_a_loss_has_its_arguments(toy):
     assert (loss.loss.scale, loss.document_regularizer_weight, loss.query_regularizer_weight) == (3.0, 0.1, 5e-5)
 
 
-def test_what_does_not_fit_is_refused_before_training(toy, folder, tmp_path, capsys, monkeypatch):
+def test_incompatible_options_are_refused_before_training(toy, folder, tmp_path, capsys, monkeypatch):
     scored = write_rows(tmp_path / "scored.jsonl", [dict(sentence1=f"a{i}", sentence2="b", score=1) for i in range(40)])
     pairs = toy / "train.jsonl"
-    monkeypatch.setattr(
-        "sentence_transformers.base.trainer.BaseTrainer.train", lambda *_, **__: pytest.fail("it trains")
-    )
+    monkeypatch.setattr("sentence_transformers.base.trainer.BaseTrainer.train", lambda *_, **__: pytest.fail("trains"))
     for arguments, words in [
         ([pairs, "--model", folder, "--kind", "sparse"], ["kind: sparse vectors are made by a masked-LM head"]),
         ([pairs, "--kind", "sparse", "--pooling", "cls"], ["kind: sparse has no vector of a text to pool or cut"]),

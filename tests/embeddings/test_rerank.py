@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from embedding_models import save_untrained
+from embedding_models import OPTIONS, save_untrained
 from helpers import WORDS, refusal, run, sentences, write_rows
 from sentence_transformers import CrossEncoder, CrossEncoderTrainer, SentenceTransformer
 from torch import nn
@@ -54,10 +54,7 @@ def test_the_same_scores_as_cross_encoder(root):
     expected = CrossEncoder(str(root / "bert"), device="cpu").predict(PAIRS)
     assert np.std(expected) > 0.05
     reranker = open_reranker(str(root / "reranker"))
-    for scores in (
-        score_pairs(reranker, PAIRS),
-        CrossEncoder(str(root / "reranker"), device="cpu").predict(PAIRS),
-    ):
+    for scores in (score_pairs(reranker, PAIRS), CrossEncoder(str(root / "reranker"), device="cpu").predict(PAIRS)):
         np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
@@ -117,15 +114,10 @@ def test_rerank_refuses(root, tmp_path, capsys):
     config.save_pretrained(tmp_path / "three")
     model = ["--model", root / "reranker"]
     for arguments, words in [
-        ([*model], ["missing QUERY"]),
         (["katan", *model], ["passages: give a query"]),
         (["katan", "--file", tmp_path / "blank.txt", *model], ["there is no text in", "blank.txt"]),
-        (["katan", "--file", tmp_path / "no.txt", *model], ["no.txt", "does not exist"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
-        (
-            ["katan", "lover", "--model", tmp_path / "three"],
-            ["a reranker is a MiniBertForSequenceClassification with one label"],
-        ),
+        (["katan", "lover", "--model", tmp_path / "three"], ["a reranker is a", "with one label"]),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
     ]:
         error = refusal(capsys, "rerank", *arguments)
@@ -183,7 +175,6 @@ def test_evaluation_of_a_reranker(root, data, tmp_path):
 def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
-        (models, ["missing DATA"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has none of corpus.jsonl"]),
         ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries.jsonl"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
@@ -201,7 +192,7 @@ def pairs_of(first, second, third=None) -> Dataset:
 
 
 @pytest.mark.parametrize("mined", [False, True])
-def test_negatives(root, mined, monkeypatch):
+def test_sampled_and_hard_negatives(root, mined, monkeypatch):
     """Of the pool, never a query or one of its passages; hard ones are among the nearest by cosine."""
     monkeypatch.setattr("minibert.training.embeddings.train.NEAREST", 6)
     pool = list(dict.fromkeys(sentences(60, seed=9)))
@@ -265,8 +256,7 @@ def toy(tmp_path_factory):
     return root
 
 
-TRAINING = ["--learning_rate", "2e-3", "--per_device_train_batch_size", "32", "--disable_tqdm", "true",
-            "--bf16", "false", "--logging_steps", "10", "--use_cpu", "true"]  # fmt: skip
+TRAINING = [*OPTIONS, "--learning_rate", "2e-3", "--per_device_train_batch_size", "32", "--logging_steps", "10"]
 
 
 def test_training_ranks_better(toy, tmp_path, capsys):
@@ -315,16 +305,7 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["holds a MiniBertForSequenceClassification; use"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
     ]:
-        error = refusal(
-            capsys,
-            "finetune",
-            "rerank",
-            "--model",
-            toy / "model",
-            "--output_dir",
-            tmp_path / "out",
-            *TRAINING,
-            *arguments,
-        )
+        given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]
+        error = refusal(capsys, "finetune", "rerank", *given)
         assert all(word in error for word in words), error
     assert not (tmp_path / "out/config.json").exists()

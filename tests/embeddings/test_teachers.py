@@ -60,12 +60,8 @@ def test_labels_are_the_teachers(toy, teachers):
     texts = [[f"ask{i}", f"tell{i} w1", f"tell{i + 1}"] for i in range(12)]
     triples = Dataset.from_list([dict(zip(("first", "second", "third"), row)) for row in texts])
     vectors = np.array(teach(embedder, triples, student, "vectors", False)["label"])
-    np.testing.assert_allclose(
-        vectors[:, 0], embedder.encode_query(triples["first"][:], normalize_embeddings=True), atol=1e-5
-    )
-    np.testing.assert_allclose(
-        vectors[:, 2], embedder.encode_document(triples["third"][:], normalize_embeddings=True), atol=1e-5
-    )
+    for place, encode, name in ((0, embedder.encode_query, "first"), (2, embedder.encode_document, "third")):
+        np.testing.assert_allclose(vectors[:, place], encode(triples[name][:], normalize_embeddings=True), atol=1e-5)
     right, wrong = (reranker.predict([(row[0], row[place]) for row in texts]) for place in (1, 2))
     taught = np.array(teach(reranker, triples, student, "margins", False)["label"])
     np.testing.assert_allclose(taught, np.stack([right, wrong], 1), atol=1e-5)
@@ -103,9 +99,7 @@ def test_a_reranker_learns_the_scores_of_its_teacher(toy, teachers, tmp_path):
 
 
 def test_teachers_that_cannot_teach_are_refused(toy, teachers, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "sentence_transformers.base.trainer.BaseTrainer.train", lambda *_, **__: pytest.fail("it trains")
-    )
+    monkeypatch.setattr("sentence_transformers.base.trainer.BaseTrainer.train", lambda *_, **__: pytest.fail("trains"))
     (tmp_path / "same").symlink_to(toy / "model")
     save_untrained(tmp_path / "classes", ["a b c"] * 9, 16, model_class=MiniBertForSequenceClassification, num_labels=3)
     sparse = SparseEncoder(str(toy / "model"), device="cpu")
@@ -116,17 +110,9 @@ def test_teachers_that_cannot_teach_are_refused(toy, teachers, tmp_path, capsys,
         ("embed", ["--teacher", tmp_path / "classes"], "is no reranker with one score"),
         ("embed", ["--teacher", tmp_path / "sparse"], "no dense embedding model"),
         ("embed", ["--teacher", toy / "model", "--model", wide], "vectors have 64 numbers, the model's 96"),
-        (
-            "embed",
-            ["--teacher", wide, "--kind", "sparse"],
-            "it is an embedding model, whose vectors --kind",
-        ),
+        ("embed", ["--teacher", wide, "--kind", "sparse"], "it is an embedding model, whose vectors --kind"),
         ("embed", ["--teacher", reranker], "a reranker teaches by triples"),
-        (
-            "embed",
-            ["--teacher", wide, "--loss", "TripletLoss"],
-            "no loss for dense vectors from labels of the kind 'vec",
-        ),
+        ("embed", ["--teacher", wide, "--loss", "TripletLoss"], "no loss for dense vectors from labels of the kind"),
         ("rerank", ["--teacher", wide], "is no reranker with one score"),
     ]:
         given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer, Trainer
 
-import minibert
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import encode, open_encoder
@@ -48,7 +47,7 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
 
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
-def test_short_texts_in_training_do_not_make_a_model_of_short_texts(toy, tmp_path, task, monkeypatch):
+def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, monkeypatch):
     lengths, make = [], training.Measure.__call__
 
     def measure(self, model, *given, **more):
@@ -63,12 +62,6 @@ def test_short_texts_in_training_do_not_make_a_model_of_short_texts(toy, tmp_pat
     assert saved.max_seq_length == 16
 
 
-def test_finetune_hands_on_what_is_given(monkeypatch):
-    monkeypatch.setattr(training, "finetune_embed", lambda data, **given: (data, given))
-    given = minibert.finetune("embed", data="pairs.jsonl", model="m", validation_size=30, max_length=8)
-    assert given == ("pairs.jsonl", {"model": "m", "validation_size": 30, "max_length": 8})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["CosineSimilarityLoss", "CoSENTLoss"])
 def test_training_on_scores(toy, tmp_path, loss):
@@ -76,9 +69,8 @@ def test_training_on_scores(toy, tmp_path, loss):
     rows = []
     for _ in range(400):
         (query, right), (_, wrong) = (topic_pair(chance, topic) for topic in chance.sample(range(6), 2))
-        rows.append(
-            dict(sentence1=query, **chance.choice([dict(sentence2=right, score=5), dict(sentence2=wrong, score=0)]))
-        )
+        rest = chance.choice([dict(sentence2=right, score=5), dict(sentence2=wrong, score=0)])
+        rows.append(dict(sentence1=query, **rest))
     write_rows(tmp_path / "scored.jsonl", rows)
     run("finetune", "embed", tmp_path / "scored.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         "--num_train_epochs", "4", "--loss", loss, "--validation_size", "60", *TRAINING)  # fmt: skip
@@ -120,8 +112,7 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
 
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
-def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
-    """The checkpoint's would win, and the report name the others."""
+def test_resume_with_other_settings_is_refused(toy, tmp_path, capsys, task):
     file = shutil.copy(toy / "train.jsonl", tmp_path / "train.jsonl")
     command = ["finetune", task, file, "--model", toy / "model", *TRAINING, "--save_strategy", "steps",
                "--save_steps", "2", "--max_steps", "4", "--eval_strategy", "no", "--load_best_model_at_end", "false",
@@ -164,14 +155,9 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ([toy / "train.jsonl", "--validation", scored], ["must both have scores, or neither"]),
         ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is out of range", "up to 16"]),
         ([toy / "train.jsonl", "--max_length", "0"], ["max_length: 0 is out of range"]),
-        *(
-            ([toy / "train.jsonl", "--metric_for_best_model", name], [f"metric_for_best_model: '{name}' is not meas"])
-            for name in ("f1", "loss")
-        ),
+        ([toy / "train.jsonl", "--metric_for_best_model", "loss"], ["metric_for_best_model: 'loss' is not measured"]),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
         ([toy / "train.jsonl", "--push_to_hub", "true", "--hub_model_id", "a/b/c"], ["a/b/c"]),
-        ([], ["missing DATA"]),
-        ([toy / "train.jsonl", "--validation", "missing.csv"], ["validation: 'missing.csv' does not exist"]),
         ([toy / "train.jsonl", "--validation", toy / "model"], ["is no retrieval folder"]),
     ]:
         given = ["finetune", "embed", "--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING]
@@ -181,7 +167,7 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
 
 
 @pytest.mark.parametrize("command", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
-def test_models_of_half_precision_train_in_full(toy, tmp_path, command):
+def test_half_precision_models_are_trained_in_fp32(toy, tmp_path, command):
     model = MiniBertForMaskedLM.from_pretrained(toy / "model", dtype=torch.bfloat16)
     model.save_pretrained(tmp_path / "half")
     AutoTokenizer.from_pretrained(toy / "model").save_pretrained(tmp_path / "half")
@@ -192,7 +178,7 @@ def test_models_of_half_precision_train_in_full(toy, tmp_path, command):
     assert json.loads((tmp_path / "out/report.json").read_text())["training"]["precision"] == "fp32"
 
 
-def test_a_bert_that_was_pretrained_without_a_pooler_does_without_one(toy, tmp_path):
+def test_bert_without_a_pooler_gets_no_pooler(toy, tmp_path):
     """Its config has one, for the heads; neither what is trained nor what is saved holds random numbers for it."""
     tokenizer = AutoTokenizer.from_pretrained(toy / "model")
     MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny")).save_pretrained(tmp_path / "bert")

@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from embedding_models import save_untrained, write_matches
+from embedding_models import TRAINING, save_untrained, write_matches
 from helpers import refusal, run, write_rows
 
 from minibert.training.embeddings.data import Document, make_pairs, read_documents, split_passages
@@ -53,10 +53,7 @@ def test_pairs_of_each_kind():
     adjacent = [("They bend.", "They break.")]
     assert pairs_of(documents, ["adjacent"], 2) == adjacent
     assert pairs_of(documents, ["adjacent", "title"], 2) == [*adjacent, ("Wings", "They bend. They break.")]
-    for kind, message in (
-        ("title", "title needs titles"),
-        ("adjacent", "adjacent needs documents of more than 9 words"),
-    ):
+    for kind, message in (("title", "title needs titles"), ("adjacent", "adjacent needs documents of more than 9 w")):
         with pytest.raises(ValueError, match=f"pairs_from: {message}"):
             make_pairs([Document("a", "", "One sentence. Another one.")], [kind], 9)
 
@@ -88,15 +85,12 @@ def toy(tmp_path_factory):
     return root
 
 
-TRAINING = ["--per_device_train_batch_size", "24", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "true"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["title", "adjacent"])
-def test_it_finds_what_belongs_together(toy, tmp_path, kind, monkeypatch):
+def test_training_on_generated_pairs_improves_retrieval(toy, tmp_path, kind, monkeypatch):
     monkeypatch.setattr(make_pairs, "__defaults__", (3,))  # words of a passage: a sentence
     run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", kind, "--model", toy / "model",
-        "--output_dir", tmp_path / "out", "--num_train_epochs", "4", "--learning_rate", "3e-3", *TRAINING)  # fmt: skip
+        "--output_dir", tmp_path / "out", "--num_train_epochs", "4", *TRAINING)  # fmt: skip
     scores = []
     for name, model in (("before", toy / "model"), ("after", tmp_path / "out")):
         run("evaluate", "embed", "--model", model, "--data", toy / kind, "--result", tmp_path / name)
@@ -107,7 +101,7 @@ def test_it_finds_what_belongs_together(toy, tmp_path, kind, monkeypatch):
     assert report["after"]["ndcg@10"] > report["before"]["ndcg@10"]
 
 
-def test_refusals(toy, tmp_path, capsys):
+def test_bad_options_are_refused(toy, tmp_path, capsys):
     given = ["finetune", "embed", toy / "documents.jsonl", "--output_dir", tmp_path / "out", *TRAINING]
     model = ["--model", toy / "model"]
     for arguments, message in (

@@ -39,7 +39,7 @@ def test_words_that_marks_tell_apart_stay_apart(language, algorithm):
         assert bool(coverage.lost) == strip and coverage.lost_marks == coverage.lost.total()
 
 
-def test_counted_by_hand():
+def test_coverage_counts():
     tokenizer = train_tokenizer(["one two , three four do not"] * 9, vocab_size=70, show_progress=False)
     coverage = measure_coverage(tokenizer, ["one TWO", "one, thrée do not", "ßx one"])
     # [UNK] for thrée and ßx: 6 + 3 characters (é is e with a mark, ß is ss) of 6 + 4 + 6 + 5 + 3 + 3
@@ -95,7 +95,7 @@ def test_long_words_are_refused_where_other_losses_are_not():
     assert 0.02 < check_coverage(english, mixed).lost_share < 0.05
 
 
-def test_a_tokenizer_without_marks_is_continued_when_the_limit_says_so(tmp_path, capsys):
+def test_max_lost_text_allows_a_lossy_tokenizer(tmp_path, capsys):
     """As with bert-base-uncased, which does not say `strip_accents`, on Czech or Vietnamese."""
     czech = [f"příliš žluťoučký kůň úpěl ďábelské ódy {i}" for i in range(60)]
     tokenizer = train_tokenizer(czech, vocab_size=150, strip_accents=True, show_progress=False)
@@ -118,14 +118,6 @@ def test_a_tokenizer_without_marks_is_continued_when_the_limit_says_so(tmp_path,
     PretrainingTrainer(model, config, train_dataset=train, processing_class=tokenizer)
 
 
-def hostile(change):
-    """A WordPiece tokenizer whose saved state is changed."""
-    tokenizer = train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False)
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    change(state)
-    return state
-
-
 def replace(content, times, pattern=None):
     steps = [{"type": "Replace", "pattern": pattern or {"String": "a"}, "content": content}] * times
     return {"type": "Sequence", "normalizers": steps}
@@ -134,25 +126,21 @@ def replace(content, times, pattern=None):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (lambda state: state["model"]["vocab"].pop("[UNK]"), r"cannot read text: WordPiece error: Missing \[UNK\]"),
-        (
-            lambda state: state.update(pre_tokenizer={"type": "FixedLength", "length": 0}),
-            "cannot read text: chunk size",
-        ),
-        (lambda state: state.update(normalizer=replace("a" * 50, 9)), "the normalizer of .* multiplies a text"),
-        (lambda state: state.update(normalizer=replace("aa", 60)), "the normalizer of .* multiplies a text"),
-        (lambda state: state.update(normalizer=replace("b" * 10**6, 1)), "multiplies a text"),
-        (lambda state: state.update(normalizer=replace("ab" * 90, 2, {"Regex": ""})), "multiplies a text"),
-        (
-            lambda state: state.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
-            "cannot be read",
-        ),
+        ({}, r"cannot read text: WordPiece error: Missing \[UNK\]"),
+        (dict(pre_tokenizer={"type": "FixedLength", "length": 0}), "cannot read text: chunk size"),
+        (dict(normalizer=replace("a" * 50, 9)), "the normalizer of .* multiplies a text"),
+        (dict(normalizer=replace("aa", 60)), "the normalizer of .* multiplies a text"),
+        (dict(normalizer=replace("b" * 10**6, 1)), "multiplies a text"),
+        (dict(normalizer=replace("ab" * 90, 2, {"Regex": ""})), "multiplies a text"),
+        (dict(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "cannot be read"),
     ],
 )
 def test_hostile_tokenizers_are_refused(tmp_path, change, said, capfd):
+    """The saved state of a WordPiece tokenizer, changed; or without its [UNK]."""
     train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False).save_pretrained(tmp_path)
-    state = hostile(change)
-    if "[UNK]" not in state["model"]["vocab"]:
+    state = json.loads((tmp_path / "tokenizer.json").read_text()) | change
+    if not change:
+        del state["model"]["vocab"]["[UNK]"]
         state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] != "[UNK]"]
         settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
         settings.pop("unk_token")

@@ -18,9 +18,8 @@ GENERAL = make_texts(300, seed=1)
 ALPHABET = [" ".join(string.ascii_lowercase), string.ascii_lowercase]
 # A domain: some words of its own, and derived from them longer ones, which are none of the most frequent.
 OWN = ["hypersonicity", "aeroelastic", "viscometer"]
-DOMAIN = [
-    " ".join(random.Random(i).choices(OWN, k=6)) + ", viscometers: " + text for i, text in enumerate(GENERAL[:60])
-]
+OWN_TEXTS = [" ".join(random.Random(i).choices(OWN, k=6)) for i in range(60)]
+DOMAIN = [f"{own}, viscometers: {text}" for own, text in zip(OWN_TEXTS, GENERAL)]
 
 
 @pytest.fixture(scope="module", params=ALGORITHMS)
@@ -41,7 +40,7 @@ def kind_of(tokenizer):
     return type(tokenizer.backend_tokenizer.model).__name__
 
 
-def test_the_words_that_cost_most_are_whole(tokenizer, extension):
+def test_most_expensive_words_become_whole_tokens(tokenizer, extension):
     """Counted by hand: the tokens of each word by itself, times how often it stands in the text."""
     counts = Counter(word.strip(",.:") for text in DOMAIN for word in text.split())
     cost = {word: count * (len(ids_of(tokenizer, f"a {word}")) - len(ids_of(tokenizer, "a")) - 1)
@@ -56,7 +55,7 @@ def test_the_words_that_cost_most_are_whole(tokenizer, extension):
     assert extension.tokenizer.decode(ids_of(extension.tokenizer, "a viscometer")) == "a viscometer"
 
 
-def test_other_text_is_cut_as_before(tokenizer, extension):
+def test_other_text_is_tokenized_as_before(tokenizer, extension):
     """To the id; and of BPE and Unigram what is new is made of the old pieces, wherever it stands."""
     texts = ["naïve CAFÉ 27 x-y 中文 \U0001f600", "[MASK] and [CLS]", *GENERAL]
     for text in texts:
