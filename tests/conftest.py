@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is no folder would be asked for, and waited for
 # Workers of data loaders are forked, and a tokenizer's threads do not survive that: they would wait for ever.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -35,13 +36,10 @@ def pytest_collection_finish():
 
 @pytest.fixture
 def cache(tmp_path_factory, monkeypatch):
-    """The cache of `datasets` in a folder of its own, and no progress bars of it."""
+    """The cache of `datasets` in a folder of its own."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
 
 
 @pytest.fixture(autouse=True, scope="session")

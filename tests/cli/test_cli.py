@@ -110,7 +110,7 @@ def test_values_have_the_types_of_the_signature():
                          quick=False, normalize=True, fields="a=1", index="i")  # fmt: skip
 
 
-def test_words_without_a_flag(monkeypatch):
+def test_positional_arguments(monkeypatch):
     command = dataclasses.replace(COMMANDS["work"], positional=("index", "text"))
     monkeypatch.setitem(COMMANDS, "work", command)
     for line in ("i a b --count 3", "--count 3 i a b", "i --count 3 a b"):
@@ -134,12 +134,12 @@ def test_words_without_a_flag(monkeypatch):
         ("a --recipe nothing.yaml", "there is no file 'nothing.yaml'"),
     ],
 )
-def test_refused(line, message):
+def test_bad_options_are_refused(line, message):
     with pytest.raises(ValueError, match=message):
         keywords(line)
 
 
-def test_a_training_has_its_config(tmp_path):
+def test_config_fields_are_options(tmp_path):
     line = f"a --columns x y --max_steps 3 --minutes 2 --output_dir {tmp_path / 'new'} --lr_scheduler_kwargs"
     given = keywords(line + """ '{"min_lr": 0.1}'""", "train")
     args = given.pop("args")
@@ -159,25 +159,25 @@ def test_help(capsys):
     assert "The integration to report" not in words
 
 
-def test_help_of_all_commands_needs_no_library(capsys):
+def test_help_and_a_missing_file_need_no_library(capsys):
     program = (
         "import sys\n"
         "from minibert.training.cli import main\n"
         "assert [main(words) for words in (['--help'], [], ['finetune', '--help'], ['--version'])] == [0, 0, 0, 0]\n"
-        "assert main(['pretrian']) == 2\n"
+        "assert main(['pretrian']) == main(['pretrain', '--data', 'nowhere.txt']) == 2\n"
         "assert not {'torch', 'transformers', 'huggingface_hub', 'datasets', 'numpy'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(f"  {name} " in done.stdout for name in COMMANDS if name not in ("work", "train"))
     assert "unknown command 'pretrian'; close matches: pretrain" in done.stderr
+    assert "data: 'nowhere.txt' does not exist" in done.stderr
     assert "Missing task. Choose one of: classify, nli" in refusal(capsys, "finetune")
     assert "Unknown task 'tga'. Choose one of:" in refusal(capsys, "finetune", "tga")
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].function])
-def test_commands_are_whole(name):
-    """Every option has a help text, and every example is understood."""
+def test_every_option_has_help_and_every_example_parses(name):
     parser = cli.build_parser(name)
     assert not [action.dest for action in parser._actions if not action.help]
     assert len(examples(name)) >= 3
@@ -197,7 +197,7 @@ def recipe(tmp_path):
     return write
 
 
-def test_a_recipe_is_the_same_options(recipe):
+def test_recipe_sets_the_same_options(recipe):
     path = recipe(
         "share: 1e-5\nquick: no\nnames: [no, 010, 1:30]\nnumbers:\n- 1\n- 2e1\nfields: {a: 1}\nindex: null\n"
         "kind: word\n"
@@ -209,7 +209,7 @@ def test_a_recipe_is_the_same_options(recipe):
     assert keywords(f"--recipe {recipe('text: [a, b]')}")["text"] == ["a", "b"]
 
 
-def test_a_length_beside_a_recipe_replaces_its_own(recipe, tmp_path):
+def test_length_on_the_command_line_replaces_that_of_the_recipe(recipe, tmp_path):
     path = recipe(f"max_steps: 7\nminutes: 3\nlearning_rate: 0.5\noutput_dir: {tmp_path}\n")
     args = keywords(f"a --recipe {path} --num_train_epochs 2", "train")["args"]
     assert (args.max_steps, args.minutes, args.num_train_epochs, args.learning_rate) == (-1, None, 2.0, 0.5)
@@ -231,19 +231,19 @@ def test_a_length_beside_a_recipe_replaces_its_own(recipe, tmp_path):
         ("a: \x00", "is not YAML"),
     ],
 )
-def test_recipes_that_are_refused(text, message, recipe):
+def test_bad_recipes_are_refused(text, message, recipe):
     with pytest.raises(ValueError, match=message):
         keywords(f"a --recipe {recipe(text)}")
 
 
-def test_a_bomb_of_aliases_is_refused(recipe):
+def test_recipe_with_exponential_aliases_is_refused(recipe):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
     with pytest.raises(ValueError, match="has aliases"):
         read_recipe(recipe("\n".join(lines)))
 
 
-def test_recipes_of_ours_have_names():
+def test_builtin_recipes_are_found_by_name():
     for file in sorted(cli.RECIPES.glob("*.yaml")):
         assert read_recipe(file.stem) == read_recipe(str(file)) != {}
     with pytest.raises(ValueError, match="'modren'; close matches: modern; use a YAML file, or one of bert-classic"):
@@ -279,7 +279,7 @@ def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
         cli.main(["work", "a", "--traceback"])
 
 
-def test_faults_of_ours_are_not_hidden(monkeypatch):
+def test_unexpected_exceptions_are_not_caught(monkeypatch):
     monkeypatch.setitem(COMMANDS, "work", dataclasses.replace(COMMANDS["work"], preset={"outcome": KeyError("x")}))
     with pytest.raises(KeyError):
         cli.main(["work", "a"])
@@ -296,7 +296,7 @@ def test_only_the_first_process_prints(monkeypatch, capsys):
 
 
 @pytest.mark.slow  # another process
-def test_a_process_of_several_leaves_its_group():
+def test_process_group_is_destroyed_at_the_end():
     """One that ends without may be aborted by torch."""
     program = """
 from torch import distributed
@@ -324,7 +324,7 @@ print("open" if distributed.is_initialized() else "left")
         ("search index --model owner/name ./query.txt 'a / b / c'", None),
     ],
 )
-def test_a_missing_file_is_told_before_the_imports(tmp_path, monkeypatch, line, said):
+def test_missing_file_is_refused_before_the_imports(tmp_path, monkeypatch, line, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.txt").write_text("text")
     *name, rest = split_command(shlex.split(line))
@@ -333,11 +333,3 @@ def test_a_missing_file_is_told_before_the_imports(tmp_path, monkeypatch, line, 
         return
     with pytest.raises(ValueError, match=re.escape(said)):
         check_paths(*name, rest)
-
-
-def test_to_look_for_a_file_imports_nothing(tmp_path):
-    code = "import sys; from minibert.training.cli import main; status = main(sys.argv[1:])"
-    code += "; print(status, {'torch', 'transformers', 'datasets'} & {*sys.modules})"
-    command = [sys.executable, "-c", code, "pretrain", "--data", "nowhere.txt"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert result.stdout == "2 set()\n" and "does not exist" in result.stderr

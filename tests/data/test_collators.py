@@ -88,12 +88,11 @@ def assert_distributed(observed, weights):
 @pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
 @pytest.mark.parametrize("masking", MASKING_KINDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_rates(tokenizers, algorithm, masking, make_rows, rate):
+def test_masking_rates(tokenizers, algorithm, masking, make_rows, rate):
     tokenizer = tokenizers[algorithm]
     collator = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=rate, seed=1, at_least_one_target=False)
-    counts = np.array(
-        [[len(part) for part in found] for _, _, found in outcomes(collator, make_rows(tokenizer), epochs=2)]
-    )
+    found = outcomes(collator, make_rows(tokenizer), epochs=2)
+    counts = np.array([[len(part) for part in parts] for _, _, parts in found])
     candidates, targets, masked, other, kept = counts.T
     assert_share(targets, candidates, rate)
     assert_share(masked, targets, 0.8)
@@ -155,7 +154,7 @@ def test_words_are_masked_whole(tokenizers, algorithm, masking, make_rows):
     assert max(lengths) > 2 and any(chosen) and not all(chosen)
 
 
-def test_words_have_one_draw_each(tokenizer):
+def test_whole_words_share_one_replacement_draw(tokenizer):
     """80/10/10 holds for words counted once, and whether a word is chosen does not depend on its length."""
     collator = MaskedLMCollator(tokenizer, whole_word_mask=True, seed=0, at_least_one_target=False)
     assert collator.masking == "whole_word"
@@ -243,7 +242,7 @@ def test_random_tokens_are_other_ordinary_tokens(tokenizers, algorithm):
     assert_distributed(observed[legal], np.ones(len(legal)))
 
 
-def test_ids_are_counted(tokenizer):
+def test_unigram_counts(tokenizer):
     rows = padded_rows(tokenizer)
     counts = unigram_counts(datasets.Dataset.from_list(rows), len(tokenizer))
     assert counts.tolist() == [sum(row["input_ids"].count(token) for row in rows) for token in range(len(tokenizer))]
@@ -311,16 +310,11 @@ def test_an_evaluation_set_is_masked_once(tokenizer):
         assert same([collator(masked.to_list())], [evaluation(rows)])
 
 
-def test_labels_that_repeat_the_input_are_refused(tokenizer):
-    with pytest.raises(ValueError, match="labels"):
-        MaskedLMCollator(tokenizer)([{"input_ids": [2, 7, 3], "labels": [2, 7, 3]}])
-
-
 # --- Batches -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pad_token_id", [0, 40])
-def test_batches_have_the_parents_shape(tokenizer, pad_token_id):
+def test_batches_match_the_collator_of_transformers(tokenizer, pad_token_id):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad_token_id)
     rows = [tokenizer(text) for text in TEXTS[:5]]
@@ -369,7 +363,7 @@ def test_padding_on_the_left(tokenizers):
     assert left["position_ids"][0].tolist()[-len(rows[0]["position_ids"]) :] == rows[0]["position_ids"]
 
 
-def test_rows_of_other_kinds(tokenizer):
+def test_row_types(tokenizer):
     row = [2, 7, 8, 3]
     collator = MaskedLMCollator(tokenizer, seed=0, mlm_probability=1.0)
     plain = collator([{"input_ids": row}])
@@ -446,11 +440,6 @@ def test_halves_of_an_unpadded_batch(tokenizer, mlm):
     assert len(halve(collator([{"input_ids": ids[:length]} for length in (60, 31)]))) == 2
 
 
-def test_rows_that_cannot_do_without_padding(tokenizer):
-    with pytest.raises(ValueError, match="next_sentence_label: unpadded=True has no rows for this column"):
-        MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": [2, 9, 3], "next_sentence_label": 1}])
-
-
 # --- Bad input -----------------------------------------------------------------------------------------------------
 
 
@@ -482,14 +471,6 @@ def test_the_end_of_a_document_is_predicted_where_padding_has_its_id(tokenizer, 
     assert labels.flatten().tolist() == expected
 
 
-def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path)
-    unmasked = type(tokenizer).from_pretrained(tmp_path)
-    unmasked.mask_token = None
-    with pytest.raises(ValueError, match="does not have a mask token"):
-        MaskedLMCollator(unmasked)
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -498,8 +479,11 @@ def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path):
         ([{"input_ids": [2, 9], "position_ids": [0, 1]}, {"input_ids": [2, 9]}], "position_ids: some rows"),
         ([{"input_ids": [2, 9]}, {"input_ids": [2, 9], "next_sentence_label": 1}], "next_sentence_label: the collator"),
         ([{"input_ids": [2, 9], "text": "abc"}], "text: the collator cannot batch this column"),
+        ([{"input_ids": [2, 7, 3], "labels": [2, 7, 3]}], "labels"),  # which repeat the input
     ],
 )
 def test_bad_rows_are_refused(tokenizer, rows, message):
     with pytest.raises(ValueError, match=message):
         MaskedLMCollator(tokenizer, seed=0)(rows)
+    with pytest.raises(ValueError, match="next_sentence_label: unpadded=True has no rows for this column"):
+        MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": [2, 9, 3], "next_sentence_label": 1}])

@@ -29,9 +29,7 @@ def library(tmp_path, monkeypatch):
         '# coding: latin-1\n"""Ein Café, in dem man recht lange sitzen könnte."""'.encode("latin-1")
     )
     (tmp_path / "lone.py").write_text(r'"""A lone surrogate \ud800 that no UTF-8 file could ever hold."""')
-    (tmp_path / "template.py").write_text(
-        '"""A template that is no Python at all, with {{ braces }}."""\nclass {{ name }}:'
-    )
+    (tmp_path / "template.py").write_text('"""A template that is no Python, with {{ braces }}."""\nclass {{ name }}:')
     for name in ("tests/test_it.py", "site-packages/other.py"):
         (tmp_path / name).write_text('"""A module that documents nothing of the library for its users."""')
     monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})

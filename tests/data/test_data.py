@@ -68,7 +68,7 @@ def test_text_layouts(write, content, sample_by, expected):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_every_sentence_a_document(write, streaming):
+def test_sample_by_sentence(write, streaming):
     wrapped = "One is\nwrapped. “Two!” he said. “Three.” Four (so.)\n\nFive?\n \n"
     files = [write("a.txt", wrapped), write("b.txt", "Six. Seven 3.5\nEight")]
     files.append(write("c.jsonl", '{"text": "Nine. Ten."}'))
@@ -107,8 +107,7 @@ def read(data_files, streaming, **options):
         (['" hello there\tpos', 'one "\tneg'], "line 2: a cell of a tsv has a tab"),
     ],
 )
-def test_rows_that_a_quote_would_swallow(write, rows, said):
-    """A tsv with quotes that are but characters, as benchmarks are published in, loses no row unsaid."""
+def test_tsv_with_unescaped_quotes_is_refused(write, rows, said):
     file = write("a.tsv", "text\tlabel\n" + "".join(f"{row}\n" for row in rows))
     with pytest.raises(ReadError, match=f"a.tsv, {said}.*; a quote that begins a cell"):
         read(file, False)
@@ -201,7 +200,7 @@ def test_a_file_that_changed_and_kept_its_time_is_read_again(write, suffix, tmp_
             assert read_table(file)["text"][:] == [text]
 
 
-def test_tables_are_read_as_they_are(write, tmp_path):
+def test_read_table(write, tmp_path):
     """Ids, dates and words such as NA stay text; JSON may have values of any kinds; and what is loaded is taken."""
     table = read_table(write("a.csv", "id,date,text\n007,2021-01-05,NA\n08,,two\n"))
     assert table[:] == {"id": ["007", "08"], "date": ["2021-01-05", ""], "text": ["NA", "two"]}
@@ -283,7 +282,7 @@ def test_hub_names(monkeypatch):
         assert asked.pop() == ((name, config), {"split": "train", "streaming": False})
 
 
-def test_names_are_no_patterns(write):
+def test_brackets_in_file_names(write):
     """`datasets` would take "[2]" for one of its characters, and leave out what it does not find."""
     for name, text in (("d [x]/a.txt", "one"), ("d [x]/b [2].txt", "two"), ("d [x]/b 2.txt", "three")):
         write(name, text)
@@ -331,7 +330,7 @@ def test_builtin_corpus(write, tmp_path, monkeypatch):
         ("blank.txt", "no text in 'blank.txt': blank"),
     ],
 )
-def test_refused(write, item, message):
+def test_bad_data_is_refused(write, item, message):
     write("good.txt", "good")
     write("nothing/file.pdf", "no data")
     write("empty.txt", "")
@@ -391,7 +390,7 @@ def test_rows_of_tokens_are_held_out_by_their_ids():
     "count, repeats, size",
     [(1, 1, 0.5), (10, 1, 10), (10, 10, 0.1), (4, 2, 3), (10, 1, 0), (10, 1, -2), (9, 1, math.inf), (9, 1, math.nan)],
 )
-def test_split_refused(count, repeats, size):
+def test_bad_validation_size_is_refused(count, repeats, size):
     with pytest.raises(ValueError, match=f"validation_size: .*{size}"):
         hold_out(documents(count, repeats), size)
 
@@ -410,7 +409,7 @@ def tokenizer(request, samples):
     return train_tokenizer(samples * 20, request.param, vocab_size=size, model_max_length=16, show_progress=False)
 
 
-def test_tokens_are_the_tokenizers(tokenizer, samples, write):
+def test_tokenize_documents_matches_the_tokenizer(tokenizer, samples, write):
     write("samples.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in samples))
     dataset = load_documents(["samples.jsonl"])
     expected = tokenizer(samples, add_special_tokens=False)["input_ids"]
@@ -430,7 +429,7 @@ def test_special_tokens_in_a_text_are_text(tokenizer):
     assert tokenizer.mask_token_id in tokenizer("mask [MASK]")["input_ids"]  # as the text would have been read
 
 
-def test_tokens_are_cached_whatever_the_tokenizer_did(tokenizer, samples, write):
+def test_token_cache_does_not_depend_on_earlier_calls(tokenizer, samples, write):
     write("samples.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in samples))
     dataset = load_documents(["samples.jsonl"])
     first = tokenize_documents(dataset, tokenizer)

@@ -31,13 +31,6 @@ class Ids:
     cls_token_id, sep_token_id, cls_token, sep_token, is_fast = CLS, SEP, "[CLS]", "[SEP]", True
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
-
-
 def numbered(lengths, dtype="int32"):
     """Documents of the given lengths, in which no token occurs twice."""
     ids = itertools.count(FIRST)
@@ -162,7 +155,7 @@ class Slow(Ids):
         (Slow, 8, "packed", "tokenizer: 'mine' is a slow type; use a fast tokenizer"),
     ],
 )
-def test_refused(tokenizer, seq_length, mode, message):
+def test_bad_packing_arguments_are_refused(tokenizer, seq_length, mode, message):
     _, dataset = numbered([4])
     with pytest.raises(ValueError, match=message):
         pack_documents(dataset, tokenizer, seq_length, mode)
@@ -180,7 +173,7 @@ def tokenized(tmp_path_factory):
         yield documents, tokenizer, tokenize_documents(documents, tokenizer)
 
 
-def test_cache(tokenized, monkeypatch):
+def test_packing_cache(tokenized, monkeypatch):
     _, tokenizer, tokens = tokenized
     first = pack_documents(tokens, tokenizer, 256)
     again = pack_documents(tokens, tokenizer, 256)
@@ -194,8 +187,7 @@ def test_cache(tokenized, monkeypatch):
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokenizers_of_others_treat_texts_as_rows_are_made(kind, pairs, tmp_path):
-    """Also once they are saved and loaded, whatever their own class does."""
+def test_adapted_tokenizers_frame_texts_like_packed_rows(kind, pairs, tmp_path):
     raw = foreign_tokenizer(kind)
     a, b = (raw(text, add_special_tokens=False)["input_ids"] for text in ("the king", "the cat"))
     tokenizer = adapt_tokenizer(raw, pairs)
@@ -216,7 +208,7 @@ def test_tokenizers_of_others_treat_texts_as_rows_are_made(kind, pairs, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["bert", "T5Tokenizer", "gpt2"])
-def test_a_decoder_s_tokenizer_puts_nothing_behind_a_prompt(kind, tmp_path):
+def test_decoder_tokenizer_adds_no_sep_to_prompts(kind, tmp_path):
     tokenizer = foreign_tokenizer(kind) if kind != "bert" else BertTokenizer(vocab=BERT)
     objective = CausalLM(PretrainingConfig("unused", objective="clm", use_cpu=True))
     tokenizer = objective.prepare_tokenizer(tokenizer)

@@ -111,7 +111,7 @@ def test_any_number_of_processes_writes_the_same_bytes(text, tmp_path):
     assert {name for name in bytes_of[0] if bytes_of[0][name] != bytes_of[1][name]} <= {"minibert_rows.json"}
 
 
-def test_a_run_that_was_stopped_leaves_nothing_and_goes_on_from_its_cache(text, tmp_path, monkeypatch):
+def test_interrupted_prepare_leaves_no_folder_and_reuses_its_cache(text, tmp_path, monkeypatch):
     folder, tokenized = tmp_path / "rows", []
     plain = preparing.tokenize_documents
 
@@ -125,9 +125,7 @@ def test_a_run_that_was_stopped_leaves_nothing_and_goes_on_from_its_cache(text, 
     with pytest.raises(KeyboardInterrupt):
         prepare(text, folder)
     assert not folder.exists()
-    monkeypatch.setattr(
-        preparing, "tokenize_documents", lambda *given: tokenized.append(plain(*given)) or tokenized[-1]
-    )
+    monkeypatch.setattr(preparing, "tokenize_documents", lambda *x: tokenized.append(plain(*x)) or tokenized[-1])
     prepare(text, folder)
     assert tokenized[0].cache_files == tokenized[1].cache_files != []
 
@@ -137,7 +135,7 @@ def test_a_run_that_was_stopped_leaves_nothing_and_goes_on_from_its_cache(text, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mlm", "clm"])
-def test_the_training_is_the_one_that_tokenizes_itself(text, tmp_path, objective):
+def test_prepared_rows_give_the_same_training(text, tmp_path, objective):
     rows = tmp_path / "rows"
     prepare(text, rows)
     made = dict(objective=objective, num_train_epochs=2, eval_strategy="epoch", gradient_accumulation_steps=2)
@@ -155,7 +153,7 @@ def test_the_training_is_the_one_that_tokenizes_itself(text, tmp_path, objective
 
 
 @pytest.mark.slow
-def test_a_stream_of_rows_goes_on_where_it_was_killed(text, tmp_path, monkeypatch):
+def test_streamed_prepared_rows_resume(text, tmp_path, monkeypatch):
     """To the same bits; with other rows than its first epoch would have in that order."""
     monkeypatch.setattr("minibert.training.pretraining.trainer.SAMPLE_ROWS", 1)
     prepare(text, tmp_path / "rows")
@@ -168,14 +166,13 @@ def test_a_stream_of_rows_goes_on_where_it_was_killed(text, tmp_path, monkeypatc
     assert same_weights(whole, broken) and losses(whole) == losses(broken)
 
 
-def test_rows_know_a_tokenizer_before_and_after_it_was_adapted(tmp_path):
+def test_raw_and_adapted_tokenizer_match_prepared_rows(tmp_path):
     """A training saves its mask token with the space before it, whichever of the two the rows were made with."""
     raw, adapted = foreign_tokenizer("gpt2"), adapt_tokenizer(foreign_tokenizer("gpt2"))
     made = dict(validation_size=0.5, seq_length=48, packing="packed")
     for number, tokenizer in enumerate((raw, adapted)):
-        save_rows(
-            tmp_path / str(number), {"train": datasets.Dataset.from_dict({}), "validation": []}, tokenizer, made, {}
-        )
+        splits = {"train": datasets.Dataset.from_dict({}), "validation": []}
+        save_rows(tmp_path / str(number), splits, tokenizer, made, {})
         rows = PreparedRows(tmp_path / str(number))
         for other in (raw, adapted):
             rows.check_tokenizer(other)

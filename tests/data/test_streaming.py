@@ -91,7 +91,7 @@ def test_what_is_held_out_is_never_trained_on(folder, monkeypatch):
 # --- order ---
 
 
-def test_it_begins_again_in_another_order(folder):
+def test_each_pass_has_another_order(folder):
     train = prepare([folder], shuffle_buffer=64).train
     once = len(texts(prepare([folder], shuffle_buffer=0).sample))
     seen = texts(train, 3 * once)
@@ -122,7 +122,7 @@ def test_documents_of_small_files_come_no_more_often(tmp_path, buffer):
 
 
 @pytest.mark.parametrize("weights, alpha", [([5, 3, 2], None), ([900, 40, 6], 0.3)])
-def test_observed_rates(folder, weights, alpha):
+def test_mixture_rates(folder, weights, alpha):
     data = [f"{name}={folder / file}" for name, file in (("aa", "0.txt"), ("bb", "1.txt"), ("cc", "2.txt"))]
     drawn = texts(prepare(data, weights=weights, sampling_alpha=alpha, shuffle_buffer=0).train, 1500)
     powers = [weight ** (1 if alpha is None else alpha) for weight in weights]
@@ -203,7 +203,7 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monk
 
 
 @pytest.mark.slow
-def test_other_readers_do_not_go_on_with_a_stream(folder, tmp_path, capsys):
+def test_stream_is_not_resumed_with_other_workers_or_ranks(folder, tmp_path, capsys):
     """Each has read a part of its own: rows would be lost, and others come twice."""
     arguments = ["--max_steps", "2", "--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "9",
                  "--eval_strategy", "no", "--resume_from_checkpoint", str(tmp_path / "run/checkpoint-1")]  # fmt: skip
@@ -230,7 +230,7 @@ def test_other_readers_do_not_go_on_with_a_stream(folder, tmp_path, capsys):
         (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds no document"),
         (
             ["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"],
-            "streaming: it does not go with --objective mlm+nsp",
+            "streaming: it does not go with --objective",
         ),
     ],
 )
@@ -261,7 +261,7 @@ def test_the_masks_of_a_stream_change_when_it_begins_again(folder, tmp_path, mon
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_rate_follows_the_batches_of_all_workers(folder, workers):
+def test_rate_schedule_counts_the_batches_of_all_workers(folder, workers):
     stream = load_sources([str(folder)], streaming=True)[0]
     tokenizer = train_tokenizer(texts(stream), vocab_size=80)
     rows = pack_documents(tokenize_documents(stream.repeat(None), tokenizer), tokenizer, 64)
@@ -283,11 +283,7 @@ def test_bad_sources_are_refused(folder):
         ([good, folder], {}, "weights: needed to stream 2 entries of data"),
         ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no text in '.*blank.txt' is left to train on"),
         ([folder / "broken.jsonl"], {}, "broken.jsonl"),
-        (
-            [folder / "numbers.csv"],
-            {},
-            "text_column: it is not clear, or None; use one of the columns of strings: no",
-        ),
+        ([folder / "numbers.csv"], {}, "text_column: it is not clear"),
         ([folder / "missing.txt"], {}, "missing.txt' does not exist"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -24,19 +24,13 @@ class OurTrainer(CheckpointMixin, Trainer):
 
 def make_trainer(folder, kind=OurTrainer, **given):
     torch.manual_seed(0)
-    config = MiniBertConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
-    )
+    shape = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
+    config = MiniBertConfig(vocab_size=40, **shape)
     ids = torch.randint(5, 40, (16, 12))
     training = TrainingArguments(
-        str(folder),
-        use_cpu=True,
-        save_strategy="steps",
-        save_steps=2,
-        max_steps=4,
-        report_to="none",
-        **{"disable_tqdm": True} | given,
-    )
+        str(folder), use_cpu=True, save_strategy="steps", save_steps=2, max_steps=4, report_to="none",
+        **{"disable_tqdm": True} | given
+    )  # fmt: skip
     rows = [{"input_ids": row, "labels": row} for row in ids]
     return kind(MiniBertForMaskedLM(config), training, train_dataset=rows)
 
@@ -67,7 +61,7 @@ def test_the_newest_whole_checkpoint_is_taken(run, capsys):
     assert resumed(run, str(run / "checkpoint-2")) == str(run / "checkpoint-2")
 
 
-def test_a_checkpoint_is_no_way_into_another_folder_in_use(run, tmp_path_factory):
+def test_resuming_into_a_folder_in_use_is_refused(run, tmp_path_factory):
     other, checkpoint = tmp_path_factory.mktemp("other"), str(run / "checkpoint-2")
     assert resumed(other, checkpoint) == checkpoint
     (other / "config.json").touch()
@@ -81,7 +75,7 @@ def test_a_checkpoint_is_no_way_into_another_folder_in_use(run, tmp_path_factory
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("cut", [None, 0.99])
-def test_a_missing_or_half_written_file(name, cut, run, capsys):
+def test_damaged_checkpoint_is_passed_over(name, cut, run, capsys):
     path = run / "checkpoint-4" / name
     if cut is None:
         path.unlink()
@@ -105,7 +99,7 @@ def test_where_no_checkpoint_was_finished_a_training_starts_anew(run, capsys):
 
 
 @pytest.mark.parametrize("report", ["report.json", "metrics.json"])
-def test_a_finished_run_whose_checkpoints_are_being_removed_is_no_unfinished_one(report, run):
+def test_finished_run_with_leftover_checkpoints_is_finished(report, run):
     for name in ("config.json", report):
         (run / name).write_text("{}")
     (run / "checkpoint-4" / "scheduler.pt").unlink()
@@ -141,7 +135,7 @@ def killed_manifest(checkpoint):
 
 
 @pytest.mark.parametrize("place", ["optimizer", "manifest"])
-def test_a_kill_while_saving_leaves_an_older_whole_one(place, tmp_path):
+def test_kill_while_saving_keeps_the_older_checkpoint(place, tmp_path):
     def train():
         trainer = make_trainer(tmp_path, Killed if place == "optimizer" else OurTrainer)
         callbacks.write_manifest = write_manifest if place == "optimizer" else killed_manifest  # of this process
@@ -174,7 +168,7 @@ def test_the_command_refuses_before_anything_is_read(run, tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_the_table_of_notebooks_goes(tmp_path, monkeypatch):
+def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
     """It shows the mean loss of batches, as the held-out one."""
 
     class Table(TrainerCallback):

@@ -118,7 +118,7 @@ def test_muon_orthogonalises_the_parts_of_a_fused_matrix_apart(parts):
 
 @needs_muon
 @pytest.mark.parametrize("bf16", [True, False])
-def test_a_step_is_that_of_matrices_held_apart(bf16, monkeypatch):
+def test_step_matches_torch_muon_on_separate_matrices(bf16, monkeypatch):
     """The whole model against torch's own Muon, by its polynomial (Jordan's), and AdamW, on the q, k and v of every
     head, signal and gate as parameters of their own."""
     monkeypatch.setattr(muon, "fast_bf16", lambda device: (bf16, ""))
@@ -157,9 +157,8 @@ def test_a_step_is_that_of_matrices_held_apart(bf16, monkeypatch):
         if name in rest:
             assert torch.equal(parameter, rest[name]), name
         else:  # products are added in another order
-            torch.testing.assert_close(
-                parameter, torch.cat([*apart[name]]), atol=2e-5 if bf16 else 1e-7, rtol=0, msg=name
-            )
+            expected, atol = torch.cat([*apart[name]]), 2e-5 if bf16 else 1e-7
+            torch.testing.assert_close(parameter, expected, atol=atol, rtol=0, msg=name)
 
 
 def test_a_mlp_without_gate_is_one_matrix():
@@ -173,9 +172,8 @@ def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons()
     optimizer = muon_optimizer(model, [], learning_rate=1e-3, muon_learning_rate=5e-3)
     names = {parameter: name for name, parameter in model.named_parameters()}
     muon = sorted(names[p] for group in optimizer.param_groups if "parts" in group for p in group["params"])
-    matrices = [
-        f"model.layers.{i}.{part}.weight" for i in (0, 1) for part in ("attn.Wo", "attn.Wqkv", "mlp.Wi", "mlp.Wo")
-    ]
+    parts = ("attn.Wo", "attn.Wqkv", "mlp.Wi", "mlp.Wo")
+    matrices = [f"model.layers.{i}.{part}.weight" for i in (0, 1) for part in parts]
     assert muon == matrices[:-1]
     everything = [p for group in optimizer.param_groups for p in group["params"]]
     assert len(everything) == len(set(everything)) == len(names) - 1
@@ -196,7 +194,7 @@ def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons()
         ({"objective": "clm"}, True, ("adamw", 1e-3, None, 0.01)),
     ],
 )
-def test_what_the_optimizer_takes_where_nothing_is_said(given, new, expected, tmp_path):
+def test_optimizer_defaults(given, new, expected, tmp_path):
     before = PretrainingConfig(str(tmp_path), use_cpu=True, **given)
     args = fill_defaults(before, new)
     assert (args.optimizer, args.learning_rate, args.muon_learning_rate, args.weight_decay) == expected
@@ -266,58 +264,44 @@ class Clock(TrainerCallback):
         self.now += self.seconds * (10 if 12 <= state.global_step < 15 else 1)
 
 
-def test_a_trainer_ends_on_time_and_goes_on_where_it_was(tmp_path):
-    def run(folder, clock, checkpoint=None):
-        budget = TimeBudget(1.0, warmup=0.1, clock=clock)
-        budget.reserve = 0.0
-        run = trainer(folder, budget=budget, callbacks=[clock], max_steps=10**9,
-                      save_strategy="steps", save_steps=10, eval_strategy="steps", eval_steps=0.5)  # fmt: skip
-        run.train(checkpoint)
-        return run
-
-    clock = Clock()
-    whole = run(tmp_path / "whole", clock)
-    assert clock.now - 50 == pytest.approx(60, abs=3)
-    rates = learning_rates(whole)
-    assert len(rates) == whole.state.global_step == whole.state.max_steps < 40  # 27 s went into three steps
-    assert max(rates) == pytest.approx(0.01, rel=0.1) and rates[0] < 0.005 and rates[-1] < 0.3 * 0.01
-    assert rates[-3:] == sorted(rates[-3:], reverse=True)
-    evaluated = [entry["step"] for entry in whole.state.log_history if "eval_loss" in entry]
-    assert evaluated == [30, whole.state.global_step]  # half of the steps expected after the second, and the end
-    checkpoint = str(tmp_path / "whole" / "checkpoint-20")
-    used = TrainerState.load_from_json(f"{checkpoint}/trainer_state.json").stateful_callbacks["TimeBudget"]
-    used = used["attributes"]["before"]
-    assert used == pytest.approx(20 + 27)
-    clock = Clock()
-    resumed = run(tmp_path / "resumed", clock, checkpoint)
-    assert clock.now - 50 == pytest.approx(60 - used, abs=2)
-    assert learning_rates(resumed)[-1] < 0.3 * 0.01
-
-
 class Endless(torch.utils.data.IterableDataset):
     def __iter__(self):
         return itertools.cycle(rows())
 
 
 @pytest.mark.parametrize("data", [rows(), Endless()], ids=["rows", "stream"])
-def test_the_console_follows_the_clock(data, tmp_path, capsys):
-    """60 steps of a second are expected, and some take ten."""
+def test_a_trainer_ends_on_time_and_is_resumed(data, tmp_path, capsys):
+    """60 steps of a second are expected, and three take ten."""
+
+    def run(folder, clock, checkpoint=None):
+        budget = TimeBudget(1.0, warmup=0.1, clock=clock)
+        budget.reserve = 0.0
+        run = trainer(folder, budget=budget, callbacks=[clock], data=data, max_steps=10**9,
+                      save_strategy="steps", save_steps=10, eval_strategy="steps", eval_steps=0.5)  # fmt: skip
+        run.budget = budget
+        add_callbacks(run)
+        run.train(checkpoint)
+        return run
+
     clock = Clock()
-    budget = TimeBudget(1.0, clock=clock)
-    budget.reserve = 0.0
-    options = dict(data=data, max_steps=10**9, save_strategy="steps", save_steps=10)
-    run = trainer(tmp_path, budget=budget, callbacks=[clock], **options)
-    run.budget = budget
-    add_callbacks(run)
-    run.train()
-    steps = run.state.global_step
+    whole = run(tmp_path / "whole", clock)
+    steps, rates = whole.state.global_step, learning_rates(whole)
+    assert clock.now - 50 == pytest.approx(60, abs=3)
+    assert len(rates) == steps == whole.state.max_steps < 40  # 27 s went into three steps
+    assert max(rates) == pytest.approx(0.01, rel=0.1) and rates[0] < 0.005 and rates[-1] < 0.3 * 0.01
+    assert rates[-3:] == sorted(rates[-3:], reverse=True)
+    evaluated = [entry["step"] for entry in whole.state.log_history if "eval_loss" in entry]
+    assert evaluated == [30, steps]  # half of the steps expected after the second, and the end
     shares = [tuple(map(int, found)) for found in re.findall(r"step +(\d+) \((\d+)%\)", capsys.readouterr().out)]
-    assert shares[0] == (1, 0) and shares[-1] == (steps, 100) and steps < 40  # the total is not known
-    assert TrainerState.load_from_json(str(tmp_path / "checkpoint-10" / "trainer_state.json")).max_steps == 60
+    assert shares[0] == (1, 0) and shares[-1] == (steps, 100)  # of the time: the number of steps is not known
+    checkpoint = tmp_path / "whole" / "checkpoint-20"
+    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    used = state.stateful_callbacks["TimeBudget"]["attributes"]["before"]
+    assert used == pytest.approx(20 + 27)
     clock = Clock()
-    resumed = trainer(tmp_path, budget=TimeBudget(1.0, clock=clock), callbacks=[clock], **options)
-    resumed.train(str(tmp_path / "checkpoint-10"))
-    assert clock.now - 50 == pytest.approx(50, abs=3) and resumed.state.global_step == steps
+    resumed = run(tmp_path / "resumed", clock, str(checkpoint))
+    assert clock.now - 50 == pytest.approx(60 - used, abs=2)
+    assert learning_rates(resumed)[-1] < 0.3 * 0.01
 
 
 # --- bad input ---

@@ -59,7 +59,7 @@ def test_vectors_are_the_decomposition_of_the_counts(rows, most, monkeypatch):
         assert not found[[*SPECIAL]].any()
 
 
-def test_words_in_like_places_begin_alike():
+def test_words_with_like_neighbours_have_like_vectors():
     rng = random.Random(0)
     rows = [[2, rng.choice((4, 5)), 3, rng.choice((6, 7))] for _ in range(200)]
     cosines = torch.nn.functional.normalize(word_vectors(rows, 8, 3), dim=1)

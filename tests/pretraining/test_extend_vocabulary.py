@@ -76,7 +76,7 @@ def test_from_the_text_to_the_saved_model(folder, capsys):
 
 
 @pytest.mark.slow
-def test_it_goes_on_where_it_was_stopped(folder):
+def test_resume_with_extended_vocabulary(folder):
     """The checkpoint has the new rows; the same words are found again."""
     given = ["pretrain", "--data", folder / "domain.txt", "--model_name_or_path", folder / "general", *QUICK[:-4],
              "--extend_vocabulary", 2, "--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2,

@@ -10,6 +10,7 @@ import threading
 import datasets
 import pytest
 import torch
+from helpers import CODE, animal_sentences
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForMaskedLM,
@@ -32,17 +33,8 @@ QUICK = ["--model", "modernbert", "--size", "tiny", "--vocab_size", "150", "--se
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Sentences in which the verb and the place follow from the animal."""
-    habits = {"cat": ("sleeps", "roof"), "dog": ("barks", "yard"), "fish": ("swims", "pond"), "bird": ("sings", "tree")}
-    draw = random.Random(0)
-    sentences = []
-    for number in range(600):
-        animal = draw.choice(list(habits))
-        verb, place = habits[animal]
-        colour = draw.choice(["red", "green", "blue", "grey"])
-        sentences.append(f"the {colour} {animal} number {number} always {verb} near the old {place} at night")
     path = tmp_path_factory.mktemp("corpus") / "animals.txt"
-    path.write_text("\n\n".join(sentences))
+    path.write_text("\n\n".join(animal_sentences(600)))
     return path
 
 
@@ -57,16 +49,14 @@ def run(corpus, tmp_path_factory):
     return output
 
 
-def test_it_saves_everything(run):
+def test_saved_files(run):
     report = json.loads((run / "report.json").read_text())
     assert (run / "loss.png").stat().st_size > 5000
     card = (run / "README.md").read_text()
     assert f"| perplexity | held-out documents | {report['perplexity']:.1f}" in card
     assert "pipeline_tag: fill-mask" in card
     names = {path.name for path in run.iterdir()}
-    assert {"model.safetensors", "config.json", "tokenizer.json", "modeling_minibert.py", "attention_minibert.py",
-            "embeddings_minibert.py", "cpu_minibert.py", "sequences_minibert.py", "configuration_minibert.py"
-           } <= names  # fmt: skip
+    assert {"model.safetensors", "config.json", "tokenizer.json", *CODE} <= names
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))]
     model = AutoModelForMaskedLM.from_pretrained(run)
     assert model.num_parameters() == report["parameters"]
@@ -80,7 +70,7 @@ def test_it_learns_the_language(corpus, tmp_path, capsys):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["validation_loss"] < 0.7 * report["unigram_loss"]
     assert report["accuracy"] > report["unigram_accuracy"] + 0.2
-    text = "the red cat number 7 always [MASK] near the old roof at night"
+    text = "the red cat number 7 [MASK] near the old roof"
     capsys.readouterr()
     assert cli.main(["fill", text, "--model", str(tmp_path / "run"), "--top_k", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -112,7 +102,7 @@ def test_validation_loss_is_the_mean_over_masked_positions():
     assert targets == 5
 
 
-def test_a_score_of_nothing_is_none(corpus, tmp_path, monkeypatch, capsys):
+def test_metrics_without_targets_are_none(corpus, tmp_path, monkeypatch, capsys):
     """No held-out position is masked: neither a loss of 0 nor a perplexity of 1, nowhere."""
     nothing = MaskedLMCollator.for_evaluation
     forced = dict(at_least_one_target=False)
@@ -147,7 +137,6 @@ def test_unigram_baseline_is_the_entropy_of_the_counts():
         (["--seq_length", "9000"], "seq_length: 9000 is beyond max_position_embeddings=8192"),
         (["--config_overrides", "norm_tipe=rmsnorm"], "norm_type"),
         (["--config_overrides", "num_attention_heads=7"], "num_attention_heads=7"),
-        (["--data", "no/such/file.txt"], "no/such/file.txt"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(arguments, said, tmp_path, capsys):
@@ -176,35 +165,6 @@ def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
     assert pretrain(corpus, run) == 2
     assert "holds a finished model" in capsys.readouterr().err
     assert {path.name: path.stat().st_mtime_ns for path in run.iterdir()} == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
-def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_path, capsys):
-    def train(name, *arguments):
-        return pretrain(corpus, tmp_path / name, "--config_overrides",
-                        f"{SMALL[1]},hidden_dropout=0.1,attention_dropout=0.1", "--save_strategy", "steps",
-                        "--save_steps", "15", "--save_total_limit", "9", "--eval_strategy", "no", "--num_train_epochs",
-                        "3", "--train_sampling_strategy", sampling, *arguments)  # fmt: skip
-
-    assert train("whole") == 0
-    broken, whole = tmp_path / "broken", tmp_path / "whole"
-    assert json.loads((whole / "report.json").read_text())["steps"] > 15
-    # as a kill while the next checkpoint is written leaves it
-    shutil.copytree(whole / "checkpoint-15", broken / "checkpoint-15")
-    shutil.copytree(whole / "checkpoint-15", broken / "checkpoint-30")
-    (broken / "checkpoint-30" / "optimizer.pt").write_bytes(b"PK")
-    capsys.readouterr()
-    assert train("broken") == 2
-    assert "unfinished run" in capsys.readouterr().err
-    assert train("broken", "--resume_from_checkpoint", "true") == 0
-    assert "Passed over checkpoint-30: optimizer.pt is" in capsys.readouterr().out
-    # of the time, nothing but the last piece is known
-    for run, is_known in (whole, True), (broken, False):
-        assert (json.loads((run / "report.json").read_text())["training_seconds"] is not None) == is_known
-        assert ("- time: " in (run / "README.md").read_text()) == is_known
-    first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.slow
@@ -286,7 +246,7 @@ def test_bf16_follows_the_gpu(capability, fast, monkeypatch):
     assert not precision.fast_bf16("cpu")[0]  # --use_cpu
 
 
-def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, tmp_path):
+def test_resume_with_other_settings_is_refused(corpus, tmp_path):
     """Also where the weights would fit: presets differ in their windows alone, another text gives another tokenizer of
     the same size, and other batches have other rows."""
     text = corpus.read_text().split("\n\n")[:60]
@@ -325,7 +285,7 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         ({"objective": "rtd"}, False),  # two models that share weights
     ],
 )
-def test_half_of_the_cores_computes_half_of_a_batch(given, halves, corpus, tmp_path, monkeypatch):
+def test_half_batches_give_the_same_training(given, halves, corpus, tmp_path, monkeypatch):
     """The same training as by all cores on whole batches, and the same bits in every run, also of one that is resumed;
     where it does not pay or could be another each time, all cores compute all."""
     cores, forward, calls = torch.get_num_threads(), minibert.MiniBertModel.forward, []
@@ -365,7 +325,7 @@ def test_half_of_the_cores_computes_half_of_a_batch(given, halves, corpus, tmp_p
 
 
 @pytest.mark.parametrize(("bf16", "given", "kept"), [(True, None, "256"), (True, "77", "77"), (False, None, None)])
-def test_kernels_kept_in_bf16(bf16, given, kept, monkeypatch, tmp_path):
+def test_kernel_cache_capacity_in_bf16(bf16, given, kept, monkeypatch, tmp_path):
     """Unless the environment says how many; nothing is said where there are none."""
     for name in precision.KERNEL_CACHES:
         monkeypatch.setenv(name, given or "")
@@ -382,13 +342,10 @@ def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatc
     def fail(*_, **__):
         raise RuntimeError("the line is dead")
 
-    monkeypatch.setattr(
-        Trainer, "init_hf_repo", lambda self, **_: setattr(self, "hub_model_id", self.args.hub_model_id)
-    )
+    monkeypatch.setattr(Trainer, "init_hf_repo", lambda self, **_: setattr(self, "hub_model_id", "me/x"))
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
-    monkeypatch.setattr(
-        *((Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.trainer.upload",)), fail
-    )
+    place = (Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.trainer.upload",)
+    monkeypatch.setattr(*place, fail)
     given = ["--max_steps", "1", "--push_to_hub", "true", "--save_strategy", "no", "--hub_model_id", "me/x"]
     assert pretrain(corpus, tmp_path / "run", *given) == 2
     assert capsys.readouterr().err.startswith("minibert: error: the Hub: the line is dead")

@@ -53,7 +53,7 @@ def config(preset="minibert", **fields):
     return getattr(MiniBertConfig, preset)("tiny", **SIZES | fields)
 
 
-def test_the_ten_lines(text, tmp_path):
+def test_ten_lines_train_evaluate_and_save(text, tmp_path):
     trainer = PretrainingTrainer(
         model=MiniBertConfig.minibert("tiny", num_hidden_layers=1),
         args=PretrainingConfig(tmp_path / "mine", num_train_epochs=2, validation_size=0.05),
@@ -122,9 +122,8 @@ def test_rows_of_tokens_are_held_out_too(kind, text, tokenizer, tmp_path):
 def test_every_objective(objective, text, tmp_path):
     """From a config, and then from what was saved, by its name."""
     preset = "bert" if objective == "mlm+nsp" else "modernbert"
-    trainer = PretrainingTrainer(
-        config(preset), settings(tmp_path / "first", objective=objective), train_dataset=text.filter(has_text)
-    )
+    args, rows = settings(tmp_path / "first", objective=objective), text.filter(has_text)
+    trainer = PretrainingTrainer(config(preset), args, train_dataset=rows)
     trainer.train()
     trainer.save_model()
     saved = trainer.model.config
@@ -133,9 +132,8 @@ def test_every_objective(objective, text, tmp_path):
     assert trainer.evaluate()[f"eval_{trainer.objective.metric}"] == pytest.approx(trainer.report["validation_loss"])
     trainer.save_model(_internal_call=True)  # as a push does: for rtd without the generator
     assert all(path.read_bytes() == content for path, content in files.items())
-    again = PretrainingTrainer(
-        str(tmp_path / "first"), settings(tmp_path / "again", objective=objective), train_dataset=text.filter(has_text)
-    )
+    args = settings(tmp_path / "again", objective=objective)
+    again = PretrainingTrainer(str(tmp_path / "first"), args, train_dataset=rows)
     assert again.args.learning_rate == 1e-4 and not again.new_weights
     before = load_file(tmp_path / "first" / "model.safetensors")
     now = again.model.state_dict()
@@ -159,16 +157,14 @@ def test_a_stream_needs_an_evaluation_set(text, tokenizer, tmp_path):
         args = settings(tmp_path, max_steps=-1)
         PretrainingTrainer(config(), args, train_dataset=stream, eval_dataset=text, processing_class=tokenizer)
     args = settings(tmp_path / "run")
-    trainer = PretrainingTrainer(
-        config(), args, train_dataset=stream, eval_dataset=stream.take(20), processing_class=tokenizer
-    )
+    trainer = PretrainingTrainer(config(), args, None, stream, stream.take(20), tokenizer)
     trainer.train()
     trainer.save_model()
     assert trainer.report["steps"] == 3 and trainer.report["epochs"] is None
 
 
 @pytest.mark.parametrize("name", [True, pytest.param("checkpoint-4", marks=pytest.mark.slow)])
-def test_it_is_resumed_as_a_trainer_is(name, text, tokenizer, tmp_path):
+def test_resume_from_checkpoint(name, text, tokenizer, tmp_path):
     def make(folder, **fields):
         args = settings(folder, max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=9, **fields)
         return PretrainingTrainer(config(hidden_dropout=0.1), args, train_dataset=text, processing_class=tokenizer)
@@ -199,7 +195,7 @@ def test_its_parts_work_in_a_plain_trainer(text, tokenizer, tmp_path):
     assert losses[-1] < losses[0]
 
 
-def test_what_cannot_be_trained_on_is_refused(text, tokenizer, tmp_path):
+def test_unsuitable_data_is_refused(text, tokenizer, tmp_path):
     tokens = rows_of("tokens", text, tokenizer)
     given = dict(train_dataset=tokens, eval_dataset=tokens, processing_class=tokenizer)
     with pytest.raises(ValueError, match="makes pairs of text"):
@@ -211,7 +207,7 @@ def test_what_cannot_be_trained_on_is_refused(text, tokenizer, tmp_path):
         PretrainingTrainer(config(max_position_embeddings=32), settings(tmp_path, seq_length=64), **given)
 
 
-def test_a_config_that_is_given_stays_as_it_is(text, tmp_path):
+def test_given_config_and_args_are_not_changed(text, tmp_path):
     """The model's own has the vocabulary of the tokenizer; the settings are not changed either."""
     given, args = config(), settings(tmp_path)
     before = given.to_dict(), args.to_dict()

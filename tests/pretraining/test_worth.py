@@ -13,22 +13,20 @@ from minibert.training.report import describe_pretraining, judge_pretraining
 SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
 
 
-def train(folder, model, capsys, **fields):
+def train(folder, model, capsys):
     """The trainer after two steps that change nothing, and what it printed."""
     text = datasets.Dataset.from_dict({"text": list(sentences(150))})
-    defaults = dict(
-        max_steps=2, logging_steps=1, seq_length=32, vocab_size=100, disable_tqdm=True, bf16=False, learning_rate=1e-9
-    )
     args = PretrainingConfig(
-        str(folder), optimizer="adamw", save_strategy="no", eval_strategy="no", **defaults | fields
-    )
+        str(folder), optimizer="adamw", learning_rate=1e-9, max_steps=2, logging_steps=1, seq_length=32, vocab_size=100,
+        save_strategy="no", eval_strategy="no", disable_tqdm=True, bf16=False,
+    )  # fmt: skip
     trainer = PretrainingTrainer(model, args, None, text)
     trainer.train()
     trainer.save_model()
     return trainer, capsys.readouterr().out
 
 
-def test_a_new_model_and_one_that_goes_on(tmp_path, capsys):
+def test_report_compares_with_frequencies_and_with_the_start(tmp_path, capsys):
     _, printed = train(tmp_path / "first", MiniBertConfig.minibert("tiny", **SIZES), capsys)
     assert "0.1 for each, are few" in printed or "0.2 for each, are few" in printed
     assert "learn little in 2 steps" in printed
@@ -44,14 +42,14 @@ def test_a_new_model_and_one_that_goes_on(tmp_path, capsys):
     assert "before this training" in describe_pretraining(second.report)
 
 
-def test_new_words_that_are_hardly_seen(tmp_path, capsys):
+def test_warning_for_rare_new_words(tmp_path, capsys):
     trainer, _ = train(tmp_path, MiniBertConfig.minibert("tiny", **SIZES), capsys)
     trainer.new_ids = [5, 6, 7]
     trainer._describe()
     assert "WARNING: half of the 3 new words stand" in capsys.readouterr().out
 
 
-def test_the_sentence():
+def test_warning_compares_with_the_baselines():
     report = {"validation_loss": 7.13, "unigram_loss": 6.61, "start_loss": 7.5}
     assert "7.13, against 6.61" in judge_pretraining(report)
     assert "started from" in judge_pretraining(report | {"unigram_loss": 8.0, "start_loss": 7.0})
