@@ -133,7 +133,7 @@ class VarlenPlan(AttentionPlan):
     def prepare(self):
         left = -1 if self.window is None else self.window
         self.sides = left, 0 if self.causal else left
-        self.bounds = (self.sequences.cu_seqlens,) * 2 + (self.sequences.longest,) * 2
+        self.bounds = (self.sequences.cu_seq_lens,) * 2 + (self.sequences.longest,) * 2
 
     def attend(self, q_thd, k_thd, v_thd):
         return varlen_attn(q_thd, k_thd, v_thd, *self.bounds, window_size=self.sides)
@@ -156,20 +156,22 @@ class DocumentsPlan(AttentionPlan):
 
     def prepare(self):
         sequences = self.sequences
-        self.sizes, several = [], []
+        self.sizes, is_shared = [], []
         for length in sequences.lengths:
             if self.sizes and self.sizes[-1] + length <= SHORT:
                 self.sizes[-1] += length
-                several[-1] = True
+                is_shared[-1] = True
             else:
                 self.sizes.append(length)
-                several.append(False)
+                is_shared.append(False)
         needs_mask = self.window is not None or (self.causal and sequences.order == "any")
         self.biases = [
-            to_bias(visibility(i, p, self.window, self.causal)[None, None], self.dtype) if many or needs_mask else None
-            for i, p, many in zip(sequences.id_t.split(self.sizes), sequences.position_t.split(self.sizes), several)
+            to_bias(visibility(i, p, self.window, self.causal)[None, None], self.dtype)
+            if shared or needs_mask
+            else None
+            for i, p, shared in zip(sequences.id_t.split(self.sizes), sequences.position_t.split(self.sizes), is_shared)
         ]
-        self.causal_calls = [self.causal and not (many or needs_mask) for many in several]
+        self.causal_calls = [self.causal and not (shared or needs_mask) for shared in is_shared]
         self.kernels = [self.kernel_for(size, size) for size in self.sizes]
 
     def attend(self, q_thd, k_thd, v_thd):
@@ -250,20 +252,20 @@ class PackedPlan(AttentionPlan):
         return shapes, start_of_row, places
 
     def _map_tokens(self, start_of_document: list[int]):
-        """Set `slot_t`, the place of each token; `token_p`, the token at each place; and the document and the position
+        """Set `place_t`, the place of each token; `token_p`, the token at each place; and the document and the position
         at each place, `id_p` and `position_p`.
 
         A place without a token repeats the token before it, and masks hide it. So `attend` gathers the rows, which is
         ten times as fast as scattering the tokens into them.
         """
         sequences, device = self.sequences, self.sequences.device
-        start_n, length_n = sequences.cu_seqlens[:-1].long(), sequences.cu_seqlens.diff().long()
+        start_n, length_n = sequences.cu_seq_lens[:-1].long(), sequences.cu_seq_lens.diff().long()
         shift_n = torch.tensor(start_of_document, device=device) - start_n
-        self.slot_t = torch.arange(self.tokens, device=device)
-        self.slot_t = self.slot_t + shift_n.repeat_interleave(length_n, output_size=self.tokens)
-        place_p, order_t = torch.arange(self.places, device=device), self.slot_t.argsort()
-        self.token_p = order_t[torch.searchsorted(self.slot_t[order_t], place_p, right=True) - 1]
-        self.id_p = torch.where(self.slot_t[self.token_p] == place_p, sequences.id_t[self.token_p], -1)
+        self.place_t = torch.arange(self.tokens, device=device)
+        self.place_t = self.place_t + shift_n.repeat_interleave(length_n, output_size=self.tokens)
+        place_p, order_t = torch.arange(self.places, device=device), self.place_t.argsort()
+        self.token_p = order_t[torch.searchsorted(self.place_t[order_t], place_p, right=True) - 1]
+        self.id_p = torch.where(self.place_t[self.token_p] == place_p, sequences.id_t[self.token_p], -1)
         self.position_p = sequences.position_t[self.token_p].long()
 
     def attend(self, q_thd, k_thd, v_thd):
@@ -272,7 +274,7 @@ class PackedPlan(AttentionPlan):
             kernel(*(x.unflatten(0, shape).transpose(1, 2) for x in qkv), bias, False, self.dropout)
             for *qkv, (shape, kernel, bias) in zip(*packed, self.groups)
         ]
-        return torch.cat([out.transpose(1, 2).flatten(0, 1) for out in outs]).index_select(0, self.slot_t)
+        return torch.cat([out.transpose(1, 2).flatten(0, 1) for out in outs]).index_select(0, self.place_t)
 
 
 class OneCallPlan(PackedPlan):

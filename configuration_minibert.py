@@ -78,9 +78,9 @@ def require(condition: bool, name: str, value: Any, instead: str) -> None:
         raise ValueError(f"{name}={value!r}: {instead}")
 
 
-def tokenizer_fields(tokenizer, multiple: int = 64) -> dict[str, int | None]:
-    """What a config takes from a tokenizer: its size, rounded up to a multiple, and the ids of its special tokens."""
-    size = -(-vocabulary_size(tokenizer) // multiple) * multiple
+def tokenizer_fields(tokenizer) -> dict[str, int | None]:
+    """The fields that a tokenizer decides: its size, rounded up to a multiple of 64, and the ids of special tokens."""
+    size = -(-vocabulary_size(tokenizer) // 64) * 64
     return {"vocab_size": size} | {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
 
 
@@ -237,8 +237,8 @@ class MiniBertConfig(PreTrainedConfig):
         def check(field: str, condition: bool, instead: str):
             require(condition, field, getattr(self, field, None), instead)
 
-        crossed = getattr(self, "add_cross_attention", False)  # not a field, but some code sets it
-        check("add_cross_attention", not crossed, "MiniBERT has no cross-attention; leave it out")
+        has_cross_attention = getattr(self, "add_cross_attention", False)  # not a field, but some code sets it
+        check("add_cross_attention", not has_cross_attention, "MiniBERT has no cross-attention; leave it out")
         for field, smallest in SMALLEST.items():
             check(field, getattr(self, field) >= smallest, f"it must be at least {smallest}")
         for field in ("hidden_act", "classifier_activation", "pooler_activation"):
@@ -328,17 +328,18 @@ class MiniBertConfig(PreTrainedConfig):
         """
         # The attention kernel, which may be code on the Hub, is chosen by who runs the model, not by its file.
         config_dict = {key: value for key, value in config_dict.items() if "_implementation" not in str(key)}
-        ours = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
-        known = {key: value for key, value in config_dict.items() if key in ours}
-        unknown = {key: value for key, value in config_dict.items() if key not in ours}
-        overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in ours - FRAMEWORK_KEYWORDS}
+        names = {field.name for field in fields(cls)} | set(cls.attribute_map)
+        known = {key: value for key, value in config_dict.items() if key in names | FRAMEWORK_KEYWORDS}
+        unknown = {key: value for key, value in config_dict.items() if key not in known}
+        overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in names - FRAMEWORK_KEYWORDS}
         if overrides.get("dtype") == "auto":
             del overrides["dtype"]
         saved, rope = known.get("rope_parameters") or {}, overrides.get("rope_parameters") or {}
         if rope and all(isinstance(x, dict) for x in (saved, rope, *saved.values())):
             overrides["rope_parameters"] = cls._override_rope(saved, rope)
-        if {"num_hidden_layers", "global_attn_every_n_layers"} & overrides.keys() and "layer_types" not in overrides:
-            every, depth = known.get("global_attn_every_n_layers", 3), known.get("num_hidden_layers", 22)
+        pattern = ("num_hidden_layers", "global_attn_every_n_layers")
+        if overrides.keys() & {*pattern} and "layer_types" not in overrides:
+            depth, every = (known.get(name, getattr(cls, name)) for name in pattern)
             if known.get("layer_types") == attention_pattern(depth, every):
                 del known["layer_types"]
         if unknown:
@@ -356,7 +357,8 @@ class MiniBertConfig(PreTrainedConfig):
         for layer_type, parameters in saved.items():
             own = rope.get(layer_type) or {}
             if twice := for_both & set(own):
-                raise ValueError(f"rope_parameters: {min(twice)!r} is in {layer_type!r} and beside it; name it once")
+                where = f"is given for {layer_type!r} and for both kinds of layers"
+                raise ValueError(f"rope_parameters: {min(twice)!r} {where}; give it once")
             if own or for_both:
                 trained = ("rope_theta", "partial_rotary_factor")
                 parameters = {name: parameters[name] for name in trained if name in parameters}
@@ -366,10 +368,12 @@ class MiniBertConfig(PreTrainedConfig):
     def to_dict(self) -> dict[str, Any]:
         """The dictionary that is saved. It has the full `auto_map`, with the user's own classes that are registered in
         it, and no attention implementation, which depends on the machine and not on the model."""
-        ours = {reference.partition(".")[0] for reference in AUTO_MAP.values()}
+        our_files = {reference.partition(".")[0] for reference in AUTO_MAP.values()}
         auto_map = getattr(self, "auto_map", None) or {}
-        own = {name: x for name, x in auto_map.items() if str(x).rpartition("--")[2].partition(".")[0] not in ours}
-        return super().to_dict() | {"auto_map": AUTO_MAP | own}
+        users = {
+            name: x for name, x in auto_map.items() if str(x).rpartition("--")[2].partition(".")[0] not in our_files
+        }
+        return super().to_dict() | {"auto_map": AUTO_MAP | users}
 
     @classmethod
     def bert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
@@ -407,17 +411,14 @@ class MiniBertConfig(PreTrainedConfig):
         tokenizer,
         architecture: Literal["bert", "modernbert", "minibert"] = "modernbert",
         size: str = "base",
-        pad_vocab_to_multiple_of: int = 64,
         **overrides,
     ) -> "MiniBertConfig":
-        """A preset with the vocabulary size, rounded up to a multiple of `pad_vocab_to_multiple_of`, and the
-        special-token ids of a tokenizer. A ValueError if an override contradicts the tokenizer."""
-        is_name, multiple = isinstance(tokenizer, str), pad_vocab_to_multiple_of
+        """A preset with the `tokenizer_fields` of a tokenizer. A ValueError if an override contradicts them."""
+        is_name = isinstance(tokenizer, str)
         require(not is_name, "tokenizer", tokenizer, f"use AutoTokenizer.from_pretrained({tokenizer!r})")
         is_preset = architecture in ("bert", "modernbert", "minibert")
         require(is_preset, "architecture", architecture, "use bert, modernbert or minibert")
-        require(multiple >= 1, "pad_vocab_to_multiple_of", multiple, "it must be at least 1")
-        config = getattr(cls, architecture)(size, **(tokenizer_fields(tokenizer, multiple) | overrides))
+        config = getattr(cls, architecture)(size, **(tokenizer_fields(tokenizer) | overrides))
         config.check_tokenizer(tokenizer)
         return config
 

@@ -19,11 +19,11 @@ from .sequences_minibert import at_least_fp32, is_captured, is_traced
 FEATURES = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
 # Without AMX, SDPA computes bf16 products at the speed of fp32; a plain matrix product is faster.
 BF16_WITHOUT_AMX = FEATURES.get("avx512_bf16", False) and not FEATURES.get("amx_bf16", False)
-# What torch.compile makes of a linear and the activation after it: oneDNN adds the bias and applies the activation
-# while a block of the product is still in the cache. It has no backward.
+# The fused operator that torch.compile uses for a linear and the activation after it: oneDNN adds the bias and applies
+# the activation while a block of the product is still in the cache. It has no backward.
 FUSED_LINEAR, FUSED_DTYPES = getattr(torch.ops.mkldnn, "_linear_pointwise", None), set()
-# In inference it replaces `nn.Linear` in bf16, and in fp32 on AMD processors with AVX-512, where torch's own library,
-# MKL, runs at half speed.
+# In inference it replaces `nn.Linear` for these types: bf16, and fp32 on AMD processors with AVX-512, where MKL, which
+# torch uses otherwise, runs at half speed.
 if FUSED_LINEAR and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
     FUSED_DTYPES.add(torch.bfloat16)
     if FEATURES.get("avx512_f", False) and "AMD" in FEATURES.get("cpu_name", ""):
@@ -33,12 +33,14 @@ if FUSED_LINEAR and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._i
 
 # Documents shorter than this share kernel calls.
 SHORT = 128
-# Packed rows have lengths that are multiples of ROW_STEP, and their number is a multiple of ROW_COUNT if larger.
+# The length of a packed row is a multiple of ROW_STEP. The number of rows of one length is a multiple of
+# ROW_COUNT, if there are more than ROW_COUNT.
 ROW_STEP, ROW_COUNT = 64, 4
 # In inference, documents of the same length, rounded up to a multiple of this, share a call.
 LENGTH_STEP = 16
-# Without dropout, unfused attention takes up to this many queries, and chunked attention half as many at a time: their
-# scores stay in the cache. Longer documents use SDPA in training, where unfused attention would keep all scores.
+# Without dropout, unfused attention is used for up to this many queries, and chunked attention computes half as many at
+# a time, so that the scores stay in the cache. In training, longer documents use SDPA: unfused attention would keep all
+# scores for the backward.
 UNFUSED_QUERIES = 512
 
 

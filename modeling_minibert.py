@@ -284,7 +284,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
         hidden = self.final_norm(hidden).to(inputs.device)  # with `device_map`, the last layer may be elsewhere
 
-        # The heads get unpadded tokens. Only in a captured graph, which has no shape for these, padding stays.
+        # The heads get unpadded tokens, except in a captured graph: it has no shape for them, so padding stays.
         if unpad:
             hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra]
         else:
@@ -322,8 +322,19 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}")
         return inputs
 
+    def _check_positions(self, sequences: PackedSequences, position_ids: MaybeTensor):
+        """Refuse positions that the table of learned positions does not have."""
+        if self.embeddings.position_embeddings is None or is_captured(sequences.position_bs):
+            return
+        table = self.embeddings.position_embeddings.num_embeddings
+        if (position_ids is not None or sequences.longest > table) and int(sequences.position_bs.max()) >= table:
+            raise ValueError(
+                f"position {int(sequences.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
+                f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
+            )
+
     def _can_unpad(self, sequences: PackedSequences) -> bool:
-        """Whether the attention backend works on unpadded tokens. If it does, they are found here."""
+        """Whether the attention backend works on unpadded tokens; if so, `sequences` has them afterwards."""
         backend = self.config._attn_implementation
         if backend == "sdpa":
             sequences.find_tokens()
@@ -336,7 +347,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """The plan of each kind of layer (`MiniBertLayer.kind`)."""
         backend, device, plans = self.config._attn_implementation, hidden.device.type, {}
         if unpadded and backend != "sdpa":  # flash attention
-            keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seqlens)
+            keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seq_lens)
             keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), sequences.longest)
         for kind in {layer.kind for layer in self.layers}:
             window, dropout = self.windows[kind[0]], kind[1]
@@ -349,17 +360,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 mask = None if needs_no_mask else self._mask(sequences, hidden, attention_mask, window, causal)
                 plans[kind] = InterfacePlan(backend, mask, window, dropout, is_causal=causal, **keywords)
         return plans
-
-    def _check_positions(self, sequences: PackedSequences, position_ids: MaybeTensor):
-        """Refuse positions that the table of learned positions does not have."""
-        if self.embeddings.position_embeddings is None or is_captured(sequences.position_bs):
-            return
-        table = self.embeddings.position_embeddings.num_embeddings
-        if (position_ids is not None or sequences.longest > table) and int(sequences.position_bs.max()) >= table:
-            raise ValueError(
-                f"position {int(sequences.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
-                f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
-            )
 
     def _mask(self, sequences, hidden, attention_mask, window, causal):
         """The mask of one kind of layer for padded rows, in the form that the backend takes."""
@@ -624,8 +624,9 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 HeadOutput = NextSentencePredictorOutput | SequenceClassifierOutput | MultipleChoiceModelOutput | TokenClassifierOutput
 
 
-class MiniBertHead(MiniBertPreTrainedModel):
-    """Base of the models with one kind of labels. Their `_predict` returns the logits and the loss."""
+class MiniBertTaskModel(MiniBertPreTrainedModel):
+    """Base of the models that take one kind of `labels`. A subclass builds the head and returns the logits and the loss
+    from `_predict`."""
 
     output_class: type[HeadOutput]
 
@@ -641,7 +642,7 @@ class MiniBertHead(MiniBertPreTrainedModel):
         return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MiniBertClassifier(MiniBertHead):
+class MiniBertClassifier(MiniBertTaskModel):
     """Base of the models that classify sequences or (`pooled=False`) tokens: head, dropout, linear."""
 
     def __init__(self, config: MiniBertConfig, classes: int, pooled: bool = True):
@@ -667,7 +668,7 @@ class MiniBertClassifier(MiniBertHead):
         return outputs.sequences.pool(outputs.unpadded, self.model.pooling)
 
 
-class MiniBertForNextSentencePrediction(MiniBertHead):
+class MiniBertForNextSentencePrediction(MiniBertTaskModel):
     """The encoder with BERT's next-sentence classifier: does segment B follow segment A?"""
 
     output_class = NextSentencePredictorOutput
@@ -740,7 +741,7 @@ class MiniBertForTokenClassification(MiniBertClassifier):
         return outputs.sequences.pad(logits_tc), loss
 
 
-class MiniBertForReplacedTokenDetection(MiniBertHead):
+class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
     """The encoder with ELECTRA's head (Clark et al. 2020, arXiv 2003.10555): was this token in the text, or did a
     generator put it there? The logits, [batch, length], are above 0 where a token looks replaced."""
 

@@ -84,7 +84,8 @@ class PackedSequences:
             without padding.
         position_bs: [batch, length], the position of each token.
         longest: an upper bound on the tokens of a document.
-        index_t, id_t, position_t, cu_seqlens, is_packed: known after `find_tokens`, which describes them.
+        starts_bs: [batch, length], True at the first token of each document, if documents had to be found.
+        index_t, id_t, position_t, cu_seq_lens, is_packed: known after `find_tokens`, which describes them.
 
     Raises:
         ValueError: on CPU, if the `cu_seq_lens` of a single row do not cover it.
@@ -103,7 +104,7 @@ class PackedSequences:
     ):
         self.shape, self.device = (batch_size, length), device
         self.longest = length if max_length is None else max_length
-        self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
+        self.index_t = self.cu_seq_lens = self.real_bs = self.id_bs = None
         # `may_pack` is known without reading values, `is_packed` is not
         self.is_packed, self.may_pack = False, seq_idx is not None or cu_seq_lens is not None
         if position_ids is None:
@@ -121,17 +122,17 @@ class PackedSequences:
     def _use_bounds(self, columns, cu_seq_lens, position_ids):
         """One row without padding whose bounds are given, as packing collators give them: nothing has to be found."""
         length = self.shape[1]
-        self.cu_seqlens, self.is_packed = cu_seq_lens.to(self.device, torch.int32), len(cu_seq_lens) > 2
+        self.cu_seq_lens, self.is_packed = cu_seq_lens.to(self.device, torch.int32), len(cu_seq_lens) > 2
         # only on CPU: reading values on other devices means waiting for them
         can_read = self.device.type == "cpu" and not is_captured(columns)
-        if can_read and (sum(self.lengths) != length or self.cu_seqlens[0] != 0 or min(self.lengths) < 1):
+        if can_read and (sum(self.lengths) != length or self.cu_seq_lens[0] != 0 or min(self.lengths) < 1):
             raise ValueError(
                 f"cu_seq_lens_q={cu_seq_lens.tolist()} does not cover the {length} tokens of the row: use increasing "
                 f"numbers from 0 to {length}"
             )
-        self.id_t = torch.bucketize(columns, self.cu_seqlens[1:-1].contiguous(), right=True)
+        self.id_t = torch.bucketize(columns, self.cu_seq_lens[1:-1].contiguous(), right=True)
         if position_ids is None:
-            self.position_t = columns - self.cu_seqlens[self.id_t]
+            self.position_t = columns - self.cu_seq_lens[self.id_t]
         else:
             self.position_t = self._expand(position_ids)[0]
         self.id_bs, self.position_bs = self.id_t.unsqueeze(0), self.position_t.unsqueeze(0)
@@ -146,15 +147,15 @@ class PackedSequences:
         before = _forward_fill(real, columns.expand(batch_size, length), -1)
         starts = before < 0
         if seq_idx is None and cu_seq_lens is not None:
-            places = torch.arange(real.numel(), device=self.device)
-            seq_idx = torch.bucketize(places, cu_seq_lens.to(self.device), right=True)
+            flat = torch.arange(real.numel(), device=self.device)
+            seq_idx = torch.bucketize(flat, cu_seq_lens.to(self.device), right=True)
         if seq_idx is not None:
             number = self._expand(seq_idx)
             starts = starts | (number != number.gather(1, before.clamp(min=0)))
         elif position_ids is not None:
-            number = self._expand(position_ids)
+            position = self._expand(position_ids)
             # Positions may or may not count the padding of a hole; in both cases the document continues after it.
-            step = number - number.gather(1, before.clamp(min=0))
+            step = position - position.gather(1, before.clamp(min=0))
             starts = starts | ((step != 1) & (step != columns - before))
         self.starts_bs = starts & real
         self.real_bs = None if attention_mask is None else real
@@ -178,17 +179,17 @@ class PackedSequences:
 
         - `index_t`, [tokens]: where they are in the flattened batch; None if no token is padding;
         - `id_t` and `position_t`, [tokens]: the document and the position of each;
-        - `cu_seqlens`, int32 [documents + 1]: where documents start among them;
+        - `cu_seq_lens`, int32 [documents + 1]: where documents start among these tokens (not in the padded batch);
         - `is_packed`: whether a row holds several documents.
 
         This reads values: it cannot be captured in a graph, and it waits for the device, unless every row is one
         document without padding, or a single row comes with `cu_seq_lens`.
         """
-        if self.cu_seqlens is not None:
+        if self.cu_seq_lens is not None:
             return self
         batch_size, length = self.shape
         if self.id_bs is None:
-            self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
+            self.cu_seq_lens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
             self.position_t, self.lengths = self.position_bs.flatten(), [length] * batch_size
         else:
             self._find_tokens()
@@ -203,7 +204,7 @@ class PackedSequences:
                 self.index_t = None
         self.id_t, self.position_t = self.unpad(self.id_bs), self.unpad(self.position_bs)
         first_t = self.unpad(self.starts_bs).nonzero().squeeze(1)
-        self.cu_seqlens = F.pad(first_t, (0, 1), value=len(self.id_t)).int()
+        self.cu_seq_lens = F.pad(first_t, (0, 1), value=len(self.id_t)).int()
         first_row = (first_t if self.index_t is None else self.index_t[first_t]) // length
         self.is_packed = bool((first_row[1:] == first_row[:-1]).any())
 
@@ -218,7 +219,7 @@ class PackedSequences:
     @cached_property
     def lengths(self) -> list[int]:
         """The number of tokens of each document."""
-        return self.cu_seqlens.diff().tolist()
+        return self.cu_seq_lens.diff().tolist()
 
     def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
         """Drop padding: [batch, length, ...] → [tokens, ...]."""
@@ -231,7 +232,7 @@ class PackedSequences:
             batch_size, length = self.shape
             padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
             x_t = padded.index_copy(0, self.index_t.to(x_t.device), x_t)
-        elif self.cu_seqlens is None and self.real_bs is not None:  # padding was never dropped
+        elif self.cu_seq_lens is None and self.real_bs is not None:  # padding was never dropped
             x_t = x_t.masked_fill(~self.real_bs.to(x_t.device).flatten().unsqueeze(1), fill)
         return self._to_rows(x_t)
 
@@ -242,12 +243,12 @@ class PackedSequences:
     def unpad_labels(
         self, labels_bs: torch.Tensor | None, num_items: int | torch.Tensor | None = None, shift: bool = False
     ) -> tuple[torch.Tensor | None, int | torch.Tensor | None]:
-        """Labels of the unpadded tokens, [tokens], and the number of targets to average the loss over.
+        """Return the labels of the unpadded tokens, [tokens], and the number of targets to average the loss over.
 
         Args:
             labels_bs: [batch, length]. Labels at padding are ignored.
             num_items: the targets that `Trainer` counted over all steps of gradient accumulation (with `shift`, without
-                the first column). The share of them that is ignored here is subtracted.
+                the first column). The share of them whose labels are ignored here is subtracted.
             shift: give each token the label of the next token of its document.
 
         Raises:
@@ -271,9 +272,9 @@ class PackedSequences:
     def pool(self, hidden_t: torch.Tensor, pooling: str) -> torch.Tensor:
         """Pool the `cls` (first), `last` or `mean` vector of each row, [batch, width], or of each document,
         [documents, width], if a row holds several. A row without real tokens gives zeros."""
-        if self.cu_seqlens is None:
+        if self.cu_seq_lens is None:
             return self._pool_rows(self._to_rows(hidden_t), pooling)
-        first, last = self.cu_seqlens[:-1].long(), self.cu_seqlens[1:].long() - 1
+        first, last = self.cu_seq_lens[:-1].long(), self.cu_seq_lens[1:].long() - 1
         if pooling == "mean":
             wide_t = at_least_fp32(hidden_t)
             sums = wide_t.new_zeros(len(first), hidden_t.shape[-1]).index_add(0, self.id_t, wide_t)
@@ -286,7 +287,7 @@ class PackedSequences:
         return pooled.new_zeros(self.shape[0], pooled.shape[1]).index_copy(0, row, pooled)
 
     def _pool_rows(self, hidden_bsd: torch.Tensor, pooling: str) -> torch.Tensor:
-        """The same without reading values. It takes every row for one document, which it cannot verify."""
+        """`pool` without reading values. It assumes that every row is one document, which it cannot verify."""
         if self.may_pack:
             raise ValueError("seq_idx: a captured graph pools one vector a row; use one row with cu_seq_lens_q")
         chosen_bs = hidden_bsd.new_ones(self.shape, dtype=torch.bool) if self.real_bs is None else self.real_bs

@@ -292,7 +292,7 @@ def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
     assert process.returncode == 1 and "exitcode  : -9" in said and "rank      : 1" in said
     checkpoint = tmp_path / "out" / "mlm" / "checkpoint-2"
     assert find_damage(checkpoint) is None and len(list(checkpoint.glob("rng_state_*"))) == 2
-    assert "Going on from" in finished(torchrun(*arguments))
+    assert "Resuming from" in finished(torchrun(*arguments))
     unbroken = tmp_path / "whole"
     finished(torchrun(tmp_path, unbroken, "mlm", json.dumps(CHECKPOINTS)))
     restarted = tmp_path / "restarted"
@@ -301,7 +301,7 @@ def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
     said = finished(
         torchrun(*arguments, options=("--max-restarts", "1"), DIES="3", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     )
-    assert "Going on from" in said
+    assert "Resuming from" in said
     for output in (tmp_path / "out", restarted):
         assert losses(output) == losses(unbroken)
         weights, expected = (load_file(each / "mlm" / "model.safetensors") for each in (output, unbroken))

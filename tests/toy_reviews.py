@@ -37,8 +37,8 @@ def prepare(task, *words):
     model, size, args = (keywords.pop(name) for name in ("model", "validation_size", "args"))
     del keywords["task"], keywords["plan"]
     cls, options, args = run.resolve_options(task, args, keywords, FinetuningConfig)
-    rows = run.read(cls, options, model, sources, args, size)
-    return run.prepare(*rows, options, model, sources, args)
+    rows = run.read_task(cls, options, model, sources, args, size)
+    return run.make_run(*rows, options, model, sources, args)
 
 
 def finetune(task, *words):

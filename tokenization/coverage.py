@@ -89,7 +89,7 @@ def check_coverage(
     `MOST_LOST`, of which `MOST_LOST_IN_LONG_WORDS` in long words); marks on letters do not count where the tokenizer
     says `strip_accents`."""
     if max_lost_text is not None and not 0 <= max_lost_text <= 1:
-        raise ValueError(f"max_lost_text: {max_lost_text} is no share; use one from 0 to 1")
+        raise ValueError(f"max_lost_text must be from 0 to 1, got {max_lost_text}")
     coverage = measure_coverage(tokenizer, texts)
     normalizer = json.dumps(_state(tokenizer.backend_tokenizer.normalizer))
     wanted = coverage.lost_marks if '"strip_accents": true' in normalizer or '"StripAccents"' in normalizer else 0

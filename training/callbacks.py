@@ -31,21 +31,21 @@ from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
 from .report import warn
 
-# Limits of `Watch`: steps that are few, logs that are enough to compare with, how many times the median norm an
-# exploding gradient has, and the share of --minutes after which the number of steps is estimated.
+# Limits of `Watch`: the number of steps that is too small, the number of logs to compare with, the multiple of the
+# median norm that is an exploding gradient, and the share of --minutes after which the number of steps is estimated.
 FEW_STEPS, FEW_LOGS, EXPLODING, FIRST_SHARE = 50, 4, 50, 0.05
-# A launcher and the system may both send a signal for the same stop: one within these seconds is not a second one.
+# A launcher and the system may both send a signal for the same stop: within these seconds, they count as one.
 STOP_SECONDS = 5.0
-RESUME = "go on with --resume_from_checkpoint true"
-# What `Trainer` logs and a line need not show, and what is shown under another name.
+RESUME = "resume with --resume_from_checkpoint true"
+# Entries of the log that a line does not show (by the ends of their names), and other names for those that it shows.
 NOT_SHOWN = ("runtime", "per_second", "preparation_time", "targets", "grad_norm", "epoch", "input_tokens_seen")
 NAMES = {"learning_rate": "rate"}
 
 
 def add_callbacks(trainer: Trainer) -> None:
-    """Print a line for each log instead of what `Trainer` prints, save where SIGTERM or Ctrl-C comes, and stop where a
-    number is no longer finite."""
-    for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
+    """Print a line for each log instead of what `Trainer` prints, save a checkpoint at SIGTERM and Ctrl-C, and stop if
+    a number is no longer finite."""
+    for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # the latter prints a table in notebooks
         trainer.pop_callback(printer)
     budget = getattr(trainer, "budget", None)
 
@@ -61,7 +61,7 @@ class ConsoleLog(TrainerCallback):
     evaluation."""
 
     def __init__(self, budget: Any = None):
-        """`budget`: the `TimeBudget` of a training by the clock, the number of whose steps is not known before."""
+        """`budget`: the `TimeBudget` of a training by the clock, whose number of steps is not known before."""
         self.budget, self.since = budget, (0, 0.0)  # tokens seen, and the time, at the last log
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -73,7 +73,7 @@ class ConsoleLog(TrainerCallback):
         if not (shown and state.is_world_process_zero) or "train_loss" in logs:  # the summary at the end
             return
         if any(name.startswith("eval_") and name.endswith("_loss") for name in shown.keys() - {"eval_loss"}):
-            shown.pop("eval_loss", None)  # beside the loss of all targets, it is a mean over batches
+            shown.pop("eval_loss", None)  # a mean over batches, less exact than the loss over all targets
         text = "  ".join(f"{NAMES.get(name, name.removeprefix('eval_'))} {value:.4g}" for name, value in shown.items())
         if "loss" not in logs:
             text = f"evaluation: {text}"
@@ -86,8 +86,8 @@ class ConsoleLog(TrainerCallback):
 
 
 class Watch(TrainerCallback):
-    """Stop a training with a ValueError once its weights or its evaluation loss are not finite, and warn of few steps
-    for new weights, exploding gradients and a loss that does not fall."""
+    """Stop a training with a ValueError if its weights or its evaluation loss are no longer finite; warn of too few
+    steps for new weights, exploding gradients, and a loss that does not fall."""
 
     def __init__(self, has_new: Callable[[], bool], budget: Any = None):
         """`has_new` tells whether some weights are new, for example those of a head. `budget`: the `TimeBudget` of the
@@ -96,7 +96,7 @@ class Watch(TrainerCallback):
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.numel()]
-        # NaN spreads to all weights within a step: it is enough to look at a few.
+        # NaN spreads to all weights within a step: it is enough to check the smallest tensor.
         self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
         self.is_new = self.has_new()
         if self.budget is None:
@@ -115,12 +115,12 @@ class Watch(TrainerCallback):
 
     def stop(self, args: TrainingArguments, state: TrainerState, what: str) -> None:
         use = f"a lower --learning_rate (it was {args.learning_rate:g}), more --warmup_steps or bf16"
-        raise ValueError(f"step {state.global_step}: {what}; nothing of it is saved: start again with {use}")
+        raise ValueError(f"step {state.global_step}: {what}, and the model is not saved; start again with {use}")
 
     def check_steps(self, steps: int) -> None:
         if self.is_new and steps < FEW_STEPS:
-            few = f"new weights learn little in {steps} steps, give them {FEW_STEPS} or more"
-            warn(f"{few}: more --num_train_epochs, --max_steps or --minutes, or a smaller batch")
+            few = f"new weights learn little in {steps} steps; give them {FEW_STEPS} or more"
+            warn(f"{few} by --num_train_epochs, --max_steps, --minutes or a smaller batch")
         self.is_new = False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
@@ -131,13 +131,13 @@ class Watch(TrainerCallback):
             usual = statistics.median(self.norms)
         if norm > EXPLODING * usual:
             use = "if the loss rises, use a lower --learning_rate or more --warmup_steps"
-            warn(f"step {state.global_step}: the gradient's norm is {norm:.3g}, not {usual:.3g}; {use}")
+            warn(f"step {state.global_step}: the gradient's norm is {norm:.3g}, usually {usual:.3g}; {use}")
             self.norms.clear()
         self.norms.append(norm)
         self.losses.append(logs["loss"])
         if len(self.losses) == 2 * FEW_LOGS and min(self.losses[FEW_LOGS:]) >= 0.99 * self.losses[0]:
             falls = f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now {logs['loss']:.4g})"
-            warn(f"{falls}; try a third of --learning_rate ({args.learning_rate:g}), and three times it")
+            warn(f"{falls}; try a third of --learning_rate (it is {args.learning_rate:g}), and three times as much")
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -155,14 +155,15 @@ class EarlyStopping(EarlyStoppingCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
-        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # none: trained without patience
+        # a checkpoint that was trained without patience has no such state
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
         control.should_training_stop |= self.early_stopping_patience_counter >= self.early_stopping_patience
 
 
 def steps_of(training: TrainingArguments) -> dict[str, Any]:
-    """What decides which rows a step has, what it does to the weights, and which one is the best: not another when a
-    training is resumed."""
+    """The arguments that decide which rows a step has, how it changes the weights, and which step is the best. They
+    must be the same when a training is resumed."""
     size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     batch = "per_device_train_batch_size · gradient_accumulation_steps · processes"
     by_metric, schedule = ("reduce_lr_on_plateau", "greedy"), training.lr_scheduler_type.value
@@ -174,7 +175,7 @@ def steps_of(training: TrainingArguments) -> dict[str, Any]:
 
 
 class SettingsState(TrainerCallback, ExportableState):
-    """Keeps in every checkpoint's trainer_state.json what may not be another when the training is resumed."""
+    """Save in the trainer_state.json of each checkpoint the settings that must be the same when it is resumed."""
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = json.loads(json.dumps(settings))
@@ -186,16 +187,16 @@ class SettingsState(TrainerCallback, ExportableState):
         return {"args": {"settings": self.settings}, "attributes": {}}
 
     def check(self, checkpoint: str) -> None:
-        """Refuse (ValueError) to go on from a checkpoint that was trained with other settings."""
+        """Refuse (a ValueError) to resume a checkpoint that was trained with other settings."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
         saved = state.stateful_callbacks.get(type(self).__name__, self.state())["args"]["settings"]
-        now = {name: value for name, value in self.settings.items() if name in saved}  # older ones kept fewer
+        now = {name: value for name, value in self.settings.items() if name in saved}  # older versions saved fewer
         check_same(saved, now, f"the checkpoint {str(checkpoint)!r} was trained with", "give the arguments of that run")
 
 
 class CheckpointMixin:
-    """Put before `Trainer`: every checkpoint gets a manifest before an older one is removed, one that cannot be written
-    is an OSError that names it, and where rows cannot be read, one is saved before the error is raised."""
+    """A mixin that stands before `Trainer`. Every checkpoint gets a manifest before an older one is removed. If a
+    checkpoint cannot be written, an OSError names it; if rows cannot be read, one is saved before the error."""
 
     def train(self, *args, **kwargs):
         try:
@@ -220,47 +221,46 @@ class CheckpointMixin:
             self.args.save_only_model = False
             self._save_checkpoint(self.model_wrapped, None)
             self.control = self.callback_handler.on_save(self.args, self.state, self.control)
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]  # of a worker, the error's own line
-        raise ValueError(f"{reason} (step {step} is saved; mend the data, and {RESUME})") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]  # the traceback of a worker ends with it
+        raise ValueError(f"{reason} (step {step} is saved; repair the data and {RESUME})") from error
 
     def _save(self, output_dir=None, *args, **kwargs):
         super()._save(output_dir, *args, **kwargs)
         Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle nothing reads
 
     def _run_epoch(self, *args, **kwargs):
-        # One that was killed behind its last step does no further one.
+        # A training that was killed after its last step does no further one when it is resumed.
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
         if not self.control.should_training_stop:
             super()._run_epoch(*args, **kwargs)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:  # Transformers forgets the best checkpoint of a folder that was moved, silently
+        if checkpoint is not None:  # Transformers silently forgets the best checkpoint if the folder was moved
             best = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).best_model_checkpoint
             self.state.best_model_checkpoint = best and str(Path(checkpoint).with_name(Path(best).name))
             if best and self.args.load_best_model_at_end and not Path(self.state.best_model_checkpoint).is_dir():
-                raise ValueError(
-                    f"resume_from_checkpoint: {Path(best).name}, the best, does not lie beside {checkpoint!r}"
-                )
+                use = "restore it, or train in another folder"
+                raise ValueError(f"resume_from_checkpoint: the best one, {Path(best).name}, is missing; {use}")
 
     def _get_train_sampler(self, *args, **kwargs):
         sampler, training = super()._get_train_sampler(*args, **kwargs), self.args
-        if isinstance(sampler, LengthGroupedSampler):  # it has no seed, and would come in another order when resumed
+        if isinstance(sampler, LengthGroupedSampler):  # it has no seed: a resumed training would see another order
             seed = training.seed if training.data_seed is None else training.data_seed
             sampler.generator = torch.Generator()
             sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
         return sampler
 
     def _save_checkpoint(self, *args, **kwargs):
-        limit, self.args.save_total_limit = self.args.save_total_limit, None  # older ones stay until this one is whole
+        limit, self.args.save_total_limit = self.args.save_total_limit, None  # remove older ones once this one is whole
         try:
             super()._save_checkpoint(*args, **kwargs)
-            PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
+            PartialState().wait_for_everyone()  # every rank writes its random state
             if self.state.is_world_process_zero:
                 write_manifest(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
-        except Exception as error:  # torch, `safetensors` and `tokenizers` have their own for a full disk
+        except Exception as error:  # torch, `safetensors` and `tokenizers` raise errors of their own for a full disk
             name, reason = f"checkpoint-{self.state.global_step}", (str(error) or type(error).__name__).splitlines()[0]
-            whole = f"what was saved before is whole: make room, and {RESUME}"
+            whole = f"earlier checkpoints are whole: make room and {RESUME}"
             raise OSError(f"{name} could not be written to {self.args.output_dir!r} ({reason}); {whole}") from error
         finally:
             self.args.save_total_limit = limit
@@ -269,8 +269,8 @@ class CheckpointMixin:
 
 
 def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
-    """For `DataLoader(worker_init_fn=…)`: launchers stop a whole group of processes, but a rank needs its workers for
-    its last step."""
+    """For `DataLoader(worker_init_fn=…)`: put a worker into its own process group. Launchers stop a whole group, but a
+    rank needs its workers for the last step."""
     if hasattr(os, "setpgrp"):  # not on Windows
         os.setpgrp()
     if before is not None:
@@ -287,16 +287,16 @@ class SaveAndStop(TrainerCallback):
     received, at = 0, 0.0  # the signal, and when it came
 
     def __init__(self):
-        self.before: dict[int, Any] = {}  # who handled the signals before
+        self.before: dict[int, Any] = {}  # the previous handlers of the signals
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        # accelerate's holds the one that has workers
+        # the loader of accelerate wraps the one that has workers
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and args.dataloader_num_workers:
             loader.worker_init_fn = functools.partial(leave_group, loader.worker_init_fn)
-        if threading.current_thread() is threading.main_thread():  # no other may handle signals
+        if threading.current_thread() is threading.main_thread():  # other threads cannot handle signals
             for number in (signal.SIGTERM, signal.SIGINT):
-                if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` and shells' background jobs have it
+                if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` and background jobs ignore signals
                     self.before[number] = signal.signal(number, self.receive)
 
     def receive(self, number, *_):
@@ -319,19 +319,19 @@ class SaveAndStop(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs):
         if self.stops():
-            args.save_only_model, control.should_save = False, True  # what is saved now can be resumed
-            if args.save_strategy == SaveStrategy.BEST:  # by which `Trainer` would decide again
+            args.save_only_model, control.should_save = False, True  # this checkpoint can be resumed
+            if args.save_strategy == SaveStrategy.BEST:  # with it, `Trainer` would decide again whether to save
                 args.save_strategy = SaveStrategy.STEPS
 
     def on_step_end(self, args, state, control, **kwargs):
         self.on_evaluate(args, state, control)
         epoch_ends = float(state.epoch).is_integer() or control.should_training_stop
         if self.received and args.eval_strategy == "epoch" and epoch_ends:
-            control.should_save = False  # but behind this epoch's evaluation, which a resumed training would leave out
+            control.should_save = False  # save after the evaluation of this epoch, which resuming would skip
 
     def on_save(self, args, state, control, **kwargs):
-        if self.stops() and not args.save_only_model:  # else the next step is saved
-            PartialState().wait_for_everyone()  # who ends has the launcher end the others
+        if self.stops() and not args.save_only_model:  # otherwise the next step is saved
+            PartialState().wait_for_everyone()  # when one process ends, the launcher ends the others
             if state.is_world_process_zero:
                 print(f"Stopped by a signal: step {state.global_step} is saved; {RESUME}")
             raise KeyboardInterrupt if self.received == signal.SIGINT else SystemExit(128 + signal.SIGTERM)

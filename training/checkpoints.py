@@ -1,4 +1,4 @@
-"""Checkpoints: which one a training goes on from, and whether that is whole."""
+"""Checkpoints: which one a training resumes from, and whether it is whole."""
 
 import hashlib
 import json
@@ -16,17 +16,16 @@ from .files import check_folder, write_json
 from .processes import of_first_rank
 
 MANIFEST = "checkpoint_manifest.json"
-OPTIMIZER = ("optimizer*", "global_step*")  # the names of several processes, FSDP and DeepSpeed among them
+OPTIMIZER = ("optimizer*", "global_step*")  # files of the optimizer's state, also of FSDP and DeepSpeed
 
 
 def checkpoint_to_resume(training: TrainingArguments, given: str | bool | None = None) -> str | None:
-    """The checkpoint that `resume_from_checkpoint` means (`given`, or that of the arguments): a path, or `true` for the
-    newest whole one in the output folder; None for a new training, also with `true` where none was ever finished. Of
-    several processes the first decides.
+    """Find the checkpoint that `resume_from_checkpoint` names (`given`, or that of the arguments): a path, or `true`
+    for the newest whole one in the output folder. Returns None for a new training, and with `true` if no checkpoint was
+    finished. The first process decides for all.
 
     Raises:
-        ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or none
-            of the checkpoints is whole; or another process does not see it.
+        ValueError: the output folder holds another run, or none of its checkpoints is whole.
     """
     given = str((training.resume_from_checkpoint if given is None else given) or "false")
     checkpoint = of_first_rank(None if training.process_index else _find_checkpoint(Path(training.output_dir), given))
@@ -45,12 +44,13 @@ def _find_checkpoint(folder: Path, given: str) -> str | None:
     for checkpoint in candidates:
         damage = find_damage(checkpoint)
         if damage is None:
-            print("".join(f"Passed over {line}\n" for line in damages) + f"Going on from {checkpoint}")
+            print("".join(f"Skipped {line}\n" for line in damages) + f"Resuming from {checkpoint}")
             return str(checkpoint)
         damages.append(f"{checkpoint.name}: {damage}")
     _check_unfinished(folder)
     if not newest or any((checkpoint / MANIFEST).exists() for checkpoint in candidates):
-        raise ValueError(f"resume_from_checkpoint: no whole checkpoint ({'; '.join(damages)}); start in another folder")
+        why = "; ".join(damages)
+        raise ValueError(f"resume_from_checkpoint: no checkpoint is whole ({why}); train in another folder")
     print(f"No checkpoint in {str(folder)!r} was finished: starting anew")
     return None
 
@@ -60,52 +60,52 @@ def check_unused(folder: Path) -> None:
     check_folder(folder)
     _check_unfinished(folder)
     if _checkpoints(folder):
-        use = "go on with --resume_from_checkpoint true, give another one, or remove it"
+        use = "resume it with --resume_from_checkpoint true, give another folder, or remove it"
         raise ValueError(f"output_dir: {str(folder)!r} holds an unfinished run; {use}")
 
 
 def _check_unfinished(folder: Path) -> None:
     """Refuse (ValueError) a folder that holds a finished run."""
-    # A push in mid-run leaves a config, too; a report is saved at the end, before checkpoints are removed.
+    # A push during the training leaves a config too. The report is saved at the end, before checkpoints are removed.
     finished = not _checkpoints(folder) or any((folder / name).exists() for name in ("report.json", "metrics.json"))
     if (folder / "config.json").exists() and finished:
-        raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
+        raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another folder, or remove it")
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:
-    """Refuse (ValueError) to go on with what was begun with other settings."""
+    """Refuse (a ValueError) settings that differ from those before; `made` and `use` complete the message."""
     for name in {**now, **before}:
         if before.get(name) != now.get(name):
             raise ValueError(f"{name}: {now.get(name)!r}, but {made} {before.get(name)!r}; {use}")
 
 
 def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What shows that a training has other rows: their number, and a checksum of a few, from the first to the last."""
+    """The number of rows, and a checksum of 16 of them, to notice that a training has other rows."""
     few = [rows[number * (len(rows) - 1) // 15] for number in range(16)]
     text = json.dumps(few, sort_keys=True, default=lambda array: array.tolist())
     return f"{len(rows)}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}…"
 
 
 def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict[str, Any]:
-    """The fields that say which of the `known` metrics chooses the best checkpoint: `own`, if the user names none."""
+    """The fields of `TrainingArguments` by which the best checkpoint is chosen: the metric `own` unless the user names
+    one of the `known` ones."""
     metric = (training.metric_for_best_model or "auto").removeprefix("eval_")
     if metric == "auto":
         return {"metric_for_best_model": own, "greater_is_better": True}
     if metric not in known:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(known)}")
-    return {"greater_is_better": False} if metric == "mse" else {}  # Transformers knows this of "loss" only
+    return {"greater_is_better": False} if metric == "mse" else {}  # Transformers knows it for "loss" only
 
 
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
-    """The step of the model that a training ended with; `state`: its `TrainerState`, by field."""
-    # Not best_global_step: where evaluations are more frequent than checkpoints, none may have been saved there.
+    """The step of the model that a training keeps; `state`: the fields of its `TrainerState`."""
+    # Not best_global_step: if evaluations are more frequent than checkpoints, it may have no checkpoint.
     best = state["best_model_checkpoint"] if load_best_model_at_end else None
     return state["global_step"] if best is None else _step(Path(best))
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished training (its best model is saved elsewhere, and they hold pickles), and the
-    folder, if nothing else lies there."""
+    """Remove the checkpoints of a finished training, which hold pickles, and the folder if it is empty then."""
     for path in _checkpoints(folder):
         shutil.rmtree(path)
     with suppress(OSError):
@@ -113,7 +113,7 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def find_damage(checkpoint: Path) -> str | None:
-    """What keeps a training from going on from a checkpoint, in words; None if all is there as the manifest says."""
+    """Say why a checkpoint cannot be resumed; None if it is as its manifest says."""
     try:
         saved = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -122,7 +122,7 @@ def find_damage(checkpoint: Path) -> str | None:
         return "it holds the model alone (train with --save_only_model false)"
     found = _contents(checkpoint)
     changed = [name for name in saved if found.get(name) != saved[name]]
-    return f"{changed[0]} is missing, or not as it was saved" if changed else None
+    return f"{changed[0]} is missing or has changed" if changed else None
 
 
 def write_manifest(checkpoint: Path) -> None:

@@ -239,18 +239,20 @@ def build_parser(name: str) -> Any:
     if command.config:
         kinds.append(load(command.config))
         ours = [kind for kind in kinds[1].__mro__ if kind.__module__.startswith("minibert.")]
-        own = {key for kind in ours for key in inspect.get_annotations(kind)}
+        own = {*command.shown} or {key for kind in ours for key in inspect.get_annotations(kind)}
         inherited = [field.name for field in dataclasses.fields(kinds[1]) if field.name not in own]
-        names = textwrap.fill(" ".join(f"--{each}" for each in inherited), 100, break_on_hyphens=False)
-        also = "\n\nalso, of transformers.TrainingArguments, whose documentation says what they do:\n"
-        epilog += also if inherited else ""
-        epilog += textwrap.indent(names, "  ")
+        if inherited and not command.shown:
+            names = textwrap.fill(" ".join(f"--{each}" for each in inherited), 100, break_on_hyphens=False)
+            epilog += "\n\nother options, described in the documentation of transformers.TrainingArguments:\n"
+            epilog += textwrap.indent(names, "  ")
     words = "".join(f" [{each.upper()}]" for each in command.positional)
     usage = f"minibert {name}{words} [--recipe FILE] [--option VALUE …]"
     more = dict(description=command.help, epilog=epilog, formatter_class=HelpFormatter, allow_abbrev=False)
     parser = Parser(kinds, prog=f"minibert {name}", usage=usage, **more)
-    named = ", or the name of one of ours" if name == "pretrain" else ""
-    parser.add_argument("--recipe", metavar="FILE", help=f"YAML file of options{named}; options beside it win.")
+    named = ", or the name of a recipe of MiniBERT" if name == "pretrain" else ""
+    parser.add_argument(
+        "--recipe", metavar="FILE", help=f"YAML file of options{named}; options beside it take precedence."
+    )
     parser.set_defaults(**command.defaults)
     for action in parser._actions:
         if action.dest in inherited:
@@ -259,11 +261,7 @@ def build_parser(name: str) -> Any:
 
 
 def parse(name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
-    """The function of a command and the keywords that it is called with.
-
-    Raises:
-        ValueError: an unknown option (with close matches), a bad or a missing value.
-    """
+    """The function of a command and the keywords that it is called with."""
     command, parser = COMMANDS[name], build_parser(name)
     actions = {action.dest: action for action in parser._actions}
     given = [word[2:].partition("=")[0] for word in argv if word.startswith("--")]
@@ -299,11 +297,7 @@ def parse(name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
 
 def read_recipe(path: str) -> dict[str, Any]:
     """The options in a YAML file, or in the recipe of ours that has this name: scalars as text, as on the command line
-    (`no`, `1e-5`), mappings and null as YAML reads them.
-
-    Raises:
-        ValueError: no such file, no YAML mapping, aliases, or deep levels (which can blow up).
-    """
+    (`no`, `1e-5`), mappings and null as YAML reads them."""
     import yaml
 
     ours = {file.stem: file for file in RECIPES.glob("*.yaml")}

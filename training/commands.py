@@ -1,4 +1,4 @@
-"""The table of the commands of `minibert`; `cli` makes options of their functions. Nothing heavy is imported here."""
+"""The table of commands; `cli` makes options from their functions. Nothing heavy is imported here."""
 
 import dataclasses
 from typing import Any
@@ -53,7 +53,7 @@ minibert push runs/minibert me/my-bert --license mit --dry_run
 minibert push runs/minibert me/my-bert --private
 minibert push runs/minibert/checkpoint-500 me/my-bert --revision step-500
 """
-# More of every task that a head of the model learns.
+# Further examples for each task of `TASKS`.
 OF_TASKS = """\
 minibert finetune {task} --model runs/minibert --data folder/ --num_train_epochs 5 --learning_rate 2e-4
 minibert finetune {task} --data folder/ --plan true
@@ -69,16 +69,20 @@ class Command:
 
     help: str  # one line
     function: str  # "module:function" in `minibert.training`, called with all options as keywords
-    positional: tuple[str, ...] = ()  # parameters that words without a flag belong to; the last one may be a list
-    config: str = ""  # "module:Class", a `TrainingArguments` whose fields are options, given as `args`
-    preset: dict[str, Any] = dataclasses.field(default_factory=dict)  # keywords that are no options
-    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # where the command line has others than Python
+    positional: tuple[str, ...] = ()  # parameters given by words without a flag; the last one may be a list
+    config: str = ""  # "module:Class", a dataclass whose fields are options; the function gets it as `args`
+    preset: dict[str, Any] = dataclasses.field(default_factory=dict)  # fixed keywords, which are not options
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # defaults that differ from those in Python
     options: tuple[str, ...] = ()  # "module:callable", further callables whose parameters are options
+    shown: tuple[str, ...] = ()  # fields of the config that the help shows; by default all that are ours
 
 
-# The tasks that a head of the model learns: what they are, and the class whose parameters are options.
+# The tasks of `finetuning`: what they do, and the class whose parameters are options.
 TASKS = {
-    "classify": ("classify texts or pairs of texts: one class, several labels or a value", "classification:Classify"),
+    "classify": (
+        "classify texts or pairs of texts, by one class, several labels or a value",
+        "classification:Classify",
+    ),
     "nli": ("tell whether a premise entails a hypothesis", "classification:Nli"),
     "choose": ("choose one of several continuations or answers", "choice:Choose"),
     "tag": ("tag words: entities, parts of speech", "tagging:Tag"),
@@ -86,12 +90,12 @@ TASKS = {
 }
 
 
-def _for_tasks(verb: str, help: str, config: str) -> dict[str, Command]:
+def _for_tasks(verb: str, help: str, config: str, shown: tuple[str, ...] = ()) -> dict[str, Command]:
     """A command for each of `TASKS`."""
-    run, config = f"finetuning.run:{verb}", f"finetuning.config:{config}"
+    more = {"function": f"finetuning.run:{verb}", "config": f"finetuning.config:{config}", "shown": shown}
     return {
         f"{verb} {task}": Command(
-            help.format(what), run, config=config, preset={"task": task}, options=(f"finetuning.tasks.{cls}",)
+            help.format(what), preset={"task": task}, options=(f"finetuning.tasks.{cls}",), **more
         )
         for task, (what, cls) in TASKS.items()
     }
@@ -109,6 +113,7 @@ COMMANDS = {
         "pretraining.prepare:prepare",
         options=("data.mixtures:Corpus",),
         config="pretraining.config:RowsConfig",
+        preset={"streaming": False, "shuffle_buffer": 0},
     ),
     "tokenizer": Command(
         "Train a tokenizer on text, or add words to one.",
@@ -130,8 +135,13 @@ COMMANDS = {
         ("data",),
         "embeddings.train:RerankerConfig",
     ),
-    **_for_tasks("evaluate", "Measure a model trained to {}.", "EvaluationConfig"),
-    "evaluate embed": Command("Measure a model of vectors.", "embeddings.evaluate:evaluate_embed", ("data",)),
+    **_for_tasks(
+        "evaluate",
+        "Measure a model trained to {}.",
+        "EvaluationConfig",
+        shown=("output_dir", "per_device_eval_batch_size", "bf16"),
+    ),
+    "evaluate embed": Command("Measure an embedding model.", "embeddings.evaluate:evaluate_embed", ("data",)),
     "evaluate rerank": Command("Measure a reranker.", "embeddings.evaluate:evaluate_rerank", ("data",)),
     "embed": Command(
         "Turn texts into vectors.",
@@ -154,7 +164,9 @@ COMMANDS = {
         ("source", "target"),
     ),
     "push": Command(
-        "Check a saved model as a stranger would load it, and publish it.", "hub.push:push", ("folder", "repository")
+        "Check that a saved model loads without this package, and publish it.",
+        "hub.push:push",
+        ("folder", "repository"),
     ),
 }
 

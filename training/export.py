@@ -46,12 +46,12 @@ def export(
     Args:
         source: A MiniBERT: a folder or a Hub name.
         target: The folder to write, new or empty.
-        format: onnx: graphs in fp32 and int8, as sentence-transformers, text-embeddings-inference and transformers.js
-            look for them, of the encoder alone where sentence-transformers pools its tokens; native: weights for
-            Transformers' own class (BERT, ModernBERT, …), from which other converters go on; sentence-transformers:
-            what SentenceTransformer opens.
-        pooling: sentence-transformers: The pooling; by default as saved, else mean.
-        normalize: sentence-transformers: Vectors of length 1; by default as saved, else not.
+        format: onnx: graphs in fp32 and int8, named as sentence-transformers, text-embeddings-inference and
+            transformers.js expect; native: weights for Transformers' own class (BERT, ModernBERT, …), which other
+            converters read; sentence-transformers: a folder for SentenceTransformer.
+        pooling: With sentence-transformers, how the states of the tokens become one vector; by default as saved, else
+            mean.
+        normalize: With sentence-transformers, scale vectors to length 1; by default as saved, else false.
 
     Returns:
         The target.

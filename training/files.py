@@ -1,4 +1,4 @@
-"""Files that are there only when they are whole, so that one that is there can be taken for done."""
+"""Files that appear only when they are whole, locks of output folders, and text that is safe to print."""
 
 import json
 import os
@@ -16,7 +16,7 @@ except ImportError:  # Windows
     fcntl = None
 
 LOCK = ".minibert.lock"
-# The files of a killed process: half-written by `whole`, `new_folder` and `safetensors`, and its lock.
+# Files that a killed process leaves: half-written ones of `whole`, `new_folder` and `safetensors`, and its lock.
 HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|{re.escape(LOCK)}")
 _locked: set[Path] = set()  # by this process
 UNPRINTABLE = re.compile(
@@ -26,35 +26,36 @@ UNPRINTABLE = re.compile(
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A path to write a file at, which gets the name `path` once it is written: who finds that name finds all of it."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")  # another process may write the same
+    """Yield a temporary path, and rename it to `path` once it is written: a file of that name is always complete."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")  # another process may write the same file
     try:
         yield unfinished
         os.replace(unfinished, path)
-    except OSError as error:  # of a full disk, NumPy and others do not say what file it is
+    except OSError as error:  # when the disk is full, NumPy and others do not name the file
         raise OSError(f"{str(path)!r} could not be written: {error}") from error
     finally:
-        unfinished.unlink(missing_ok=True)  # half of it
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager
 def lock_folder(folder: str | Path) -> Iterator[None]:
-    """Lock an output folder, which is made if there is none: another process that locks it gets a ValueError. The
-    system frees it when this process ends, however that happens. On Windows, nothing is locked."""
+    """Lock an output folder, which is made if needed; a ValueError if another process has locked it. The system frees
+    the lock when this process ends, however that happens. On Windows, nothing is locked."""
     folder = Path(folder)
     check_folder(folder)
     path, new = folder.resolve() / LOCK, not folder.exists()
-    if fcntl is None or path in _locked:  # by a caller
+    if fcntl is None or path in _locked:  # a caller has locked it
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # Not by `filelock`: forked workers inherit its `flock`, so that the folder of a killed training stays locked while
-    # one of them lives, and on NFS no other machine sees it. O_NOFOLLOW, as a link may be planted there.
+    # Not `filelock`: forked workers inherit its `flock`, so that the folder of a killed training stays locked while one
+    # of them lives, and on NFS other machines do not see it. O_NOFOLLOW, since the path may be a planted link.
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            taken = not path.exists() or path.stat().st_ino != os.fstat(lock).st_ino  # another one has just ended
+            # another process may have just ended and removed the file
+            taken = not path.exists() or path.stat().st_ino != os.fstat(lock).st_ino
         except (BlockingIOError, PermissionError):
             taken = True
         except OSError:  # a file system without locks
@@ -75,19 +76,18 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
 
 
 def lock_output(args: Any, folder: str | Path | None = None) -> AbstractContextManager:
-    """`lock_folder` of a training's output folder (`args`: its `TrainingArguments`), or of another one, by the first of
-    its processes."""
+    """Lock the output folder of a training (`args`: its `TrainingArguments`), or another one, in its first process."""
     return lock_folder(folder or args.output_dir) if args.process_index == 0 else nullcontext()
 
 
 def printable(text: object) -> str:
-    """Text from a file as a terminal may show it, on one line: control characters (line ends and terminal escapes among
-    them), marks that change the direction of writing, and invisible tags become Python escapes."""
+    """Make text from a file safe for a terminal, on one line: control characters (such as line ends and terminal
+    escapes), marks that change the direction of writing, and invisible tags become Python escapes."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
 
 def use_writable_cache() -> None:
-    """Set HF_HOME to a temporary folder where the cache of Hugging Face's libraries cannot be written, as for a user
+    """Set HF_HOME to a temporary folder if the cache of Hugging Face's libraries cannot be written, as for a user
     without a home in a container. Call this before the libraries are imported."""
     cache = os.environ.get("HF_HOME") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if cache.startswith("~") or not _can_write(Path(cache)):
@@ -121,7 +121,7 @@ def check_folder(folder: Path, argument: str = "output_dir") -> None:
 
 
 def prepare_result(path: str | None) -> None:
-    """Refuse the JSON file that is asked for, where it cannot be written, before there are metrics to lose."""
+    """Refuse (a ValueError) a JSON file that cannot be written, before there are metrics to lose."""
     if path is not None:
         check_folder(Path(path).parent, "result")
 

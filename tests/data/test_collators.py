@@ -102,7 +102,7 @@ def test_masking_rates(tokenizers, algorithm, masking, make_rows, rate):
 
 def test_evaluation_keeps_its_masks_and_its_rate(tokenizer):
     rows = padded_rows(tokenizer)
-    collator = MaskedLMCollator(tokenizer, mlm_probability=0.5, seed=9, rate_points={1.0: 0.3}, masking="whole_word")
+    collator = MaskedLMCollator(tokenizer, mlm_probability=0.5, seed=9, last_mlm_probability=0.3, masking="whole_word")
     evaluation = collator.for_evaluation()
     first = [evaluation(examples) for examples in batches(rows)]
     collator.set_progress(3, 5, 10)
@@ -393,7 +393,7 @@ def test_special_tokens_and_padding_are_never_chosen(tokenizer):
 @pytest.mark.parametrize("masking", MASKING_KINDS)
 def test_an_unpadded_batch_is_the_padded_one_without_padding(tokenizer, masking, make_rows):
     rows = make_rows(tokenizer)[:40]
-    options = dict(masking=masking, seed=3, rate_points={1.0: 0.5})
+    options = dict(masking=masking, seed=3, last_mlm_probability=0.5)
     padded, unpadded = MaskedLMCollator(tokenizer, **options), MaskedLMCollator(tokenizer, **options, unpadded=True)
     for epoch in range(2):
         padded.set_progress(epoch, 3, 10)
@@ -446,12 +446,11 @@ def test_halves_of_an_unpadded_batch(tokenizer, mlm):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"mlm_probability": 1.5}, "mlm_probability: 1.5 .* use a number from 0 to 1"),
-        ({"mlm_probability": float("nan")}, "mlm_probability: nan"),
-        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "random_replace_prob: 1.1"),
+        ({"mlm_probability": 1.5}, "mlm_probability must be from 0 to 1, got 1.5"),
+        ({"mlm_probability": float("nan")}, "mlm_probability must be from 0 to 1, got nan"),
+        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "random_replace_prob must be from 0 to 1, got 1.1"),
         ({"masking": "words"}, "masking: 'words' .* use one of token, whole_word, span"),
-        ({"rate_points": {1.0: 1.2}}, r"rate_points\[1.0\]: 1.2"),
-        ({"rate_points": {50: 0.1}}, "rate_points: the share 50: 50"),
+        ({"last_mlm_probability": 1.2}, "last_mlm_probability must be from 0 to 1, got 1.2"),
     ],
 )
 def test_bad_arguments_are_refused(tokenizer, kwargs, message):
@@ -485,5 +484,5 @@ def test_the_end_of_a_document_is_predicted_where_padding_has_its_id(tokenizer, 
 def test_bad_rows_are_refused(tokenizer, rows, message):
     with pytest.raises(ValueError, match=message):
         MaskedLMCollator(tokenizer, seed=0)(rows)
-    with pytest.raises(ValueError, match="next_sentence_label: unpadded=True has no rows for this column"):
+    with pytest.raises(ValueError, match="next_sentence_label: one number a row does not fit unpadded=True"):
         MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": [2, 9, 3], "next_sentence_label": 1}])

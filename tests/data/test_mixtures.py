@@ -114,13 +114,13 @@ def test_bad_mixtures_are_refused(sources, tmp_path):
     for data, arguments, message in (
         (sources, {"weights": [1.0, 2.0]}, "weights: 1.0, 2.0; give each of the 3 entries of data a number above 0"),
         (sources, {"weights": [1.0, -2.0, 1.0]}, "weights: 1.0, -2.0, 1.0; give each"),
-        (sources, {"sampling_alpha": math.nan}, "sampling_alpha: nan"),
+        (sources, {"sampling_alpha": math.nan}, "sampling_alpha must be .*, got nan"),
         (sources, {"weights": [1.0, 1.0, 1e-6]}, "weights: an epoch with every document would have about"),
-        ([*sources, f"uk={tmp_path / 'blank.txt'}"], {}, "no text in 'uk=.*blank.txt'"),
+        ([*sources, f"uk={tmp_path / 'blank.txt'}"], {}, "all documents of 'uk=.*blank.txt' are blank"),
         ([*sources, f"uk={tmp_path / 'one.txt'}"], {"validation_size": 400}, "is left to train on"),
-        ([f"uk={tmp_path / 'one.txt'}"], {}, "data: there are 1 documents; give 10 or more"),
+        ([f"uk={tmp_path / 'one.txt'}"], {}, "data: a training needs 10 documents or more, got 1"),
         ([*sources, str(tmp_path / "one.txt")], {}, "one.txt' names no language but others do"),
-        ([*sources, sources[1]], {}, "'fr' is left to train on, or it is given twice"),
+        ([*sources, sources[1]], {}, "'fr' is left to train on; give more of it, and each entry once"),
     ):
         with pytest.raises(ValueError, match=message):
             prepare(data, **arguments)

@@ -150,7 +150,7 @@ class Slow(Ids):
     "tokenizer, seq_length, mode, message",
     [
         (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded"),
-        (Ids, 2, "packed", "seq_length: 2 is too short"),
+        (Ids, 2, "packed", "seq_length must be at least 3"),
         (NoSep, 8, "packed", "tokenizer: 'mine' has no sep_token, but rows need"),
         (Slow, 8, "packed", "tokenizer: 'mine' is a slow type; use a fast tokenizer"),
     ],

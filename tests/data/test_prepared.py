@@ -195,17 +195,17 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--validation_size", 0.5], "validation_size: 0.5, but the rows in .* prepared with 0.05"),
         (["--tokenizer", other], "tokenizer: '.*other' is not the one that the rows in"),
         (["--config_overrides", "max_position_embeddings=32"], "seq_length: 48 is beyond max_position_embeddings=32"),
-        (["--objective", "mlm+nsp", "--model", "bert"], "have no pairs of segments; give mlm\\+nsp the text"),
+        (["--objective", "mlm+nsp", "--model", "bert"], "holds prepared rows; objective mlm\\+nsp needs text"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
-        (["--data", rows, text], "data: '.*rows' holds prepared rows; give them alone, without 1 others"),
+        (["--data", rows, text], "data: '.*rows' holds prepared rows; give no other data"),
     ):
         given = [] if "--data" in arguments else ["--data", rows]
         said = refusal(capsys, "pretrain", *given, "--output_dir", run_folder, *arguments)
         assert re.search(message, said), said
-    assert re.search("holds prepared rows; here give text", refusal(capsys, "tokenizer", "--data", rows))
+    assert re.search("holds prepared rows, but text is needed", refusal(capsys, "tokenizer", "--data", rows))
     for arguments, message in (
         (["--output_dir", rows], "exists already: nothing is overwritten, give a new folder"),
-        (["--streaming"], "streaming: rows are prepared of text that is on disk"),
+        (["--streaming"], "unknown option --streaming"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
     ):
         given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]
@@ -214,4 +214,4 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
     shard = rows / "train-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:-1])
     said = refusal(capsys, "pretrain", "--data", rows, "--output_dir", run_folder)
-    assert "train-00001.parquet' is missing, or not as it was prepared; prepare the rows again" in said
+    assert "train-00001.parquet' is missing or has changed; prepare the rows again" in said

@@ -116,8 +116,8 @@ def test_spreadsheets(encoding, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.conll", "Anna\nsang\n", "line 1: 1 columns, not 2; write a word and its tag in each line, as 'Anna B-PER'"),
-        ("a.conll", "Anna B-PER\nsang\n", "line 2: 1 columns, not 2; write a word and its tag"),
+        ("a.conll", "Anna\nsang\n", "line 1: 1 columns instead of 2; write a word and its tag in each line"),
+        ("a.conll", "Anna B-PER\nsang\n", "line 2: 1 columns instead of 2; write a word and its tag"),
         ("a.jsonl", '{"text": "Anna", "label": [[0, 9, "PER"]]}', "row 1: .*outside of 'Anna'; write them as {"),
         ("a.jsonl", '{"text": "Anna", "label": [[0, 3, "A"], [2, 4, "B"]]}', "overlaps another one.*write them as {"),
     ],
@@ -135,7 +135,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ReadError, match="line 1: 2 cells, but 1 columns"):
         read_table(tmp_path / "a.csv", header=["text"])
     file = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": 1}])
-    with pytest.raises(ValueError, match="columns: .*a.jsonl' is no csv or tsv, and names its columns itself"):
+    with pytest.raises(ValueError, match="columns: only csv and tsv files can lack a header, not .*a.jsonl'"):
         read_table(file, header=["text", "label"])
 
 

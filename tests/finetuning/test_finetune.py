@@ -388,7 +388,7 @@ class TestBadInput:
             (["--model", str(tmp_path), "--data", data], "config.json"),
             (["--model", "./nowhere", "--data", data], "'./nowhere' does not exist"),
             ([*good, "--max_length", "33"], "max_length: 33 is out of range; use 3 up to the model's 32 positions"),
-            ([*good, "--freeze", "3"], "freeze: '3' is no part of the model; use none, encoder or a number up to 2"),
+            ([*good, "--freeze", "3"], "freeze must be none, encoder or a number up to 2, got '3'"),
             ([*good, "--learning_rate", "nan"], "learning_rate must be a finite number"),
             ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
             ([*good, "--pair_column", "text"], "pair_column"),
@@ -454,7 +454,7 @@ def test_an_evaluation_does_not_replace_the_report_of_a_training(data, finished,
     before = (finished / "metrics.json").read_bytes()
     given = ["--model", str(finished), "--data", data, "--output_dir", str(finished)]
     assert cli.main(["evaluate", "classify", *given]) == 2
-    assert "holds a model, whose report would be replaced" in capsys.readouterr().err
+    assert "holds a model, whose metrics would be lost" in capsys.readouterr().err
     assert (finished / "metrics.json").read_bytes() == before
 
 

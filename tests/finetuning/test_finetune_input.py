@@ -124,8 +124,8 @@ class TestRefused:
             ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: the metrics need the predictions"),
             ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: the metrics need"),
             ("entities", ["--remove_unused_columns", "false"], "remove_unused_columns: the metrics need"),
-            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs labels of classes"),
-            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs labels of classes"),
+            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs classes"),
+            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs classes"),
         ],
     )
     def test_unsupported_training_arguments_are_refused(self, given, refused, kind, arguments, said):
@@ -220,5 +220,5 @@ def test_a_data_set_in_memory(start, tmp_path):
     args = FinetuningConfig(str(tmp_path / "again"), max_steps=2, bf16=False)
     both = datasets.DatasetDict(train=rows, test=rows)
     assert "test" in minibert.finetune("classify", model=start, data=both, args=args).report
-    with pytest.raises(ValueError, match="unknown option 'lables' of classify; it has class_weights, "):
+    with pytest.raises(ValueError, match="unknown option 'lables' of classify; use one of class_weights, "):
         minibert.finetune("classify", model=start, train=rows, lables=["a"])

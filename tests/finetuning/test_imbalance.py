@@ -179,7 +179,7 @@ def test_each_of_several_labels_has_a_threshold(start, tmp_path):
         ("good", ["--class_weights", "1", "2", "3"], "1 2 3; use balanced, a number above 0 for each of 2 labels .bad"),
         ("good", ["--class_weights", "1", "0"], "1 0; use balanced, a number above 0"),
         ("good", ["--class_weights", "equal"], "equal; use balanced"),
-        ("good", ["--class_weights", "balanced", "--label_smoothing_factor", "0.1"], "without class_weights"),
+        ("good", ["--class_weights", "balanced", "--label_smoothing_factor", "0.1"], "no class_weights"),
         (0.5, ["--class_weights", "balanced"], "tune_threshold: 'label' has values, not classes"),
         ("fine", ["--tune_threshold", "true"], "has 3 classes; it needs two classes"),
     ],

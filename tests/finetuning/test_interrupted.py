@@ -71,6 +71,6 @@ def test_best_checkpoint_is_found_in_a_moved_folder(start, data, tmp_path, monke
     shutil.copytree(tmp_path / "first" / "checkpoint-20", tmp_path / "alone" / "checkpoint-20")
     (tmp_path / "first").rename(tmp_path / "moved")
     assert cli.main([*arguments, str(tmp_path / "alone"), "--resume_from_checkpoint", "true"]) == 2
-    assert "checkpoint-10, the best, does not lie beside" in capsys.readouterr().err
+    assert "the best one, checkpoint-10, is missing" in capsys.readouterr().err
     assert cli.main([*arguments, str(tmp_path / "moved"), "--resume_from_checkpoint", "true"]) == 0
     assert json.loads((tmp_path / "moved" / "metrics.json").read_text())["best_step"] == 10

@@ -530,7 +530,7 @@ def test_variable_length_kernels_are_called_as_documented(kind, window, causal, 
 def test_varlen_attn_has_the_arguments_that_we_give_it():
     from torch.nn.attention.varlen import varlen_attn
 
-    inspect.signature(varlen_attn).bind("q", "k", "v", "cu_seqlens", "cu_seqlens", 7, 7, window_size=(4, 4))
+    inspect.signature(varlen_attn).bind("q", "k", "v", "cu_seq_lens", "cu_seq_lens", 7, 7, window_size=(4, 4))
 
 
 # --- dropout ---

@@ -98,8 +98,8 @@ def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
     assert sequences.id_t.tolist() == layout.ids
     assert sequences.position_t.tolist() == positions
     assert sequences.lengths == layout.lengths
-    assert sequences.cu_seqlens.tolist() == [*layout.first, len(layout.ids)]
-    assert sequences.cu_seqlens.dtype == torch.int32  # what the variable-length kernels take
+    assert sequences.cu_seq_lens.tolist() == [*layout.first, len(layout.ids)]
+    assert sequences.cu_seq_lens.dtype == torch.int32  # what the variable-length kernels take
     assert sequences.is_packed == layout.packed
     ids = layout.ids
     steps = [positions[i + 1] - positions[i] for i in range(len(ids) - 1) if ids[i] == ids[i + 1]]

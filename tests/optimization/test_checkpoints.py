@@ -57,7 +57,7 @@ def resumed(folder, given="true"):
 
 def test_the_newest_whole_checkpoint_is_taken(run, capsys):
     assert resumed(run) == str(run / "checkpoint-4")
-    assert "Passed over" not in capsys.readouterr().out
+    assert "Skipped" not in capsys.readouterr().out
     assert resumed(run, str(run / "checkpoint-2")) == str(run / "checkpoint-2")
 
 
@@ -82,11 +82,11 @@ def test_damaged_checkpoint_is_passed_over(name, cut, run, capsys):
     else:
         path.write_bytes(path.read_bytes()[: int(cut * path.stat().st_size)])
     assert resumed(run) == str(run / "checkpoint-2")
-    assert "Passed over checkpoint-4: " in capsys.readouterr().out
-    with pytest.raises(ValueError, match="no whole checkpoint .checkpoint-4: "):
+    assert "Skipped checkpoint-4: " in capsys.readouterr().out
+    with pytest.raises(ValueError, match="no checkpoint is whole .checkpoint-4: "):
         resumed(run, str(run / "checkpoint-4"))
     shutil.rmtree(run / "checkpoint-2")
-    with pytest.raises(ValueError, match="no whole checkpoint .checkpoint-4: "):
+    with pytest.raises(ValueError, match="no checkpoint is whole .checkpoint-4: "):
         resumed(run)
 
 
@@ -161,8 +161,8 @@ def test_the_command_refuses_before_anything_is_read(run, tmp_path, capsys):
     missing = str(tmp_path / "no such file*")  # a glob, which is looked for when the text is read
     for given, said in (
         (["--resume_from_checkpoint", str(run / "checkpoint-4")], "it holds the model alone"),
-        (["--resume_from_checkpoint", str(run / "checkpoint-9")], "no whole checkpoint"),
-        ([], "holds an unfinished run; go on with --resume_from_checkpoint true"),
+        (["--resume_from_checkpoint", str(run / "checkpoint-9")], "no checkpoint is whole"),
+        ([], "holds an unfinished run; resume it with --resume_from_checkpoint true"),
     ):
         assert cli.main(["pretrain", "--data", missing, "--output_dir", str(run), *given]) == 2
         assert said in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_refusals(folder, capsys):
     given = ["pretrain", "--data", folder / "domain.txt", "--output_dir", folder / "refused", *QUICK]
     trained = [*given, "--model_name_or_path", folder / "general"]
     for arguments, message in (
-        ([*given, "--extend_vocabulary", 2], "extend_vocabulary: 2 needs text"),
+        ([*given, "--extend_vocabulary", 2], "extend_vocabulary: it needs text and a trained model"),
         ([*trained, "--extend_vocabulary", 0], "extend_vocabulary: 0 words; use at least 1"),
     ):
         assert message in refusal(capsys, *arguments)

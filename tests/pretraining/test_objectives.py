@@ -161,7 +161,7 @@ def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenize
 
 def test_documents_of_one_segment_are_refused(word_tokenizer):
     for texts in (["w1 w2", "w3", "w4 w5 w6"], ["w1. w2.", "w1. w2."], ["w1. w2."]):
-        with pytest.raises(ValueError, match="make no pair; give different ones, of several sentences"):
+        with pytest.raises(ValueError, match="make no pair of segments; give different ones of several sentences"):
             make_pairs(as_dataset(texts), word_tokenizer, 32, 0.1, seed=1)
 
 
@@ -370,16 +370,19 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
     maskless.save_pretrained(tmp_path / "maskless")
     monkeypatch.setattr(settings, "train_tokenizer", None)  # nothing is trained before the refusal
     for arguments, said in (
-        (["--objective", "mlm+nsp"], "type_vocab_size: 0 does not go with --objective mlm+nsp"),
-        (["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"], "short_seq_prob: 1.5"),
+        (["--objective", "mlm+nsp"], "type_vocab_size: objective mlm+nsp needs 2 or more"),
+        (
+            ["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"],
+            "short_seq_prob must be from 0 to 1, got 1.5",
+        ),
         (["--objective", "clm", "--config_overrides", "is_causal=false"], "is_causal: False does not go with"),
-        (["--config_overrides", "is_causal=true"], "is_causal: True does not go with --objective mlm"),
-        (["--objective", "clm", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: it does not go with"),
-        (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "other meanings"),
+        (["--config_overrides", "is_causal=true"], "is_causal: objective mlm needs False, got True"),
+        (["--objective", "clm", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: objective clm has no"),
+        (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "has its own; leave"),
         (["--model_name_or_path", str(masked_lm), "--config_overrides", "hidden_size=64"], "lacks the weights"),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--data", "a text, and no name of a file " * 20], "data: 'a text, and no name of a file"),
-        (["--mlm_probability", "1.5"], "mlm_probability: 1.5 is no share"),
+        (["--mlm_probability", "1.5"], "mlm_probability must be from 0 to 1, got 1.5"),
     ):
         output = tmp_path / "run"
         data = [] if "--data" in arguments else ["--data", str(corpus)]
@@ -398,9 +401,9 @@ def test_encoder_from_a_decoder_frames_texts_again(decoder, tmp_path):
 
 @pytest.mark.parametrize(("name", "rate", "masked"), [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("rtd", 0.15, 1.0)])
 def test_masking_defaults(name, rate, masked):
-    masking = make(name).masking
+    masking = make(name).masking_options
     assert (masking["mlm_probability"], masking["mask_replace_prob"]) == (rate, masked)
-    assert make(name, mlm_probability=0.2).masking["mlm_probability"] == 0.2
+    assert make(name, mlm_probability=0.2).masking_options["mlm_probability"] == 0.2
 
 
 @pytest.mark.parametrize("name", ["mlm", "rtd"])

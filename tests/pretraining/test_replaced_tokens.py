@@ -416,7 +416,7 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path):
 
 def test_bad_input_is_refused(tokenizer):
     for fields, said in (
-        (dict(generator_size=1.5), "generator_size: 1.5"),
+        (dict(generator_size=1.5), "generator_size must be above 0 and at most 1, got 1.5"),
         (dict(fields=dict(is_causal=True)), "is_ca"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -114,7 +114,7 @@ def test_rows_of_tokens_are_held_out_too(kind, text, tokenizer, tmp_path):
     args = settings(tmp_path, validation_size=0.2, packing="padded")
     trainer = PretrainingTrainer(config(), args, train_dataset=rows, processing_class=tokenizer)
     assert len(trainer.eval_dataset) == pytest.approx(0.2 * len(rows), abs=len(rows) // 2 if kind == "tokens" else 1)
-    with pytest.raises(ValueError, match="need the tokenizer that they were made with"):
+    with pytest.raises(ValueError, match="need the tokenizer that made them"):
         PretrainingTrainer(config(), args, train_dataset=rows)
 
 
@@ -198,9 +198,9 @@ def test_its_parts_work_in_a_plain_trainer(text, tokenizer, tmp_path):
 def test_unsuitable_data_is_refused(text, tokenizer, tmp_path):
     tokens = rows_of("tokens", text, tokenizer)
     given = dict(train_dataset=tokens, eval_dataset=tokens, processing_class=tokenizer)
-    with pytest.raises(ValueError, match="makes pairs of text"):
+    with pytest.raises(ValueError, match="makes its pairs from text"):
         PretrainingTrainer(config("bert"), settings(tmp_path, objective="mlm+nsp"), **given)
-    with pytest.raises(ValueError, match="it needs text, or input_ids"):
+    with pytest.raises(ValueError, match="needs a column text or input_ids, got x"):
         other = tokens.rename_column("input_ids", "x")
         PretrainingTrainer(config(), settings(tmp_path), None, other, other, tokenizer)
     with pytest.raises(ValueError, match="seq_length: 64 is beyond max_position_embeddings=32"):

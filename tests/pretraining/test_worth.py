@@ -28,7 +28,7 @@ def train(folder, model, capsys):
 
 def test_report_compares_with_frequencies_and_with_the_start(tmp_path, capsys):
     _, printed = train(tmp_path / "first", MiniBertConfig.minibert("tiny", **SIZES), capsys)
-    assert "0.1 for each, are few" in printed or "0.2 for each, are few" in printed
+    assert "0.1 for each) are few" in printed or "0.2 for each) are few" in printed
     assert "learn little in 2 steps" in printed
     assert re.search(r"^step 1/2  loss [\d.]+  rate \S+  [\d,]+ tokens/s$", printed, re.MULTILINE)
     report = json.loads((tmp_path / "first" / "report.json").read_text())
@@ -46,7 +46,7 @@ def test_warning_for_rare_new_words(tmp_path, capsys):
     trainer, _ = train(tmp_path, MiniBertConfig.minibert("tiny", **SIZES), capsys)
     trainer.new_ids = [5, 6, 7]
     trainer._describe()
-    assert "WARNING: half of the 3 new words stand" in capsys.readouterr().out
+    assert "WARNING: half of the 3 new words are trained on" in capsys.readouterr().out
 
 
 def test_warning_compares_with_the_baselines():

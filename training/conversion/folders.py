@@ -47,9 +47,11 @@ def convert(
     Args:
         source: The model: a folder or a Hub name.
         target: The folder to write, new or empty.
-        architecture: What a MiniBERT becomes; by default what it was, or can be.
-        set: Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128), and
-            print what is kept and what is new. Mappings as JSON: 'rope_parameters={"rope_type": "yarn", "factor": 2}'.
+        architecture: The architecture that a MiniBERT becomes; by default the one that it was converted from, or one
+            that fits its fields.
+        set: Fields to change in the MiniBERT that is written, as field=value (position_embedding_type=rope
+            local_attention=128); prints what is kept and what is new. Mappings are JSON: 'rope_parameters={"rope_type":
+            "yarn", "factor": 2}'.
 
     Returns:
         The target.

@@ -40,7 +40,7 @@ def _language_reference() -> list[str]:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """The docstrings of one source file from top to bottom; none when it does not parse (a template, say)."""
+    """The docstrings of one source file from top to bottom; none if it does not parse (for example, a template)."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a SyntaxWarning in other people's code is not our user's concern

@@ -27,7 +27,7 @@ TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "pos
 
 
 class _Progress(NamedTuple):
-    """The arguments of `MaskedLMCollator.set_progress`, and how often it was called."""
+    """The arguments of `MaskedLMCollator.set_progress`, and the number of its calls."""
 
     epoch: int = 0
     step: int = 0
@@ -61,8 +61,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         mlm_probability: the expected share of tokens, without special ones and padding, that become targets.
         masking: "token"; "whole_word" (all tokens of a word or none); or "span" (words, with geometric lengths, as in
             SpanBERT, arXiv 1907.10529). A word or a span is masked, replaced or kept as a whole.
-        rate_points: rates by the share of the training done, such as {0.5: 0.2, 0.9: 0.15}: the rate moves from
-            `mlm_probability` through them in straight lines, and the last one stays. It needs `MaskingProgress`.
+        last_mlm_probability: the share at the end of the training, reached in a straight line. It needs
+            `MaskingProgress`.
         at_least_one_target: give every document a target, also if chance gives it none, which raises the rate of short
             documents. By default for rows with `position_ids` only.
         unpadded: make one row of the real tokens of all rows, as `DataCollatorWithFlattening` does: `input_ids`,
@@ -75,7 +75,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     """
 
     masking: str = "token"
-    rate_points: Mapping[float, float] = dataclasses.field(default_factory=dict)
+    last_mlm_probability: float | None = None
     at_least_one_target: bool | None = None
     unpadded: bool = False
     target_draws: bool = False
@@ -88,8 +88,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self.regular = regular_tokens(self.tokenizer)  # [V]
         self._word_starts = self.regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
         self._cumulative = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])  # [V + 1]
-        self._shared = torch.tensor(_Progress()).share_memory_()  # the workers of a data loader see it
-        # Each process counts for itself: the `updates` that it last saw, and the batches that it made since then.
+        self._shared = torch.tensor(_Progress()).share_memory_()  # shared with the workers of a data loader
+        # Each process counts for itself: the `updates` that it last saw, and the batches that it has made since.
         self._updates, self._batches = 0, 0
 
     def set_progress(
@@ -99,7 +99,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
         Args:
             epoch: the number of the epoch, from 0.
-            step, total_steps: optimizer steps done, and in the whole training; the clock of `rate_points`.
+            step, total_steps: optimizer steps done, and in the whole training, for `last_mlm_probability`.
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
@@ -112,7 +112,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def for_evaluation(self, mlm_probability: float = EVALUATION_RATE, seed: int = 0) -> MaskedLMCollator:
         """A collator with the same options, a constant rate, and the same masks in every pass: losses compare."""
-        collator = dataclasses.replace(self, mlm_probability=mlm_probability, seed=seed, rate_points={})
+        collator = dataclasses.replace(self, mlm_probability=mlm_probability, seed=seed, last_mlm_probability=None)
         collator.set_progress(epoch=0)
         return collator
 
@@ -135,10 +135,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
         if "labels" in tokens:
             if self.mlm and np.array_equal(tokens["labels"], input_ids):
-                raise ValueError("labels: they repeat input_ids, so nothing is masked; leave them to the collator")
+                raise ValueError("labels: they repeat input_ids, so nothing is masked; remove the column")
         elif self.mlm:
             self._mask(tokens, row_numbers, begins)
-        else:  # padding is told by the attention mask: its id may also be that of [SEP]
+        else:  # padding is known by the attention mask: the id of padding may also be that of [SEP]
             ignored = tokens["attention_mask"] == 0
             if self.unpadded or "position_ids" in tokens:
                 ignored |= begins
@@ -152,7 +152,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         width = math.ceil(lengths.max() / multiple) * multiple
         real = np.arange(width) < lengths[:, None]
         if pad is None and not real.all():
-            raise ValueError("tokenizer: it has no padding token, which rows of different lengths need")
+            raise ValueError("tokenizer: rows of different lengths need a padding token; set tokenizer.pad_token")
         if self.tokenizer.padding_side == "left":
             real = real[:, ::-1]
         padding = dict(input_ids=pad or 0, token_type_ids=self.tokenizer.pad_token_type_id, labels=IGNORE_INDEX)
@@ -164,7 +164,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _unpad(self, tokens: dict[str, np.ndarray], begins: np.ndarray, numbers: Mapping[str, Any]) -> dict[str, Any]:
         """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where `begins`."""
         if numbers:
-            raise ValueError(f"{next(iter(numbers))}: unpadded=True has no rows for this column; remove it")
+            raise ValueError(f"{next(iter(numbers))}: one number a row does not fit unpadded=True; remove the column")
         real = tokens.pop("attention_mask") != 0
         lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
@@ -214,10 +214,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _advance(self) -> tuple[_Progress, int]:
         """The progress as of the last `set_progress`, and the number of this batch since the training began."""
         progress, worker = self._progress, get_worker_info()
-        if not progress.updates and (self.rate_points or self.seed is not None):
+        if not progress.updates and (self.last_mlm_probability is not None or self.seed is not None):
             logger.warning_once(
-                "MaskedLMCollator: it does not know the epoch, so rows that come again get the same masks, and the rate"
-                " does not move. Give the Trainer callbacks=[MaskingProgress(collator)], or call"
+                "MaskedLMCollator does not know the epoch: a row gets the same masks in every epoch, and the share of"
+                " masked tokens stays. Give the Trainer callbacks=[MaskingProgress(collator)], or call"
                 " collator.set_progress(epoch) before each epoch."
             )
         if progress.updates != self._updates:
@@ -229,9 +229,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def _rate(self, progress: _Progress, batch: int) -> float:
         """The masking rate of this batch, the same for all batches of an optimizer step."""
-        done = batch // progress.batches_per_step / progress.total_steps if progress.total_steps else 0.0
-        shares, rates = zip(*sorted({0.0: self.mlm_probability, **self.rate_points}.items()))
-        return float(np.interp(done, shares, rates))
+        if self.last_mlm_probability is None or not progress.total_steps:
+            return self.mlm_probability
+        done = batch // progress.batches_per_step / progress.total_steps
+        return float(np.interp(done, (0.0, 1.0), (self.mlm_probability, self.last_mlm_probability)))
 
     def _draw(self, rows: Sequence[np.ndarray], progress: _Progress, batch: int) -> np.ndarray:
         """Uniform numbers for the tokens of these rows, float64 [4, T]."""
@@ -280,13 +281,12 @@ def check_masking(masking: Any) -> None:
     """Refuse wrong options of a `MaskedLMCollator`, or of any object with attributes of the same names."""
     if masking.masking not in MASKING_KINDS:
         raise ValueError(f"masking: {masking.masking!r} is unknown; use one of {', '.join(MASKING_KINDS)}")
-    rates = {name: getattr(masking, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")}
-    rates |= {f"rate_points[{share}]": rate for share, rate in masking.rate_points.items()}
-    rates |= {f"rate_points: the share {share}": share for share in masking.rate_points}
+    names = ("mlm_probability", "last_mlm_probability", "mask_replace_prob", "random_replace_prob")
+    rates = {name: getattr(masking, name) for name in names}
     rates["mask_replace_prob + random_replace_prob"] = masking.mask_replace_prob + masking.random_replace_prob - 1e-9
     for name, rate in rates.items():
-        if not -1e-9 <= rate <= 1:
-            raise ValueError(f"{name}: {rate:g} is no rate; use a number from 0 to 1")
+        if rate is not None and not -1e-9 <= rate <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, got {rate:g}")
 
 
 def _concatenate(
@@ -298,7 +298,7 @@ def _concatenate(
     parts = [np.atleast_1d(np.asarray(row[name], dtype=np.int64)) for row in rows]
     own = np.array([len(part) for part in parts])
     if lengths is not None and not np.array_equal(own, lengths):
-        raise ValueError(f"{name}: a row has more or fewer values than input_ids; use one for each")
+        raise ValueError(f"{name}: a row has more or fewer values than input_ids; use one for each token")
     return np.concatenate(parts), own
 
 

@@ -1,7 +1,7 @@
 """Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them.
 
-Of a table only the column of the text is read. In a text file with a blank line between two others, a document is what
-stands between blank lines (`sample_by="paragraph"`), without any each line is one ("line"): "auto" looks for them.
+Of a table only the column of the text is read. A document of a text file is a paragraph between blank lines
+(`sample_by="paragraph"`) or, if the file has no blank lines, a line ("line"); "auto" looks for blank lines.
 """
 
 import functools
@@ -35,12 +35,12 @@ ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
 # documents (100 bytes a token and more) stay small.
 TOKENIZER_BATCH = 512
-# Documents, and characters of each, that show what a tokenizer loses.
+# The coverage of a tokenizer is measured on this many documents, and on this many characters of each.
 SAMPLE, SAMPLE_CHARACTERS = 1000, 10_000
-ROWS_TO_SEE = 100  # to find the column of the text
-BYTES_TO_SEE = 1 << 24  # to find the layout of a text
+ROWS_TO_SEE = 100  # the column of the text is guessed from these rows
+BYTES_TO_SEE = 1 << 24  # blank lines are looked for in these bytes
 # "de=folder": the language that an entry is in.
-LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
+LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<entry>.+)", re.DOTALL)
 BLANK_LINE = r"\n[ \t\r]*\n"
 Source = str | Path | DatasetOrStream
 
@@ -48,28 +48,25 @@ Source = str | Path | DatasetOrStream
 def load_documents(
     data: Sequence[Source] = (), *, text_column: str | None = None, sample_by: str = "auto"
 ) -> datasets.Dataset:
-    """One column `text`, one row per document, in the order of `data`; blank documents are left out. Of several entries
-    of `data`, a column `source` says from which one a document is (a `ClassLabel`: its language, or the entry itself).
+    """Load documents: one column `text`, one row per document, in the order of `data`, without blank documents. With
+    several entries of `data`, the column `source` (a `ClassLabel`) names the language or the entry of each document.
 
     Args:
         data: Files, folders, globs, data sets of the Hub or loaded ones; without any, the built-in corpus.
         text_column: The column of the text; by default "text", or the only one of strings.
         sample_by: "auto", "line", "paragraph" or "document" (all of a file), or "sentence" (of any data).
-
-    Raises:
-        ValueError: A path without data, a file that is not UTF-8, a row or a column that cannot be read.
     """
-    if not data:  # cached, so that later steps are; it is read again when a file or our code has changed
+    if not data:  # `version` is a part of the cache's key: the corpus is read again when a file or our code has changed
         files = list(map(str, builtin_files()))
         version = tables.checksum(files) + _revision(builtin_documents)
         return datasets.Dataset.from_generator(_builtin_rows, gen_kwargs={"files": tuple(files), "version": version})
     parts = load_sources(data, text_column=text_column, sample_by=sample_by)
-    for item, part in zip(data, parts):
+    for entry, part in zip(data, parts):
         if not len(part):
-            raise ValueError(f"data: no text in {name_of(item)!r}: blank; every entry needs one document or more")
+            raise ValueError(f"data: all documents of {name_of(entry)!r} are blank; every entry needs at least one")
     if len(parts) == 1:
         return parts[0]
-    names = [language or name_of(item) for language, item in map(language_of, data)]
+    names = [language or name_of(entry) for language, entry in map(language_of, data)]
     label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
     source = np.repeat(label.str2int(names), [len(part) for part in parts])
     return datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
@@ -78,8 +75,8 @@ def load_documents(
 def load_sources(
     data: Sequence[Source], *, text_column: str | None = None, sample_by: str = "auto", streaming: bool = False
 ) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
-    """The documents of each entry of `data`, as `load_documents` reads them, maybe none; with `streaming`, they are
-    read on demand, in the order of the files."""
+    """Load the documents of each entry of `data` as `load_documents` does; an entry may have none. With `streaming`,
+    they are read on demand, in the order of the files."""
     layout = "auto" if sample_by == "sentence" else sample_by
     sources = []
     for entry, groups in [(entry, _groups(entry, layout)) for entry in data]:  # all are found before any is read
@@ -87,7 +84,7 @@ def load_sources(
         for (kind, layout_of_files), files in groups.items():
             text = _load(kind, layout_of_files, files, text_column, streaming)
             if isinstance(text, datasets.Dataset) and (missing := text.data.table["text"].null_count):
-                print(f"Left out of {name_of(entry)!r}: {missing:,} of {len(text):,} rows, which have no text")
+                print(f"{name_of(entry)}: {missing:,} of {len(text):,} rows have no text and are left out")
             paragraphs = layout_of_files == "paragraph"
             step = sentence_table if sample_by == "sentence" else split_paragraphs if paragraphs else strip_blank
             parts.append(map_tables(text, step, desc="Reading documents", batch_size=1000))
@@ -96,46 +93,51 @@ def load_sources(
 
 
 def check_sources(data: Sequence[Source]) -> None:
-    """Refuse (a ValueError) an entry of `data` where nothing is, before any work."""
+    """Refuse (a ValueError) a path without files, before any work."""
     for entry in data:
         if isinstance(entry, (str, Path)):
             tables.find_files(language_of(entry)[1])
 
 
-def language_of(item: Source) -> tuple[str | None, Source]:
-    """The language of an entry `language=item` (None where it names none) and the entry without it."""
-    named = LANGUAGE.fullmatch(item) if isinstance(item, str) else None
-    if named is None or os.path.exists(item) or glob.glob(item, recursive=True):  # a path may have a "=" in it
-        return None, item if isinstance(item, DatasetOrStream) else str(item)
-    return named["language"], named["item"]
+def language_of(entry: Source) -> tuple[str | None, Source]:
+    """Split an entry `language=entry` into its language (None if it names none) and the rest."""
+    named = LANGUAGE.fullmatch(entry) if isinstance(entry, str) else None
+    if named is None or os.path.exists(entry) or glob.glob(entry, recursive=True):  # a path may have a "=" in it
+        return None, entry if isinstance(entry, DatasetOrStream) else str(entry)
+    return named["language"], named["entry"]
 
 
-def name_of(item: Source) -> str:
-    """What an entry is called in messages."""
-    return "the data set" if isinstance(item, DatasetOrStream) else str(item)
+def name_of(entry: Source) -> str:
+    """The name of an entry in messages."""
+    return "the data set" if isinstance(entry, DatasetOrStream) else str(entry)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
 def _groups(entry: Source, sample_by: str) -> dict[tuple[str, str | None], Any]:
-    """What an entry holds, by its kind and the layout of its text: files, a name of the Hub, or a data set."""
+    """Group the content of an entry by kind and, for text, by layout: files, a name of the Hub, or a data set."""
     path = language_of(entry)[1]
     if isinstance(path, DatasetOrStream):
         return {("loaded", None): path}
     if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
-        raise ValueError(f"data: {path!r} holds prepared rows; here give text")
+        raise ValueError(
+            f"data: {path!r} holds prepared rows, but text is needed; give the text that they were made of"
+        )
     if not (files := tables.find_files(path)):
         return {("hub", None): path}
     groups: dict[tuple[str, str | None], list[str]] = {}
     for file in filter(os.path.getsize, files):
         kind = FORMATS.get(Path(file).suffix.lower())
         if kind is None:
-            raise ValueError(f"data: {file!r} ends in none of {', '.join(FORMATS)}; name it .txt to read it as text")
+            known = ", ".join(FORMATS)
+            raise ValueError(
+                f"data: the suffix of {file!r} is unknown; use {known} (rename it to .txt to read it as text)"
+            )
         layout = None if kind != "text" else _layout(file) if sample_by == "auto" else sample_by
         groups.setdefault((kind, layout), []).append(file)
     if not groups:
-        raise ValueError(f"data: no text in {name_of(entry)!r}: empty")
+        raise ValueError(f"data: all files of {name_of(entry)!r} are empty; give files with text")
     return groups
 
 
@@ -174,32 +176,33 @@ def _load(kind: str, layout: str | None, source: Any, column: str | None, stream
 
 
 def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[str, str | None]]:
-    """The texts in one column of JSON and csv files, the only one that is looked at."""
+    """Yield the texts in one column of JSON and csv files; other columns are not checked."""
     for file in files:
-        found, row = False, {}
+        has_column, row = False, {}
         for line, row in tables.read_rows(file):
             text = row.get(column)
             if text is not None and not isinstance(text, str):
                 raise ReadError(f"{file}, line {line}: {column}={text!r:.100} is not text")
-            found |= column in row
+            has_column |= column in row
             yield {"text": text}
-        if row and not found:
+        if row and not has_column:
             raise ReadError(f"{file!r} has no column {column!r}; it has {', '.join(row)}")
 
 
 def _choose_column(strings: Sequence[str], name: str | None, known: Sequence[str] = ()) -> str:
-    """The column of the text: `name`, or "text", or the only one of strings; a ValueError where that is not clear."""
-    if name is None:
-        name = "text" if "text" in strings else strings[0] if len(strings) == 1 else None
+    """The column of the text: `name`, or else "text", or the only column of strings."""
+    use = f"use one of the columns of strings: {', '.join(strings) or 'there is none'}"
+    if name is None and "text" not in strings and len(strings) != 1:
+        raise ValueError(f"text_column: the column of the text is not clear; {use}")
+    name = name or ("text" if "text" in strings else strings[0])
     if name not in strings and name not in known:
-        listed = ", ".join(strings) or "none"
-        raise ValueError(f"text_column: it is not clear, or {name!r}; use one of the columns of strings: {listed}")
+        raise ValueError(f"text_column: {name!r} is not a column of strings; {use}")
     return name
 
 
 def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
-    """`dataset` cut down to one column of strings named "text"."""
-    # a stream that has not been read knows nothing of its columns
+    """Reduce a data set to its column of text, renamed to "text"."""
+    # a stream may not know its columns before it is read
     known = dataset if dataset.features else tables.from_rows(list(islice(dataset, ROWS_TO_SEE)))
     name = _choose_column(tables.string_columns(known), name)
     dataset = dataset.select_columns(name)
@@ -210,14 +213,14 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
 
 
 def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0) -> np.ndarray:
-    """Which documents (column `text`, or else `input_ids`) to validate on rather than train on: bool [documents].
+    """Choose the documents (column `text`, or else `input_ids`) to validate on: bool [documents].
 
-    It depends on what they hold and the seed only, so equal documents are never on both sides. `validation_size` is a
-    share (below 1) or a number of documents; at least one is held out. A ValueError where it is not positive, or leaves
-    none to train on.
+    The choice depends on the content of a document and the seed only, so that equal documents are never on both sides.
+    `validation_size` is a share (below 1) or a number of documents; at least one is held out.
     """
     if not 0 < validation_size < math.inf:
-        raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of texts")
+        use = "use a share below 1, or a number of documents"
+        raise ValueError(f"validation_size must be positive, got {validation_size}; {use}")
     target = max(1, round(validation_size * len(documents) if validation_size < 1 else validation_size))
     column = "text" if "text" in documents.column_names else "input_ids"
     batches = documents.with_format("arrow").select_columns(column).iter(batch_size=1000)
@@ -225,8 +228,10 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
     values, counts = np.unique(digests, return_counts=True)  # ascending: a random order of the distinct documents
     held_out = values[: np.searchsorted(np.cumsum(counts), target) + 1]
     if len(held_out) == len(values):
-        texts = f"{len(documents)} texts ({len(values)} different ones)"
-        raise ValueError(f"validation_size: holding out {validation_size} of {texts} leaves none to train on")
+        texts = f"{len(documents)} documents ({len(values)} different ones)"
+        raise ValueError(
+            f"validation_size: {validation_size} of {texts} leaves none to train on; use less, or more data"
+        )
     return np.isin(digests, held_out)
 
 
@@ -240,10 +245,10 @@ def text_digests(texts: Iterable[str], seed: int) -> np.ndarray:
 def tokenize_documents(
     documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, num_proc: int | None = None
 ) -> DatasetOrStream:
-    """Token ids of whole documents (column `text`): one column `input_ids` (lists), never truncated, without special
-    tokens; one that is spelled out in the text is read as text.
+    """Tokenize whole documents (column `text`): one column `input_ids` (lists), never truncated, without special
+    tokens. Special tokens that are spelled out in a text are read as text.
 
-    `num_proc` processes tokenize on a core each; without it, one uses all cores.
+    With `num_proc`, each of that many processes uses one core; without it, one process uses all cores.
     """
     options = dict(desc="Tokenizing", batch_size=TOKENIZER_BATCH, num_proc=num_proc)
     return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
@@ -252,8 +257,8 @@ def tokenize_documents(
 def check_tokenization(
     documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, max_lost_text: float | None = None
 ) -> Coverage:
-    """Print what the tokenizer loses of a sample of documents (column `text`), from the first to the last or, of a
-    stream, the first ones; a ValueError where that is too much (see `tokenization.check_coverage`)."""
+    """Print how much of a sample of documents (column `text`; of a stream the first ones) the tokenizer loses, and
+    refuse (a ValueError) one that loses too much, see `tokenization.check_coverage`."""
     if isinstance(documents, datasets.Dataset):
         count = min(len(documents), SAMPLE)
         documents = documents.select(np.linspace(0, len(documents) - 1, count).astype(int))
@@ -272,11 +277,10 @@ def map_tables(
     num_proc: int | None = None,
     **kwargs,
 ) -> DatasetOrStream:
-    """`dataset.map` with a function from Arrow table to Arrow table, which replaces all columns and rows (of a
-    stream, as they are asked for).
+    """Map a function from Arrow table to Arrow table over a data set; its result replaces all columns and rows.
 
-    `datasets` names its cache after a function's name, whatever its code; the source of its module is added here, so
-    that rows made by an older version are not served.
+    `datasets` keys its cache by the name of the function, not by its code. The source of its module is added here, so
+    that rows made by an older version are not used.
     """
     options: dict = {"fn_kwargs": {"function": function, "revision": _revision(function), **kwargs}}
     is_stream = isinstance(dataset, datasets.IterableDataset)
@@ -290,7 +294,7 @@ def _revision(function: Callable) -> str:
 
 
 def smallest_dtype(count: int) -> type[np.integer]:
-    """The type that ids below `count` are stored in: where 16 bits will do, half the bytes."""
+    """The smallest type that stores ids below `count`."""
     return np.uint16 if count <= 1 << 16 else np.int32
 
 
@@ -307,7 +311,7 @@ def strip_blank(table: pa.Table) -> pa.Table:
 
 
 def split_paragraphs(table: pa.Table) -> pa.Table:
-    """What `datasets` takes for a paragraph ends at an empty line; one of spaces divides paragraphs too."""
+    """Split at lines of spaces too. (A paragraph of `datasets` ends at an empty line only.)"""
     parts = chain.from_iterable(re.split(BLANK_LINE, text) for text in table["text"].to_pylist())
     return strip_blank(pa.table({"text": pa.array(parts, pa.string())}))
 
@@ -316,7 +320,7 @@ def split_paragraphs(table: pa.Table) -> pa.Table:
 def _backend(serialized: str) -> tuple[Tokenizer, type[np.integer]]:
     """The tokenizer, and the type of its ids."""
     backend = Tokenizer.from_str(serialized)
-    backend.encode_special_tokens = True  # "[PAD]" spelled out in a document is text, never the padding token
+    backend.encode_special_tokens = True  # "[PAD]" spelled out in a document is text, not the padding token
     return backend, smallest_dtype(max(backend.get_vocab(with_added_tokens=True).values(), default=0) + 1)
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    import datasets  # which a plain `Trainer` with the collator does without
+    import datasets  # for annotations only: the collator also works where `datasets` is not installed
 
 MASKING_KINDS = ("token", "whole_word", "span")
 
-# What the four uniform numbers of a token decide: whether it is a target; the length of a span, and the target of a
-# document that would have none; what becomes of a target; and the random token that replaces it.
+# What each of the four uniform numbers of a token decides: whether the token is a target; the length of a span, or the
+# target of a document without one; whether a target becomes [MASK], a random token or stays; and the random token.
 SELECT, EXTENT, ACTION, REPLACEMENT = range(4)
 
 IGNORE_INDEX = -100
@@ -29,8 +29,9 @@ SPAN_MAX_WORDS = 10
 
 
 def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
-    """Uniform numbers in [0, 1) for one row, float64 [4, tokens]. The arguments (`batch` only of a stream) are the key
-    of a counter-based generator: the place of the row in its batch, the worker and earlier draws do not matter."""
+    """Draw uniform numbers in [0, 1) for one row, float64 [4, tokens]. The arguments (`batch` only for a stream) are
+    the key of a counter-based generator: the place of the row in its batch, the worker and earlier draws do not matter.
+    """
     key = (f"{seed}:{epoch}" if batch is None else f"{seed}:{epoch}:{batch}").encode()
     digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -56,15 +57,15 @@ def choose_targets(
         masking: one of `MASKING_KINDS`.
         rate: the expected share.
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
-        word_starts: bool [T], the tokens that begin a word wherever they are. The first candidate of a document, or
-            after a token that is no candidate, begins one too.
+        word_starts: bool [T], the tokens that begin a word wherever they stand. The first candidate of a document, and
+            a candidate after a token that is not one, begin a word too.
         rows, begins: int [T], the row of each token, in order; bool [T], the first tokens of documents.
         draws: float [4, T], uniform in [0, 1).
         at_least_one: give a document without targets one, a word drawn uniformly.
 
     Returns:
-        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one. All
-        tokens of a word, or of a span, have the same.
+        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides for this one. All tokens of a
+        word, or of a span, have the same leader.
     """
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~begins[1:]

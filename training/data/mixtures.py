@@ -30,32 +30,30 @@ from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
 LANGUAGE_ALPHA = 0.3
-# An epoch has every document at least once; one longer than this many times the corpus is taken for a mistake.
+# An epoch has every document at least once. One of more than this many times the corpus is refused as a mistake.
 LONGEST_EPOCH = 100
-MINIMUM_DOCUMENTS = 10  # that a training needs, unless they are streamed
-# Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
+MINIMUM_DOCUMENTS = 10  # of a corpus that is not streamed
+# The number of held-out documents of a stream that are kept for validation.
 VALIDATION_DOCUMENTS = 1000
-# Rows of a stream that token frequencies are counted in, and documents that a tokenizer is trained on.
+# Of a stream, the rows in which token frequencies are counted, and the documents on which a tokenizer is trained.
 SAMPLE_ROWS, SAMPLE_DOCUMENTS = 1000, 100_000
 
 
 @dataclass
 class Corpus:
-    """Where text comes from, in which proportion, and how it is read.
+    """Where text comes from, in which proportion, and how it is read. Contradicting values are refused.
 
     Args:
         data: as `documents.load_documents` takes it; one entry may stand alone.
-        text_column: The column of the text; by default "text", or the only one of strings.
-        sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
-            sentence: every sentence of any kind of data.
-        weights: A weight for every entry of data: its share of the documents; by default their number.
-        sampling_alpha: Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 where every entry stands
-            behind its language (de=folder fr=file.txt), else 1.
-        streaming: Read text or prepared rows as needed (with max_steps or minutes), for more than fits on the disk.
-        shuffle_buffer: Documents (or prepared rows) that a stream mixes at a time; 0 keeps their order.
-
-    Raises:
-        ValueError: the entries, their weights and alpha do not go together.
+        text_column: The column of the text; by default "text", or the only column of strings.
+        sample_by: What a document of a text file is: a line, a paragraph between blank lines, or the whole file
+            (document); auto: paragraphs if there are blank lines, else lines. sentence: each sentence of any data.
+        weights: A weight for each entry of data, by which its documents are drawn; by default their number.
+        sampling_alpha: Draw from sources with p ∝ weight^alpha, from 0 (all alike) to 1; by default 0.3 if each entry
+            names its language (de=folder fr=file.txt), else 1.
+        streaming: Read text or prepared rows while training, for data that does not fit on the disk; needs max_steps or
+            minutes.
+        shuffle_buffer: Number of documents (or prepared rows) of a stream to shuffle at a time; 0 keeps their order.
     """
 
     data: Source | Sequence[Source] = ()
@@ -74,30 +72,30 @@ class Corpus:
     def __post_init__(self):
         if isinstance(self.data, (str, os.PathLike, DatasetOrStream)):
             self.data = [self.data]
-        self.data = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in self.data]
-        languages = [language_of(item)[0] for item in self.data]
+        self.data = [os.fspath(entry) if isinstance(entry, os.PathLike) else entry for entry in self.data]
+        languages = [language_of(entry)[0] for entry in self.data]
         self.has_languages = any(languages)
-        self.names = [language or name_of(item) for language, item in zip(languages, self.data)]
+        self.names = [language or name_of(entry) for language, entry in zip(languages, self.data)]
         if self.sampling_alpha is None:
             self.sampling_alpha = LANGUAGE_ALPHA if self.has_languages and not self.weights else 1.0
         if self.has_languages and None in languages:
             unnamed = self.names[languages.index(None)]
-            raise ValueError(f"data: {unnamed!r} names no language but others do; use language=item for all or none")
+            raise ValueError(f"data: {unnamed!r} names no language but others do; use language=FILE for all or none")
         if not 0 <= self.sampling_alpha <= 1:
-            raise ValueError(f"sampling_alpha: {self.sampling_alpha}; use a number from 0 (all alike) to 1 (own sizes)")
+            raise ValueError(f"sampling_alpha must be from 0 (all alike) to 1 (own sizes), got {self.sampling_alpha}")
         if self.weights and (len(self.weights) != len(self.data) or not min(self.weights) > 0):
             given = ", ".join(map(str, self.weights))
             raise ValueError(f"weights: {given}; give each of the {len(self.data)} entries of data a number above 0")
         if self.streaming and len(self.data) != 1 and not self.weights:
             raise ValueError(
-                f"weights: needed to stream {len(self.data)} entries of data, whose documents are not counted; give one"
-                " for each, or name all files of a source by one folder or one quoted glob"
+                f"weights: needed to stream {len(self.data)} entries of data, since the documents of a stream are not"
+                " counted; give one for each, or name all files of a source by one folder or one quoted glob"
             )
 
     def probabilities(self, sizes: Sequence[int]) -> np.ndarray:
-        """How often each source is drawn, in float64: [sources], their sum 1; `sizes` count where no weights do."""
+        """The share of each source, float64 [sources], from the weights or, without weights, from the `sizes`."""
         weights = np.asarray(self.weights or sizes, dtype=np.float64)
-        return softmax(self.sampling_alpha * np.log(weights))  # no power of a large number overflows
+        return softmax(self.sampling_alpha * np.log(weights))  # a power of a large number could overflow
 
     def load(self) -> datasets.Dataset:
         return load_documents(self.data, text_column=self.text_column, sample_by=self.sample_by)
@@ -108,11 +106,11 @@ class Corpus:
 
 
 class CorpusSplits(NamedTuple):
-    """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`."""
+    """Documents in a column `text`. With several languages on disk, the column `source` has the language."""
 
-    train: DatasetOrStream  # once, or as often as the mixture has it; a stream has no end
-    validation: datasets.Dataset  # what is held out, once
-    sample: DatasetOrStream  # for a tokenizer, in the same mixture as `train`
+    train: DatasetOrStream  # each document once, or as often as the mixture draws it; a stream is endless
+    validation: datasets.Dataset  # each held-out document once
+    sample: DatasetOrStream  # to train a tokenizer on, in the same mixture as `train`
 
 
 def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> CorpusSplits:
@@ -121,13 +119,13 @@ def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> C
         splits = [split_stream(stream, validation_size, seed) for stream in corpus.stream()]
         validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
         if not len(validation):
-            raise ValueError(f"validation_size: {validation_size} holds no document of the stream out; raise it")
+            raise ValueError(f"validation_size: {validation_size} holds out no document of the stream; raise it")
         train = [train for train, _ in splits]
         return CorpusSplits(mix_streams(train, corpus, seed), validation, _sample(train, corpus, seed))
 
     documents = corpus.load()
     if len(documents) < MINIMUM_DOCUMENTS:
-        raise ValueError(f"data: there are {len(documents)} documents; give {MINIMUM_DOCUMENTS} or more")
+        raise ValueError(f"data: a training needs {MINIMUM_DOCUMENTS} documents or more, got {len(documents)}")
     columns = ["text", "source"] if corpus.has_languages and len(corpus.data) > 1 else ["text"]
     is_held_out = hold_out(documents, validation_size, seed)
     rest, held_out = (documents.select(np.flatnonzero(side)) for side in (~is_held_out, is_held_out))
@@ -136,7 +134,7 @@ def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> C
 
 
 def load_sample(corpus: Corpus) -> DatasetOrStream:
-    """What a tokenizer is trained on when nothing is held out: see `prepare_documents`."""
+    """The documents to train a tokenizer on if nothing is held out, see `prepare_documents`."""
     return _sample(corpus.stream(), corpus, seed=0) if corpus.streaming else _mix(corpus.load(), corpus, seed=0)
 
 
@@ -144,17 +142,18 @@ def load_sample(corpus: Corpus) -> DatasetOrStream:
 
 
 def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dataset:
-    """An epoch of the mixture, out of documents that are sorted by their source, and a table of it printed: drawn until
-    every document has come at least once, each source in its order, and from its start again when it ends. The
-    documents as they are, where their numbers are to stay."""
+    """Make an epoch of the mixture from documents that are sorted by source, and print its table. Sources are drawn
+    until every document has come at least once; a source that ends starts again. With one source, or if their sizes
+    shall not change, the documents are returned as they are."""
     if len(corpus.data) < 2 or (corpus.sampling_alpha == 1 and not corpus.weights):
         return documents
     sizes = np.bincount(documents.with_format("numpy")["source"][:], minlength=len(corpus.data))
     if not sizes.all():
-        raise ValueError(f"data: no text of {corpus.names[sizes.argmin()]!r} is left to train on, or it is given twice")
+        name = corpus.names[sizes.argmin()]
+        raise ValueError(f"data: no document of {name!r} is left to train on; give more of it, and each entry once")
     probabilities = corpus.probabilities(sizes)
     if (longest := (sizes / probabilities).max()) > LONGEST_EPOCH * len(documents):
-        many = f"about {longest:,.0f} documents, of {len(documents):,}"
+        many = f"about {longest:,.0f} documents (there are {len(documents):,})"
         raise ValueError(f"weights: an epoch with every document would have {many}; raise the smallest weights")
     ends = np.cumsum(sizes)
     parts = [documents.select(range(end - size, end)) for end, size in zip(ends.tolist(), sizes.tolist())]
@@ -176,13 +175,13 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
 def split_stream(
     stream: datasets.IterableDataset, validation_size: float, seed: int
 ) -> tuple[datasets.IterableDataset, datasets.IterableDataset]:
-    """Two streams, of the documents to train on and of those held out, each in the order of `stream`.
+    """Split a stream into the documents to train on and those held out, each in the order of `stream`.
 
-    A document is held out when the hash of its text (and the seed) falls below the share `validation_size`: those that
-    `documents.hold_out` takes, which can count them, but for a few at the border.
+    A document is held out if the hash of its text (and the seed) is below the share `validation_size`. These are the
+    documents that `documents.hold_out` takes, except for a few at the border, since a stream cannot be counted.
     """
     if not 0 < validation_size < 1:
-        raise ValueError(f"validation_size: {validation_size} cannot be held out of a stream; use a share such as 0.05")
+        raise ValueError(f"validation_size of a stream must be a share between 0 and 1, got {validation_size}")
     options = dict(desc="Splitting", batch_size=1000, share=validation_size, seed=seed)
     return tuple(map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True))
 
@@ -193,7 +192,7 @@ def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Ta
 
 
 def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
-    """The first rows of every stream, `count` in all where the streams have as many."""
+    """The first rows of every stream, `count` in all if there are as many."""
     each = -(-count // len(streams))
     rows = (tqdm(islice(stream, each), desc="Reading rows", total=each, delay=1, leave=False) for stream in streams)
     return datasets.Dataset.from_list([row for part in rows for row in part])
@@ -202,17 +201,17 @@ def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Datas
 def mix_streams(
     streams: list[DatasetOrStream], corpus: Corpus, seed: int, endless: bool = True
 ) -> datasets.IterableDataset:
-    """One stream out of several, whose next document is drawn from each with its probability, and then among the next
-    `shuffle_buffer` ones. `endless`: every stream begins again when it ends; otherwise the mixture ends when every
+    """Mix streams into one: each next document comes from a stream drawn by its probability, and is then shuffled among
+    `shuffle_buffer` documents. If `endless`, a stream begins again when it ends; else the mixture ends when every
     document has come once."""
     for name, stream in zip(corpus.names, streams):
-        if next(iter(stream), None) is None:  # without end, nothing would come for ever
-            raise ValueError(f"data: no text in {name!r} is left to train on; every source needs a document or more")
+        if next(iter(stream), None) is None:  # repeating an empty stream would never return
+            raise ValueError(f"data: no document of {name!r} is left to train on; every entry needs at least one")
     if endless:
         streams = [stream.repeat(None) for stream in streams]
     mixed = _interleave(streams, corpus.probabilities(()), seed) if len(streams) > 1 else streams[0]
-    # From files that begin again when they end, the buffer takes one after the other: else small ones would count as
-    # much as large ones.
+    # The buffer reads the files of an endless stream one after the other: read at the same time, small files would come
+    # as often as large ones.
     files = {"max_buffer_input_shards": 1} if endless else {}
     return mixed.shuffle(seed=seed, buffer_size=corpus.shuffle_buffer, **files) if corpus.shuffle_buffer > 0 else mixed
 
@@ -222,14 +221,14 @@ def _sample(streams: list[datasets.IterableDataset], corpus: Corpus, seed: int) 
 
 
 def check_stream(training: TrainingArguments) -> None:
-    """Have every rank read its own part of the stream (by default `accelerate` would have the first rank read for all,
-    and fail on batches of unequal width), and checkpoints written every `save_steps`, where they would come every
-    epoch: a stream is one, which never ends. A ValueError where the training has no end."""
+    """Set up a training on a stream, in place. Every rank reads its own part (by default, `accelerate` lets the first
+    rank read for all, and fails on batches of unequal width). Checkpoints are written every `save_steps` instead of
+    every epoch, since a stream has only one. A ValueError if the training has no end."""
     if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
-        raise ValueError("max_steps: needed with --streaming, as a stream has no end; give it, or --minutes")
+        raise ValueError("max_steps: a stream has no end; give max_steps or minutes")
     training.accelerator_config.dispatch_batches = False
     if training.save_strategy == "epoch":
         training.save_strategy = SaveStrategy.STEPS
-        if training.load_best_model_at_end:  # which wants an evaluation for each
+        if training.load_best_model_at_end:  # it needs an evaluation for each checkpoint
             training.eval_strategy, training.eval_steps = IntervalStrategy.STEPS, training.save_steps
         print(f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps (--save_steps)")

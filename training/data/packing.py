@@ -19,7 +19,7 @@ from .documents import map_tables, smallest_dtype
 
 MODES = ("packed", "padded")
 
-# The number of documents packed together. The last rows of a window are not full: larger windows have fewer of those.
+# The number of documents packed together. The last rows of a window are not full; larger windows have fewer of these.
 WINDOW = 4096
 
 
@@ -35,9 +35,6 @@ def pack_documents(
             document.
         mode: "packed": several documents a row, by best-fit decreasing over a window of documents (Johnson 1974), in
             the order of the corpus as far as that allows. "padded": one document, or one piece, a row.
-
-    Raises:
-        ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
     """
     check_packing(mode, seq_length)
     options = dict(desc="Packing", batch_size=WINDOW)  # in one process: each of several would start its own windows
@@ -45,11 +42,11 @@ def pack_documents(
 
 
 def check_packing(mode: str, seq_length: int) -> None:
-    """Refuse an unknown mode, and a `seq_length` with no room for a token."""
+    """Refuse (a ValueError) an unknown mode, and a `seq_length` with no room for a token."""
     if mode not in MODES:
         raise ValueError(f"packing: {mode!r} is unknown; use one of {', '.join(MODES)}")
     if seq_length < 3:
-        raise ValueError(f"seq_length: {seq_length} is too short; use 3 ([CLS], one token, [SEP]) or more")
+        raise ValueError(f"seq_length must be at least 3 ([CLS], one token, [SEP]), got {seq_length}")
 
 
 def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
@@ -61,28 +58,30 @@ def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
 
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
     """Put pieces of these lengths, int [pieces], into rows of `capacity`: the longest first, each into the fullest row
-    with room for it. The row of each piece, int [pieces]; rows are numbered in the order of their first pieces."""
+    with room for it. Returns the row of each piece, int [pieces]; rows are numbered in the order of their first pieces.
+    """
     rows, count = np.empty(len(lengths), dtype=np.int64), 0
-    free: list[tuple[int, int, int]] = []  # sorted: places left in a row, minus the time of its last piece, its number
+    free: list[tuple[int, int, int]] = []  # rows, sorted: places left, minus the step of the last piece, row number
     pieces = np.argsort(-lengths, kind="stable")
-    for number, (piece, length) in enumerate(zip(pieces.tolist(), lengths[pieces].tolist())):
+    for step, (piece, length) in enumerate(zip(pieces.tolist(), lengths[pieces].tolist())):
         fullest = bisect_left(free, (length,))
         if fullest == len(free):
             free.append((capacity, 0, count))
             count += 1
         left, _, rows[piece] = free.pop(fullest)
         if left > length:
-            insort(free, (left - length, -number, int(rows[piece])))
+            insort(free, (left - length, -step, int(rows[piece])))
 
     _, first_piece = np.unique(rows, return_index=True)
     return np.argsort(np.argsort(first_piece))[rows]  # a row is numbered by the rank of its first piece
 
 
 def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int) -> pa.Table:
-    """Pack one window of documents, on flat buffers: there is no Python object for each token."""
+    """Pack one window of documents, on flat arrays: there is no Python object for each token."""
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
-    # Starts and lengths of the pieces: whole documents, or pieces that fill a row, and a rest.
+    # The starts and lengths of the pieces. A piece is a whole document, or a part of a long one: parts that fill a row,
+    # and the rest.
     capacity = seq_length - 2
     counts = -(-lengths // capacity)
     offsets = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * capacity
@@ -108,8 +107,8 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Batches of row numbers, similar lengths together and the longest first, with up to `batch_tokens` tokens in each,
-    padding included, and at least one row."""
+    """Yield batches of row numbers: similar lengths together, the longest first, at least one row each and, if there
+    are more, up to `batch_tokens` tokens with padding."""
     order, start = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True), 0
     while start < len(order):
         stop = start + max(1, batch_tokens // lengths[order[start]])

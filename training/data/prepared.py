@@ -1,4 +1,4 @@
-"""Rows that were made of text once, in parquet shards, for any number of trainings on any number of machines.
+"""Rows that were made from text once, in parquet shards, for any number of trainings on any number of machines.
 
 A folder holds the shards (`train-….parquet`, `validation-….parquet`: columns `input_ids` and `position_ids`, as
 `pack_documents` makes them), the tokenizer, and a manifest.
@@ -34,13 +34,12 @@ def save_rows(
     made: Mapping[str, Any],
     arguments: Mapping[str, Any],
 ) -> None:
-    """Write the rows of both splits, their tokenizer, how they were `made` (the values of `MADE`), and more of the
-    `arguments`, for people; `data`, for the cards of models."""
+    """Write the rows of both splits, their tokenizer, and a manifest: how they were `made` (the values of `MADE`), and
+    the other `arguments` for people and model cards."""
     folder = Path(folder)
     tokenizer.save_pretrained(folder)
-    # of the tokenizer as it is loaded, whose class may be another one
-    saved = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    manifest = {name: made[name] for name in MADE} | {"tokenizer_sha256": tokenizer_checksum(saved)}
+    loaded = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # may be of another class
+    manifest = {name: made[name] for name in MADE} | {"tokenizer_sha256": tokenizer_checksum(loaded)}
     for split, rows in splits.items():
         count, manifest[split] = -(-len(rows) // ROWS_IN_SHARD), {}
         for number in range(count):
@@ -52,8 +51,8 @@ def save_rows(
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Of all that makes the ids of a row: not of the special tokens around other texts, which a decoder changes, nor of
-    the space that [MASK] takes in, which a training adapts."""
+    """A checksum of what decides the ids of a row. It ignores the post-processor, which a decoder changes, and whether
+    [MASK] takes in the space before it, which a training adapts."""
     backend = json.loads(tokenizer_backend(tokenizer)) | {"post_processor": None}
     for token in backend["added_tokens"]:
         token["lstrip"] &= token["content"] != tokenizer.mask_token
@@ -62,7 +61,7 @@ def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
 
 
 class PreparedRows:
-    """A folder that `minibert prepare` has finished; a ValueError if a shard is missing, or not as it was prepared."""
+    """A folder that `minibert prepare` has finished; a ValueError if a shard is missing or has changed."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -72,14 +71,14 @@ class PreparedRows:
         for name, counts in (self.manifest["train"] | self.manifest["validation"]).items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size != counts["bytes"]:
-                raise ValueError(f"data: {str(path)!r} is missing, or not as it was prepared; prepare the rows again")
+                raise ValueError(f"data: {str(path)!r} is missing or has changed; prepare the rows again")
 
     @classmethod
     def find(cls, data: Sequence[str]) -> PreparedRows | None:
-        """What `--data` names, if that is prepared rows and not text; a ValueError if it is both."""
+        """The prepared rows among `data`; None if it is text, a ValueError if it is both."""
         found = [item for item in data if isinstance(item, str) and os.path.isfile(os.path.join(item, ROWS_MANIFEST))]
         if found and len(data) > 1:
-            raise ValueError(f"data: {found[0]!r} holds prepared rows; give them alone, without {len(data) - 1} others")
+            raise ValueError(f"data: {found[0]!r} holds prepared rows; give no other data beside them")
         return cls(found[0]) if found else None
 
     def describe(self) -> str:
@@ -87,7 +86,7 @@ class PreparedRows:
         return f"{train:,} rows to train on, {held_out:,} held out"
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """A ValueError if it is not the one that the rows were made with."""
+        """Refuse (a ValueError) another tokenizer than that of the rows."""
         check_fast(tokenizer)
         if tokenizer_checksum(tokenizer) != self.manifest["tokenizer_sha256"]:
             rows = f"the rows in {str(self.folder)!r} were made with"

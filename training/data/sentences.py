@@ -6,17 +6,17 @@ from itertools import chain
 
 import pyarrow as pa
 
-# Where a line is cut into sentences: behind the marks that end one, and what closes there before a capital.
+# Where a line is cut into sentences: after the marks that end one, and after closing quotes before a capital.
 SENTENCE_END = re.compile(
     r"(?<=[.!?…।۔؟።։။។。！？｡])\s+"
     r"|(?<=[.!?…][”’\"')])\s+(?=[A-Z\d“‘\"'(])"
     r"|(?<=[。！？｡])(?![”’」』）])"
 )
-BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
+BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may only wrap a line
 
 
 def sentences_of(text: str) -> Iterator[str]:
-    """The sentences of a document, each on one line."""
+    """Yield the sentences of a document. They may go over several lines of a paragraph, and are joined to one line."""
     for paragraph in BLANK_LINE.split(text):
         yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
 
@@ -28,5 +28,5 @@ def sentence_table(table: pa.Table) -> pa.Table:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a document: its lines, cut behind the marks that end a sentence; none of them blank."""
+    """The sentences of a document in which every line ends a sentence; blank ones are left out."""
     return [sentence for line in text.splitlines() for sentence in SENTENCE_END.split(line) if sentence.strip()]

@@ -1,7 +1,7 @@
 """One reader of tables: JSON, csv, tsv and parquet files, tagged words (CoNLL), and data sets of the Hub.
 
-The readers of JSON and csv in `datasets` take the types of all columns from the first rows, stop where a later row has
-others, and name no line. So the rows of these files are parsed here, one at a time; every error names file and line.
+The JSON and csv readers of `datasets` take the types of all columns from the first rows, fail if a later row has other
+types, and do not say in which line. So the rows of these files are parsed here, and every error names file and line.
 """
 
 import codecs
@@ -21,7 +21,7 @@ import datasets
 import pyarrow as pa
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
-# How files are read, by what their names end in.
+# How a file is read, by its suffix.
 FORMATS = {
     ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json", ".csv": "csv",
     ".tsv": "csv", ".parquet": "parquet",
@@ -30,8 +30,8 @@ TABLES = tuple(suffix for suffix, kind in FORMATS.items() if kind != "text")
 CONLL = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
 ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-ENCLOSED = "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones"
-# "name" or "owner/name", then the configuration where a data set has several.
+ENCLOSED = 'a cell that begins with a quote must end with one; write quotes inside of it twice, as "a ""b"" c"'
+# "name" or "owner/name", and perhaps a configuration.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 
 
@@ -47,20 +47,20 @@ def read_table(
     field: str = "data",
     header: Sequence[str] = (),
 ) -> datasets.Dataset:
-    """The rows of a table. Cells of csv and tsv, and dates in JSON, stay text: an id 007 does. A column of JSON with
-    values of several types has the feature `datasets.Json`; a value that a row lacks is None.
+    """Read a table. Cells of csv and tsv files, and dates in JSON, stay text, so that an id 007 keeps its zeros. A JSON
+    column with values of several types has the feature `datasets.Json`; a missing value is None.
 
     Args:
         source: A JSON, csv, tsv or parquet file, tagged words in columns (CoNLL), a data set of the Hub ("owner/name"
             or "owner/name:config"), or a loaded data set.
-        columns: Those that are wanted; by default all.
-        split: Which rows of a data set of the Hub, or of a `DatasetDict`.
-        field: The argument that `source` was given as, which errors name.
-        header: The names of the columns of a csv or tsv file that has none in its first row.
+        columns: The columns to keep; by default all.
+        split: The split of a data set of the Hub, or of a `DatasetDict`.
+        field: The name of the argument that `source` came from, for errors.
+        header: The column names of a csv or tsv file without a header row.
 
     Raises:
-        ValueError: There is no such file or data set, it is no table or has no rows, or a column is missing; and
-            `ReadError`, a row that cannot be read.
+        ValueError: the file or data set does not exist or has no rows, or a column is missing.
+        ReadError: a row cannot be read.
     """
     if isinstance(source, datasets.DatasetDict):
         source = source[split]
@@ -79,9 +79,9 @@ def read_table(
 def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset:
     kind = "conll" if is_conll(file) else FORMATS.get(Path(file).suffix.lower(), "text")
     if header and kind != "csv":
-        raise ValueError(f"columns: {file!r} is no csv or tsv, and names its columns itself; leave --columns out")
+        raise ValueError(f"columns: only csv and tsv files can lack a header, not {file!r}; leave --columns out")
     if kind == "text":
-        raise ValueError(f"{field}: {file!r} is no table; use a file that ends in one of {', '.join(TABLES)}")
+        raise ValueError(f"{field}: {file!r} is not a table; use a file that ends in one of {', '.join(TABLES)}")
     if kind == "parquet":
         return load_files("parquet", [file], name=checksum([file]))
     return from_rows(list(_conll_rows(Path(file)) if kind == "conll" else (row for _, row in read_rows(file, header))))
@@ -93,9 +93,9 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
 
 
 def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
-    """`datasets.load_dataset` of files; what is wrong with them is a `ReadError`."""
+    """Call `datasets.load_dataset` for files; a `ReadError` if they cannot be read."""
     try:
-        literal = [glob.escape(os.path.abspath(file)) for file in files]  # `datasets` takes names for patterns
+        literal = [glob.escape(os.path.abspath(file)) for file in files]  # `datasets` reads names as patterns
         return datasets.load_dataset(loader, data_files=literal, split="train", **options)
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid, OSError) as error:
         named = ", ".join(map(repr, files[:3])) + ", …" * (len(files) > 3)
@@ -106,11 +106,11 @@ def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
 
 
 def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a JSON or csv file, each with the line that it begins in (in a JSON list, with its number).
+    """Yield the rows of a JSON or csv file, each with the number of its first line (in a JSON list, of the row).
 
-    JSON is an object a line, or all of the file: an object, or a list of objects (of strings: texts). A `ReadError` for
-    a row that is no object, or has more or fewer cells than the header; for quotes that enclose no whole cell; and for
-    bytes that are not UTF-8 (nor UTF-16, with its mark).
+    A JSON file has an object a line, or is one object or one list of objects or of strings (texts). A `ReadError` for a
+    row that is not an object, or has more or fewer cells than the header; for an unclosed quote; and for bytes that are
+    neither UTF-8 nor UTF-16 with a byte-order mark.
     """
     file = Path(file)
     try:
@@ -120,14 +120,14 @@ def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[in
 
 
 def _encoding_of(file: str | Path) -> str:
-    """UTF-8, or UTF-16 where a file begins with its mark, as Excel writes it."""
+    """UTF-16 if the file begins with a byte-order mark, as Excel writes it; else UTF-8."""
     with open(file, "rb") as stream:
         return "utf-16" if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def is_conll(file: str | Path) -> bool:
-    """Whether a file has tagged words in columns: by its name, or since each line at its beginning is blank, or ends
-    with a tag behind a word."""
+    """Whether a file has tagged words in columns: by its suffix, or because each of its first lines is blank or ends
+    with a tag."""
     suffix = Path(file).suffix.lower()
     if suffix in CONLL or suffix not in (".txt", ".tsv") or not os.path.isfile(file):
         return suffix in CONLL
@@ -138,8 +138,8 @@ def is_conll(file: str | Path) -> bool:
 
 
 def _conll_rows(file: Path) -> Iterator[dict[str, list[str]]]:
-    """A sentence each, of columns between tabs or spaces: the first one is the word, the last one its tag. Of four
-    (CoNLL-2003) the middle ones are tags as well; of ten (CoNLL-U) they have names of their own."""
+    """Yield a row for each sentence. Columns stand between tabs or spaces: the first has the word, the last its tag.
+    With four columns (CoNLL-2003) the middle ones are tags too; with ten (CoNLL-U) the columns have their own names."""
     names = {4: ("tokens", "pos_tags", "chunk_tags", "ner_tags"), 10: ("", "tokens", "", "upos", "xpos")}
     sentence: list[list[str]] = []
     width = 0
@@ -153,7 +153,7 @@ def _conll_rows(file: Path) -> Iterator[dict[str, list[str]]]:
                 width = width or len(cells)
                 if len(cells) != width or width < 2 or not all(cells):
                     use = "write a word and its tag in each line, as 'Anna B-PER', and an empty line between sentences"
-                    raise ReadError(f"{file}, line {number}: {len(cells)} columns, not {max(width, 2)}; {use}")
+                    raise ReadError(f"{file}, line {number}: {len(cells)} columns instead of {max(width, 2)}; {use}")
                 sentence += [cells] if width != 10 or cells[0].isdecimal() else []  # no 1-2, no 1.1 of CoNLL-U
             elif sentence:
                 columns = names.get(width, ("tokens", *[""] * (width - 2), "ner_tags"))
@@ -168,18 +168,18 @@ def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str
         first = next((line for line in lines if not line.isspace()), "")
         lines.seek(0)
         delimiter = "\t" if is_tsv else max(",;\t", key=first.count)  # spreadsheets write ; where numbers have commas
-        # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
+        # strict: an unclosed quote is an error; otherwise all rows after it would become one cell
         rows = csv.reader(lines, strict=True, delimiter=delimiter)
         try:
             for row in rows:
                 if row == header and line == 1:
                     raise ReadError(f"columns: the first row of {str(file)!r} has these names; leave --columns out")
-                # without blank lines; but in a table of one column, a cell may be blank
+                # skip blank lines; but in a table of one column, a cell may be blank
                 if len(row) > 1 or (row and (len(header) == 1 or row[0].strip())):
                     if header and len(row) != len(header):
                         use = "put a cell with a separator or a line break in quotes, and add missing cells"
                         raise ReadError(f"{file}, line {line}: {len(row)} cells, but {len(header)} columns; {use}")
-                    if is_tsv and any("\t" in cell for cell in row):  # several rows, between quotes that were text
+                    if is_tsv and any("\t" in cell for cell in row):  # several rows between two quotes in the text
                         raise ReadError(f"{file}, line {line}: a cell of a tsv has a tab; {ENCLOSED}")
                     if header:
                         yield line, dict(zip(header, row))
@@ -206,7 +206,7 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             row = {"text": row} if is_whole and isinstance(row, str) else row
             if not isinstance(row, dict) or not row:
                 where = f"{file}, {'row' if is_whole else 'line'} {number}"
-                raise ReadError(f"{where}: it is no JSON object with columns")
+                raise ReadError(f'{where}: not a JSON object with columns, such as {{"text": "…"}}')
             yield number, row
 
 
@@ -214,12 +214,12 @@ def _parse(text: str, file: Path, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ReadError(f"{file}, line {line or error.lineno}: it is not JSON: {error.msg}") from None
+        raise ReadError(f"{file}, line {line or error.lineno}: not JSON: {error.msg}") from None
 
 
 def checksum(files: Iterable[str], is_text: bool = False) -> str:
-    """Of the contents of files, under which their rows are cached: a file may change and keep its time. A ReadError for
-    bytes that are not UTF-8, where it `is_text`."""
+    """A checksum of the contents of files, by which their rows are cached. (A file may change and keep its date.) A
+    ReadError for bytes that are not UTF-8, if the files are text."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         digest.update(file.encode(errors="surrogateescape") + b"\0")
@@ -237,7 +237,7 @@ def checksum(files: Iterable[str], is_text: bool = False) -> str:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 file, or a ReadError if it is none."""
+    """The text of a UTF-8 file; a ReadError for other bytes."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -248,8 +248,8 @@ def read_text(path: str | Path) -> str:
 
 
 def find_files(item: str, field: str = "data") -> list[str]:
-    """The files that a path, a folder or a glob names, sorted; none for a name that may be a data set of the Hub. A
-    ValueError where nothing is there."""
+    """The files of a path, a folder or a glob, sorted; an empty list for a name that may be a data set of the Hub. A
+    ValueError if there are no files."""
     if os.path.isfile(item):
         return [item]
     if os.path.isdir(item):
@@ -265,16 +265,16 @@ def find_files(item: str, field: str = "data") -> list[str]:
 
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
-    """All files under a folder whose names end so, sorted; hidden ones are left out, of compressed ones it says so."""
+    """All files under a folder with these suffixes, sorted, without hidden ones. Compressed files are reported."""
     names = sorted(glob.glob(os.path.join(glob.escape(str(folder)), "**"), recursive=True))
     packed = [Path(name).name for name in names if Path(name).suffix.lower() in COMPRESSED]
     if packed:
-        print(f"Left out of {str(folder)!r}: {len(packed)} compressed files ({packed[0]!r}, …); unpack them first")
+        print(f"{folder}: {len(packed)} compressed files ({packed[0]!r}, …) are left out; unpack them to use them")
     return [name for name in names if Path(name).suffix.lower() in suffixes and os.path.isfile(name)]
 
 
 def _hub_name(item: str, field: str) -> tuple[str, str | None]:
-    """Data set and configuration that `item` names, where there is no such path; a ValueError if it can be none."""
+    """Split the name of a data set of the Hub into name and configuration; a ValueError for a missing file."""
     named = HUB_NAME.fullmatch(item)
     if named is None or Path(item).suffix.lower() in FORMATS:
         raise ValueError(f"{field}: {item!r} does not exist")
@@ -282,17 +282,17 @@ def _hub_name(item: str, field: str) -> tuple[str, str | None]:
 
 
 def load_hub(item: str, field: str = "data", **options: Any) -> Any:
-    """`datasets.load_dataset` of "owner/name" or "owner/name:config"; a ValueError if it is not found, there is no
-    connection, or it has no such configuration or split."""
+    """Call `datasets.load_dataset` for "owner/name" or "owner/name:config"; a ValueError if it is not found, cannot be
+    reached, or lacks the configuration or split."""
     name, config = _hub_name(item, field)
     try:
         return datasets.load_dataset(name, config, **options)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{field}: {item!r} is no path here, nor a data set of the Hub: {_reason(error)}") from error
+        raise ValueError(f"{field}: {item!r} is neither a path nor a data set of the Hub: {_reason(error)}") from error
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what `datasets` was stopped by."""
+    """The first line of the cause of an error of `datasets`."""
     cause = error.__cause__ or error
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
@@ -307,7 +307,7 @@ def string_columns(table: DatasetOrStream | datasets.Features) -> list[str]:
 
 
 def to_number(cell: Any) -> float:
-    """The number of a cell, which may be its text; NaN if it is none."""
+    """A cell as a number; NaN if it is not one."""
     try:
         return float(cell)
     except (TypeError, ValueError):
@@ -315,7 +315,7 @@ def to_number(cell: Any) -> float:
 
 
 def with_numbers(parts: list[datasets.Dataset]) -> list[datasets.Dataset]:
-    """Columns of text of which all cells, in all parts, are numbers, as such; blank cells are then missing ones."""
+    """Convert columns of text whose cells are numbers in all parts; blank cells become None."""
     for name in dict.fromkeys(chain.from_iterable(map(string_columns, parts))):
         holders = [number for number, part in enumerate(parts) if name in part.column_names]
         try:
@@ -331,11 +331,11 @@ def with_numbers(parts: list[datasets.Dataset]) -> list[datasets.Dataset]:
 
 
 def _number(cell: str | None) -> int | float | None:
-    """A cell as a number that says all that it does: 01 and 3.10, which may be codes, are none (a ValueError)."""
+    """A cell as a number, if the number is written as the cell is: 01 and 3.10 may be codes, and are a ValueError."""
     for kind in (int, float):
         with suppress(ValueError):
             if cell and str(number := kind(cell)) == cell.strip() and abs(number) < 2**63:
                 return number
     if cell and cell.strip():
-        raise ValueError(f"{cell!r} is no number")
+        raise ValueError(f"{cell!r} is not a number")
     return None

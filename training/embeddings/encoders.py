@@ -74,11 +74,8 @@ def open_encoder(
     max_length: int | None = None,
     dtype: str | None = None,
 ) -> Encoder:
-    """Load a MiniBERT, perhaps with the files of sentence-transformers; see `embed` for the arguments.
-
-    Raises:
-        ValueError: no MiniBERT, one with a head for another task, or one of another kind than `kind`, which is by
-            default as saved (unless a `pooling` is given).
+    """Load a MiniBERT, perhaps with the files of sentence-transformers; see `embed` for the arguments. By default it is
+    of the `kind` that it was saved as (with a `pooling`, dense); a ValueError for another kind or another task's head.
     """
     config, saved = check_encoder(path, max_length=max_length), saved_kind(path)
     kind = kind or ("dense" if pooling else saved)
@@ -203,22 +200,20 @@ def embed(
 
     Args:
         text: The texts.
-        file: In place of texts: a text file, of which each line is a text ("-": stdin), or a JSON lines, csv, tsv or
-            parquet file.
-        column: The column of a table that holds the text.
-        output: Where the vectors go: a new .npy file.
+        file: Instead of texts, a text file with a text in each line ("-": stdin), or a JSON lines, csv, tsv or parquet
+            file.
+        column: The column of the text in a table.
+        output: The file of the vectors, a new .npy file.
         model: The model: a folder or a Hub name.
-        pooling: mean or cls (the first token) of the last states; by default as the model was saved, else mean.
-        normalize: Give vectors the length 1; by default as the model was saved, else not.
-        max_length: Cut texts off after this many tokens; by default as the model was saved.
-        dtype: What to compute in, bfloat16 being faster on processors with AMX; by default as the model was saved,
-            float32 where the processor is slow in 16 bits.
+        pooling: How the last states of the tokens become one vector: mean, or cls (the first token). By default as the
+            model was saved, else mean.
+        normalize: Scale vectors to length 1; by default as the model was saved, else false.
+        max_length: Longest text, in tokens; longer ones are cut. By default as the model was saved.
+        dtype: The number format to compute in; bfloat16 is faster on processors with AMX. By default as the model was
+            saved, but float32 on processors that are slow at 16 bits.
 
     Returns:
         The vectors, [texts, width], in float32. Row i is that of text i: empty lines of a file keep their place.
-
-    Raises:
-        ValueError: no text, an output that exists, a model of another task, or vectors that are not finite.
     """
     target = Path(output) if output else None
     if target and (target.exists() or target.suffix != ".npy"):

@@ -65,21 +65,17 @@ def evaluate_embed(
     """Measure an embedding model on similarity or retrieval, or on tasks of mteb, whose table goes on its card.
 
     Args:
-        data: A folder with corpus.jsonl, queries and qrels; or a table, or a data set, of two texts and a score.
-        tasks: In its place, tasks and benchmarks of mteb by name (STSBenchmark, NanoBEIR).
-        split: Which queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or split of a Hub data set.
-        columns: Columns of a table, two texts and the score; by default guessed.
+        data: A folder with corpus.jsonl, queries and qrels; or a table or Hub data set of two texts and a score.
+        tasks: Tasks and benchmarks of mteb by name (STSBenchmark, NanoBEIR), instead of data.
+        split: The split: queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or a split of a Hub data set.
+        columns: The columns of the two texts and the score; by default guessed by their names.
         model: The model: a folder or a Hub name.
-        max_length: Cut texts off after this many tokens; by default as the model was saved.
-        result: JSON file that the result is written to.
+        max_length: Longest text, in tokens; longer ones are cut. By default as the model was saved.
+        result: JSON file to write the result to.
 
     Returns:
         The scores by name under "metrics", those of the words that texts share under "baseline", and what was measured
         on.
-
-    Raises:
-        ValueError: bad data, a task that mteb does not have, or a model of another task.
-        ModuleNotFoundError: there are tasks, and mteb is missing.
     """
     prepare_result(result)
     if bool(tasks) == (data is not None):
@@ -145,17 +141,14 @@ def evaluate_rerank(
 
     Args:
         data: A folder with corpus.jsonl, queries and qrels.
-        split: Which queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of it.
+        split: The split: queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of the folder.
         model: The reranker: a folder or a Hub name.
         embedder: The embedding model that finds the passages.
-        depth: Passages that are found and put in order for a query.
-        result: JSON file that the result is written to.
+        depth: Number of passages to find for each query and to order.
+        result: JSON file to write the result to.
 
     Returns:
         The scores by name: of the passages as they were found in "before", as the reranker orders them in "metrics".
-
-    Raises:
-        ValueError: bad data, or a model of another task.
     """
     prepare_result(result)
     task = read_retrieval(data, split)

@@ -24,11 +24,7 @@ SPLADE = {"document_regularizer_weight": 3e-5, "query_regularizer_weight": 5e-5}
 
 def find_loss(name: str, kind: str, labels: str) -> type[torch.nn.Module]:
     """The class of a loss, by its name with or without what the names of a kind begin with; `auto` by the labels, a key
-    of `BY_LABELS`.
-
-    Raises:
-        ValueError: no loss of this kind has the name, or it learns from other labels.
-    """
+    of `BY_LABELS`."""
     module, prefix = MODULES[kind]
     known = {each.replace(prefix, ""): getattr(module, each) for each in module.__all__ if each.endswith("Loss")}
     fitting = [each for each in BY_LABELS[labels] if each in known]
@@ -49,9 +45,6 @@ def make_loss(
 
     For further `widths` of the vectors it stands in MatryoshkaLoss, for sparse ones in SpladeLoss, whose weights may be
     among those given. With `gather`, negatives come from other processes, too, where the loss has them.
-
-    Raises:
-        ValueError: an unknown or a missing argument.
     """
     try:
         arguments = dict(json.loads(given or "{}"))

@@ -93,19 +93,17 @@ def search(
     Args:
         index: The folder of the index.
         queries: The queries.
-        data: Folders and files to build the index of (txt, md, JSON lines, csv, tsv, parquet). It replaces one that is
-            there. Text files are cut into passages of 150 words, shorter ones where the model reads less.
-        model: The embedding model; by default the one that the index was built with, for a new one runs/embed.
-        max_length: Cut texts off after this many tokens, in a new index; by default as the model was saved.
-        dtype: What to compute in; by default as the model was saved, float32 where the processor is slow in 16 bits.
-        top_k: Passages found for a query.
-        reranker: A reranker that puts the 50 nearest passages in order.
+        data: Files and folders to build the index from (txt, md, JSON lines, csv, tsv, parquet); an existing index is
+            replaced. Text files are cut into passages of 150 words, or fewer if the model reads less.
+        model: The embedding model; by default that of the index, for a new index runs/embed.
+        max_length: Longest text in a new index, in tokens; longer ones are cut. By default as the model was saved.
+        dtype: The number format to compute in; by default as the model was saved, but float32 on processors that are
+            slow at 16 bits.
+        top_k: Number of passages to find for each query.
+        reranker: A reranker that orders the 50 nearest passages.
 
     Returns:
         For each query the passages found (`id`, `text`), each with its cosine, or the reranker's score; best first.
-
-    Raises:
-        ValueError: there is no index, nothing to do, or an index of another model.
     """
     queries, data = ([x] if isinstance(x, (str, Path)) else list(x) for x in (queries, data))
     if not (queries or data):
@@ -167,15 +165,12 @@ def rerank(
     Args:
         query: The query.
         passages: The passages.
-        file: Text file of further passages, one a line ("-": stdin).
+        file: A text file with further passages, one in each line ("-": stdin).
         model: The reranker: a folder or a Hub name.
-        top_k: Passages shown; by default all.
+        top_k: Number of passages to show; by default all.
 
     Returns:
         (passage, score), best first.
-
-    Raises:
-        ValueError: no query, no passage, or a model that is no reranker.
     """
     texts = [passages] if isinstance(passages, str) else list(passages)
     texts = [text for text in texts + (read_lines(file) if file is not None else []) if text.strip()]

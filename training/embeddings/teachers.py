@@ -19,11 +19,7 @@ from .encoders import encode, saved_kind, score_pairs
 
 
 def open_teacher(path: str | None, student: str, reranker: bool = False) -> SentenceTransformer | CrossEncoder | None:
-    """A reranker of any architecture, or else an embedding model; without a path, None.
-
-    Raises:
-        ValueError: the student itself, a model of another kind, or no `reranker` where it must be one.
-    """
+    """A reranker of any architecture, or else an embedding model; without a path, None."""
     if path is None:
         return None
     if path == student or Path(path).resolve() == Path(student).resolve():
@@ -39,11 +35,7 @@ def open_teacher(path: str | None, student: str, reranker: bool = False) -> Sent
 
 
 def labels_of(teacher: Any, columns: Sequence[str], kind: str) -> str:
-    """What the rows are labelled with, by their own scores or by a teacher: a key of `losses.BY_LABELS`.
-
-    Raises:
-        ValueError: such a teacher has nothing for this kind of model, or these rows.
-    """
+    """What the rows are labelled with, by their own scores or by a teacher: a key of `losses.BY_LABELS`."""
     if teacher is None:
         return "scores" if "label" in columns else "none"
     if not isinstance(teacher, CrossEncoder):

@@ -47,19 +47,23 @@ VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 class _Defaults:
     """Our defaults for fields of `TrainingArguments`."""
 
-    learning_rate: float = option(5e-5, "The highest learning rate.")
-    num_train_epochs: float = option(1.0, "How often the data is gone through.")
-    warmup_steps: float = option(0.1, "Steps in which the learning rate rises: a share (below 1) or a number.")
-    bf16: bool | None = option(None, "Compute in bfloat16; by default where the hardware is fast at it.")
-    logging_steps: float = option(10, "Steps between two lines of the log.")
-    eval_strategy: str = option("epoch", "When to evaluate: epoch, steps (--eval_steps) or no.")
-    save_strategy: str = option("epoch", "When to save a checkpoint: as --eval_strategy.")
-    save_total_limit: int | None = option(1, "Checkpoints that are kept, beside the best one.")
+    learning_rate: float = option(5e-5, "Peak learning rate.")
+    num_train_epochs: float = option(1.0, "Passes over the data.")
+    warmup_steps: float = option(0.1, "Steps in which the learning rate rises; below 1, a share of all steps.")
+    bf16: bool | None = option(None, "Compute in bf16; by default if the hardware is fast at it.")
+    logging_steps: float = option(10, "Steps between two lines of the log; below 1, a share of all steps.")
+    eval_strategy: str = option("epoch", "When to evaluate: no, steps or epoch.")
+    save_strategy: str = option("epoch", "When to save a checkpoint: no, steps or epoch, as eval_strategy.")
+    save_total_limit: int | None = option(1, "Number of checkpoints to keep, besides the best one.")
     load_best_model_at_end: bool = option(True, "Save the best model, not the last one.")
-    metric_for_best_model: str | None = option("auto", "auto: nDCG, MRR or Spearman's correlation, by the data.")
-    validation_size: float = option(0.05, "Queries held out without --validation: a share (below 1) or their number.")
-    max_length: int | None = option(None, "Cut texts off after this many tokens in training; the model reads all.")
-    patience: int = option(3, "Evaluations without a better one before training stops; 0: never.")
+    metric_for_best_model: str | None = option(
+        "auto", "Metric that chooses the best model; auto: nDCG, MRR or Spearman's correlation, by the data."
+    )
+    validation_size: float = option(0.05, "Queries to hold out without --validation: a share below 1, or a number.")
+    max_length: int | None = option(
+        None, "Longest text in training, in tokens; the saved model reads as much as before."
+    )
+    patience: int = option(3, "Evaluations without a better one before the training stops; 0: never.")
 
     def __post_init__(self):
         # without use_cpu, Transformers refuses bf16 where there is no accelerator
@@ -71,16 +75,16 @@ class _Defaults:
 class EmbeddingConfig(_Defaults, st.SentenceTransformerTrainingArguments):
     """The settings of sentence-transformers for training an embedding model, with our defaults."""
 
-    output_dir: str | None = option("runs/embed", "Folder of all that is saved.")
-    per_device_train_batch_size: int = option(64, "Rows of a batch; more of them are more negatives.")
+    output_dir: str | None = option("runs/embed", "Folder of the model and its report.")
+    per_device_train_batch_size: int = option(64, "Rows of a training batch; more rows are more negatives.")
 
 
 @dataclass
 class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
     """The settings of sentence-transformers for training a reranker, with our defaults."""
 
-    output_dir: str | None = option("runs/rerank", "Folder of all that is saved.")
-    per_device_train_batch_size: int = option(32, "Rows of a batch.")
+    output_dir: str | None = option("runs/rerank", "Folder of the model and its report.")
+    per_device_train_batch_size: int = option(32, "Rows of a training batch.")
 
 
 class _Checkpoints(HubMixin, CheckpointMixin):
@@ -130,28 +134,27 @@ def finetune_embed(
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or owner/name:config) of pairs (query,
             positive), triples (…, negative) or scored pairs (sentence1, sentence2, score).
         model: The model to start from: a folder or a Hub name.
-        columns: Their columns in that order; by default guessed by such names.
-        validation: To choose the best checkpoint on: a table, the split validation of a Hub data set, or of a folder
-            with corpus.jsonl, queries and qrels.
-        pairs_from: The data is plain text (files and folders of txt, md, or tables with a column text and perhaps
-            title), and its pairs are one or several of: title (a document's title and text), adjacent (passages that
-            follow each other).
-        kind: dense: a vector of a text; sparse: a weight for every word of the vocabulary (SPLADE), by a masked-LM
-            head; multi-vector: a vector of every token (ColBERT).
-        pooling: mean or cls (the first token) of the last states; by default what the model was saved with, else mean.
-        matryoshka_dims: Train the first so many numbers of a dense vector to be a vector, too (Matryoshka).
-        teacher: A larger embedding model whose vectors are learned, or a reranker whose scores are.
-        loss: A loss of sentence-transformers by its class, such as CosineSimilarityLoss. auto: by the data and the
-            teacher.
+        columns: The columns of the texts (and the score) in that order; by default guessed by their names.
+        validation: Data to choose the best checkpoint on: a table, a folder with corpus.jsonl, queries and qrels of the
+            split validation, or a Hub data set with that split.
+        pairs_from: Make pairs from plain text (files and folders of txt, md, or tables with a column text and perhaps
+            title), in one or several ways: title (a document's title and its text), adjacent (passages that follow each
+            other).
+        kind: dense: a vector for each text; sparse: a weight for each word of the vocabulary (SPLADE), from a masked-LM
+            head; multi-vector: a vector for each token (ColBERT).
+        pooling: How the last states of the tokens become one vector: mean, or cls (the first token). By default as the
+            model was saved, else mean.
+        matryoshka_dims: Widths to which dense vectors can be shortened: the first numbers are trained to be a vector,
+            too (Matryoshka).
+        teacher: A larger embedding model to learn the vectors of, or a reranker to learn the scores of.
+        loss: The class name of a loss of sentence-transformers, such as CosineSimilarityLoss; auto: chosen by the data
+            and the teacher.
         loss_kwargs: Keyword arguments of the loss, as JSON: {"scale": 30}.
         args: The settings of the training.
         config: Fields of `EmbeddingConfig`.
 
     Returns:
         The model, its tokenizer, the report, and the folder.
-
-    Raises:
-        ValueError: bad data, a loss that it does not fit, or a model of another task; before any training.
     """
     options = {name: value for name, value in locals().items() if name not in ("data", "validation", "args", "config")}
     if kind != "dense" and (pooling or matryoshka_dims):
@@ -208,20 +211,17 @@ def finetune_rerank(
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or owner/name:config) of pairs (query,
             positive), triples (…, negative) or scored pairs (sentence1, sentence2, score).
         model: The model to start from: a folder or a Hub name.
-        columns: Their columns in that order; by default guessed by such names.
-        validation: To choose the best checkpoint on: a table, or the split validation of a Hub data set.
-        negatives: Negatives for every query of pairs (triples and scored pairs have their own).
+        columns: The columns of the texts (and the score) in that order; by default guessed by their names.
+        validation: Data to choose the best checkpoint on: a table, or a Hub data set with the split validation.
+        negatives: Number of negatives for each query, if the data are pairs (triples and scored pairs have their own).
         miner: An embedding model that finds hard negatives, drawn from the 30 passages nearest to the query; by default
-            they are random.
-        teacher: A larger reranker whose scores are learned, in the place of labels.
+            negatives are random.
+        teacher: A larger reranker to learn the scores of, instead of labels.
         args: The settings of the training.
         config: Fields of `RerankerConfig`.
 
     Returns:
         The model, its tokenizer, the report, and the folder.
-
-    Raises:
-        ValueError: bad data, too few passages, or a model of another task; before any training.
     """
     options = {name: value for name, value in locals().items() if name not in ("data", "validation", "args", "config")}
 

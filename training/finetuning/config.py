@@ -16,25 +16,27 @@ class FinetuningConfig(TrainingArguments):
 
     output_dir: str | None = option("runs/finetune", "Folder of the model, the tokenizer, the card and the metrics.")
     num_train_epochs: float = option(3.0, "Passes over the training rows.")
-    learning_rate: float = option(1e-4, "The highest one.")
-    per_device_train_batch_size: int = option(32, "Rows a process trains on at once.")
-    per_device_eval_batch_size: int = option(64, "Rows a process evaluates at once.")
-    warmup_steps: float = option(0.06, "Steps in which the rate rises; below 1 a share of all.")
-    weight_decay: float = option(0.01, "AdamW's weight decay.")
-    bf16: bool | None = option(None, "Compute in bf16; by default where the machine is fast at it.")
-    seed: int = option(0, "Of the new head, the order of rows, dropout, and the rows that are held out.")
-    logging_steps: float = option(50, "A line of losses every so many steps; below 1 a share of all.")
+    learning_rate: float = option(1e-4, "Peak learning rate.")
+    per_device_train_batch_size: int = option(32, "Rows of a training batch, for each process.")
+    per_device_eval_batch_size: int = option(64, "Rows of an evaluation batch, for each process.")
+    warmup_steps: float = option(0.06, "Steps in which the learning rate rises; below 1, a share of all steps.")
+    weight_decay: float = option(0.01, "Weight decay.")
+    bf16: bool | None = option(None, "Compute in bf16; by default if the hardware is fast at it.")
+    seed: int = option(0, "Seed of the new head, the order of rows, dropout, and the rows that are held out.")
+    logging_steps: float = option(50, "Steps between two lines of the log; below 1, a share of all steps.")
     eval_strategy: IntervalStrategy | str = option("epoch", "When to evaluate: no, steps or epoch.")
     save_strategy: SaveStrategy | str = option("epoch", "When to save a checkpoint: no, steps, epoch or best.")
-    save_total_limit: int | None = option(1, "Checkpoints that are kept.")
+    save_total_limit: int | None = option(1, "Number of checkpoints to keep.")
     # A fine-tuning is short: repeating it costs less than the optimizer's state on disk.
-    save_only_model: bool = option(True, "Save checkpoints without what resuming needs.")
-    load_best_model_at_end: bool = option(True, "Keep the model of the best evaluation, not the last one.")
-    metric_for_best_model: str | None = option("auto", "What the best model is chosen by; by default the task's own.")
+    save_only_model: bool = option(True, "Save checkpoints without the state of the optimizer, which resuming needs.")
+    load_best_model_at_end: bool = option(True, "Keep the best model, not the last one.")
+    metric_for_best_model: str | None = option("auto", "Metric that chooses the best model; auto: the task's own.")
 
-    freeze: str = option("none", "none, encoder, or a number: the embeddings and that many lowest layers.")
-    lora: int | None = option(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
-    patience: int = option(3, "Evaluations without progress before it stops; 0: never.")
+    freeze: str = option(
+        "none", "What stays as it is: none, encoder, or a number (the embeddings and that many lowest layers)."
+    )
+    lora: int | None = option(None, "Rank of low-rank updates (LoRA) to train instead of the encoder's weights.")
+    patience: int = option(3, "Evaluations without a better one before the training stops; 0: never.")
 
     def __post_init__(self):
         if self.bf16_full_eval or self.fp16_full_eval:

@@ -54,9 +54,6 @@ def load_splits(
 
     Args:
         columns: Those of csv files without a header.
-
-    Raises:
-        ValueError: Nothing is given, or a file cannot be read or is empty.
     """
     given = {"train": train, "validation": validation, "test": test}
     given = {name: source for name, source in given.items() if source is not None and len(source)}

@@ -1,5 +1,5 @@
 """`minibert finetune TASK` and `minibert evaluate TASK`: rows → model inputs → `Trainer` → metrics and a saved model.
-What differs between tasks stands in their `Task`."""
+What differs between tasks is in the classes of `tasks/`."""
 
 import copy
 import dataclasses
@@ -51,25 +51,24 @@ def finetune(
 ) -> TrainingResult:
     """Train a model for a task, measure it, and save it with its card, its metrics and a picture.
 
+    Bad input is refused (a ValueError) before any training, and without a change to the output folder.
+
     Args:
-        task: "classify", "nli", "choose", "tag" or "answer"; for "embed" and "rerank" see `finetune_embed` and
-            `finetune_rerank` in `training.embeddings.train`, which are called with all that is given.
-        model: What to start from: a MiniBERT or what `convert` takes, as a folder or a Hub name.
+        task: "classify", "nli", "choose", "tag" or "answer"; "embed" and "rerank" call `finetune_embed` and
+            `finetune_rerank` in `training.embeddings.train` with the other arguments.
+        model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that `convert` takes.
         data: A folder with train, validation and test (jsonl, csv, parquet, …), a training file, or a Hub data set.
-        train: Files to train on, instead of those in `data`.
-        validation: Files to validate on, instead of those in `data`.
-        test: Files to test on, instead of those in `data`.
-        columns: Names of the columns of csv and tsv files whose first row is no header.
-        validation_size: Training rows held out where no validation rows are given: a share (below 1) or a number.
-        plan: Train nothing; write a recipe with reasons. What differs from the defaults is taken as given.
-        args: The settings of the training; from Python, its fields can be given as keywords instead.
+        train: Files to train on, instead of those in data.
+        validation: Files to validate on, instead of those in data.
+        test: Files to test on, instead of those in data.
+        columns: Names of the columns of csv and tsv files without a header row.
+        validation_size: Training rows to hold out if there are no validation rows: a share below 1, or a number.
+        plan: Train nothing; look at the data and write a recipe with reasons. Options that are given are kept.
+        args: The settings of the training; in Python, its fields can be given as keywords instead.
         options: Options of the task (see its class in `training.finetuning.tasks`), and fields of `FinetuningConfig`.
 
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
-
-    Raises:
-        ValueError: Bad input, before any training, and without a change to what is in the output folder.
     """
     if task in ("embed", "rerank"):  # by sentence-transformers
         given = {"train": train, "validation": validation, "test": test, "args": args, "plan": plan or None, **options}
@@ -83,12 +82,12 @@ def finetune(
         checkpoint = None if plan else checkpoint_to_resume(args)
         if args.push_to_hub and not plan:
             check_push(args)
-        task, splits = read(cls, task_options, model, sources, args, validation_size)
+        task, splits = read_task(cls, task_options, model, sources, args, validation_size)
         if plan:
             given = {"model": str(model), **{name: source for name, source in sources.items() if source is not None}}
             given |= {"validation_size": validation_size} if validation_size != VALIDATION_SIZE else {}
             return TrainingResult(None, task.tokenizer, write_plan(task, splits, args, given | task_options), output)
-        run = prepare(task, splits, task_options, model, sources, args)
+        run = make_run(task, splits, task_options, model, sources, args)
         trained, report = _train_and_save(run, output, checkpoint)
     return TrainingResult(without_autocast(trained) if args.should_save else None, run.task.tokenizer, report, output)
 
@@ -104,25 +103,22 @@ def evaluate(
     args: EvaluationConfig | None = None,
     **options: Any,
 ) -> dict[str, Scores]:
-    """Measure a fine-tuned model on every split that is given, except the training split.
+    """Measure a fine-tuned model on every split except the training split. Bad input is refused before any work.
 
     Args:
-        task: "classify", "nli", "choose", "tag" or "answer"; for "embed" and "rerank" see `evaluate_embed` and
-            `evaluate_rerank` in `training.embeddings.evaluate`, which are called with all that is given.
+        task: "classify", "nli", "choose", "tag" or "answer"; "embed" and "rerank" call `evaluate_embed` and
+            `evaluate_rerank` in `training.embeddings.evaluate` with the other arguments.
         model: The fine-tuned model: a folder or a Hub name.
-        data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set. Its training rows tell what
-            something simple scores; without any, the measured rows do.
-        validation: Files to validate on, instead of those in `data`.
-        test: Files to test on, instead of those in `data`.
-        columns: Names of the columns of csv and tsv files whose first row is no header.
-        args: The settings of the evaluation; from Python, its fields can be given as keywords instead.
+        data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set. A simple baseline is made
+            from its training rows, or else from the measured rows, and shown beside the model.
+        validation: Files to validate on, instead of those in data.
+        test: Files to test on, instead of those in data.
+        columns: Names of the columns of csv and tsv files without a header row.
+        args: The settings of the evaluation; in Python, its fields can be given as keywords instead.
         options: Options of the task (see its class in `training.finetuning.tasks`), and fields of `EvaluationConfig`.
 
     Returns:
-        The metrics by name, by split; None for one that is not defined for these rows.
-
-    Raises:
-        ValueError: Bad input, before any work.
+        The metrics of each split, by name; None for a metric that is not defined for these rows.
     """
     if task in ("embed", "rerank"):
         given = options | ({} if model == "runs/finetune" else {"model": str(model)})
@@ -132,13 +128,13 @@ def evaluate(
     output = Path(args.output_dir)
     check_folder(output)
     if (output / "config.json").exists():
-        raise ValueError(f"output_dir: {str(output)!r} holds a model, whose report would be replaced; give another one")
+        raise ValueError(f"output_dir: {str(output)!r} holds a model, whose metrics would be lost; give another folder")
     sources = {"data": data, "validation": validation, "test": test, "columns": columns}
     with lock_output(args), random_state_kept():
-        rows = read(cls, task_options, model, sources, args, validation_size=None)
-        run = prepare(*rows, task_options, model, sources, args, trains=False)
+        task, splits = read_task(cls, task_options, model, sources, args, validation_size=None)
+        run = make_run(task, splits, task_options, model, sources, args, trains=False)
         predictions, scores = score(run, run.initial_model())
-        if args.should_save:  # of several processes one
+        if args.should_save:  # one of several processes
             results = Results(run.task, predictions, scores, run.baseline)
             print(f"\n{printable(model)}, {run.task.name}\n{results.describe()}\n")
             results.save({"task": run.task.name, "model": str(model)} | scores, output)
@@ -150,20 +146,20 @@ def evaluate(
 def resolve_options(
     task: str, args: FinetuningConfig | None, options: Mapping[str, Any], config: type[FinetuningConfig]
 ) -> tuple[type[Task], dict[str, Any], FinetuningConfig]:
-    """The task's class, its options, and the settings of the training. A ValueError for an unknown option."""
+    """Split the options: the task's class, its options, and the settings of the training."""
     cls = task_class(task)
     own = {name: each.default for name, each in inspect.signature(cls).parameters.items() if name != "tokenizer"}
     fields = {field.name for field in dataclasses.fields(config) if field.init} if args is None else set()
     if unknown := options.keys() - own.keys() - fields:
-        where = f"it has {', '.join(sorted(own))}" + ", and fields of the config belong into args" * (args is not None)
-        raise ValueError(f"unknown option {min(unknown)!r} of {task}; {where}")
+        use = f"use one of {', '.join(sorted(own))}" + "; give fields of the config in args" * (args is not None)
+        raise ValueError(f"unknown option {min(unknown)!r} of {task}; {use}")
     settings = config(**{name: options[name] for name in fields & options.keys()}) if args is None else args
     settings = dataclasses.replace(settings, output_dir=str(settings.output_dir))
     given = {name: value for name, value in options.items() if name in own and value not in (None, [], own[name])}
     return cls, given, settings
 
 
-def read(
+def read_task(
     cls: type[Task],
     options: Mapping[str, Any],
     model: str | os.PathLike,
@@ -171,14 +167,14 @@ def read(
     args: FinetuningConfig,
     validation_size: float | None = VALIDATION_SIZE,
 ) -> tuple[Task, DatasetDict]:
-    """The task and its splits, all rows checked. Without `validation_size`, the model is one that is only measured."""
+    """Make the task and read its splits, with all rows checked. `validation_size=None`: the model is measured only."""
     check_training(args)
     model, trains = str(model), validation_size is not None
     config = read_config(model)
     has_head = check_head(model, config, cls, needed=not trains)
     if args.freeze not in ("none", "encoder", *map(str, range(1, config.num_hidden_layers + 1))):
         use = f"none, encoder or a number up to {config.num_hidden_layers}"
-        raise ValueError(f"freeze: {args.freeze!r} is no part of the model; use {use}")
+        raise ValueError(f"freeze must be {use}, got {args.freeze!r}")
     task = cls(load_tokenizer(model, config, options.get("max_length")), **options)
     splits = load_splits(task, **sources, validation_size=validation_size, seed=args.seed)
     drop_unlabelled_test(task, splits)
@@ -192,13 +188,13 @@ def read(
         there, here = (", ".join(map(str, names)) for names in (config.id2label.values(), task.labels))
         what = f"{config.num_labels} labels ({there}), not for {len(task.labels)} ({here}); give all of them"
         raise ValueError(f"model: {model!r} was fine-tuned for {what} in its order, or start from another model")
-    if train is not None:  # what the baseline knows
-        with suppress(ValueError):  # of rows that do not fit the model
+    if train is not None:  # for the baseline; left out if the rows do not fit the model
+        with suppress(ValueError):
             splits["train"] = copy.copy(task).read(DatasetDict(train=train), config)["train"]
     return task, splits
 
 
-def prepare(
+def make_run(
     task: Task,
     splits: DatasetDict,
     options: Mapping[str, Any],
@@ -207,7 +203,7 @@ def prepare(
     args: FinetuningConfig,
     trains: bool = True,
 ) -> Run:
-    """Encode all rows, say what a person should know of them, and decide what the settings leave open."""
+    """Encode all rows, print what they are and warnings about them, and settle the metric and the precision."""
     simple = baseline(task, splits)
     splits = splits if trains else DatasetDict({name: split for name, split in splits.items() if name != "train"})
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
@@ -226,22 +222,22 @@ def prepare(
 
 
 def _choose_metric(task: Task, validation: Dataset, train: Dataset, args: FinetuningConfig) -> None:
-    """Settle what the best model is chosen by; refuse a smoothed loss that the labels cannot have."""
+    """Settle the metric of the best model; refuse label smoothing where the labels cannot have it."""
     defined = task.metric_names(validation)
     if args.metric_for_best_model == "auto" and task.metric_for_best_model not in defined:
-        why = f"{task.metric_for_best_model} is not defined for the validation rows; use others, or one of"
-        raise ValueError(f"metric_for_best_model: {why} {', '.join(['loss', *defined])}")
+        why = f"{task.metric_for_best_model} is not defined for the validation rows"
+        raise ValueError(f"metric_for_best_model: {why}; use one of {', '.join(['loss', *defined])}, or other rows")
     for name, value in best_by(args, task.metric_for_best_model, ["loss", *defined]).items():
         setattr(args, name, value)
     labels = train.features.get("labels")
     labels = getattr(labels, "feature", labels)  # of a list
     has_classes = labels is not None and labels.dtype.startswith("int")
     if args.label_smoothing_factor and (task.label_weights or not has_classes):
-        raise ValueError("label_smoothing_factor: it needs labels of classes, without class_weights; leave it out")
+        raise ValueError("label_smoothing_factor: it needs classes, and no class_weights; leave it out")
 
 
 def describe(source: Source) -> str:
-    """What rows are read from, in words for the card."""
+    """Describe the source of rows for the card."""
     if isinstance(source, (str, os.PathLike)):
         return describe_data(str(source))
     return describe_data(", ".join(map(str, source))) if isinstance(source, (list, tuple)) else "a data set in memory"
@@ -255,11 +251,11 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
     report |= {"seed": args.seed, **trained.report}
     results = Results(run.task, trained.predictions, trained.report, run.baseline)
     length = run.task.tokenizer.model_max_length
-    if run.task.name != "answer":  # whose windows are those of the training; others read as much as before
+    if run.task.name != "answer":  # which keeps its windows; other tasks may read more than they were trained on
         run.task.tokenizer.model_max_length = load_tokenizer(run.model, read_config(run.model), None).model_max_length
-    if args.should_save:  # of several processes one
+    if args.should_save:  # one of several processes
         model.save_pretrained(output)
-        backend = run.task.tokenizer.backend_tokenizer  # else its file says what the last call asked for
+        backend = run.task.tokenizer.backend_tokenizer  # calls have set truncation and padding, which would be saved
         backend.no_truncation()
         backend.no_padding()
         run.task.tokenizer.save_pretrained(output)
@@ -274,7 +270,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         longer = f" (it reads {reads:,} tokens, also if trained on {length:,})" * (reads > length)
         print(f"Saved to {output}: the model{longer}, the tokenizer, README.md (the card), {FILES}")
         warn(results.warning)
-        remove_checkpoints(output)  # only now, since nothing else holds the model
+        remove_checkpoints(output)  # last: until now, they are the only copy of the model
         if args.push_to_hub:
             push_output(args)
     return model, report

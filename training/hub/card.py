@@ -93,9 +93,6 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
 
     Args:
         repository: the name that its snippets load; by default the folder. `push` puts the repository in its place.
-
-    Raises:
-        ValueError: no model in the folder, or a head that is none of MiniBERT's.
     """
     path = Path(folder) / CARD
     if path.exists() and not is_generated(path):

@@ -49,11 +49,11 @@ def push(
     and pictures. The folder never changes. Its README.md replaces the repository's; without one, a new card goes up.
 
     Args:
-        folder: A saved model's folder.
-        repository: The repository, owner/name, or a name of your own.
-        revision: The branch to push to, made if it is not there; by default main.
-        private: Only you can see the repository.
-        license: The Hub's name of the weights' licence (apache-2.0, mit, …).
+        folder: The folder of a saved model.
+        repository: The repository: owner/name, or a name for your own account.
+        revision: The branch to push to, made if it does not exist; by default main.
+        private: Make the repository private.
+        license: The licence of the weights, by its name on the Hub (apache-2.0, mit, …).
         trust_remote_code: Run and upload code in the folder that differs from this package's.
         dry_run: Check everything and show what would be uploaded, but upload nothing.
         api: The client, from Python, with a token of its own; by default the token is that of `hf auth login`.

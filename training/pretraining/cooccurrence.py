@@ -1,5 +1,5 @@
-"""The first word embeddings of a new model: what stands next to what in its text, counted and factorised. At random, it
-would need hundreds of steps to find out which tokens are alike."""
+"""The first word embeddings of a new model: counts of neighbouring tokens in its text, factorized. From random ones, a
+model needs hundreds of steps to find out which tokens are alike."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,11 +9,11 @@ from scipy import sparse
 from sklearn.utils.extmath import randomized_svd
 from transformers import PreTrainedModel
 
-# Tokens on either side that count, each place apart from the others.
+# The number of neighbours on either side; each position is counted separately.
 WINDOW = 2
-# Of a larger corpus, about so many tokens are enough, and as neighbours its most frequent ones.
+# At most about this many tokens of a corpus are read, and the most frequent tokens are counted as neighbours.
 ENOUGH_TOKENS, NEIGHBOURS = 4_000_000, 8192
-# Contexts count by this power of their frequency (Levy, Goldberg & Dagan 2015, section 3.2): rare ones tell less.
+# The frequency of a context is raised to this power (Levy, Goldberg & Dagan 2015, section 3.2).
 CONTEXT_POWER = 0.75
 
 
@@ -37,24 +37,24 @@ def word_vectors(
     ids[np.isin(ids, special_ids)] = -1
     frequencies = np.bincount(ids[ids >= 0], minlength=vocab_size)
     neighbours = np.sort(np.argsort(-frequencies, kind="stable")[:NEIGHBOURS])
-    column = np.full(vocab_size + 1, -1)  # the last one is for the id -1
+    column = np.full(vocab_size + 1, -1)  # the last entry is for the id -1
     column[neighbours] = np.arange(len(neighbours))
-    places = []
+    by_position = []
     for distance in range(1, WINDOW + 1):
         for word, neighbour in ((ids[:-distance], ids[distance:]), (ids[distance:], ids[:-distance])):
             counted = (word >= 0) & (column[neighbour] >= 0)
             pair = word[counted], column[neighbour[counted]]
-            places.append(sparse.coo_array((np.ones(len(pair[0])), pair), (vocab_size, len(neighbours))))
-    counts = sparse.hstack(places).tocsr().tocoo()
+            by_position.append(sparse.coo_array((np.ones(len(pair[0])), pair), (vocab_size, len(neighbours))))
+    counts = sparse.hstack(by_position).tocsr().tocoo()
     word, context = (np.asarray(counts.sum(axis)).ravel() for axis in (1, 0))
     context = context**CONTEXT_POWER / (context**CONTEXT_POWER).sum().clip(min=1)
     information = np.log(counts.data / (word[counts.row] * context[counts.col]))
     kept = information > 0
     positive = sparse.csr_array((information[kept], (counts.row[kept], counts.col[kept])), counts.shape)
-    found = min(width, vocab_size)
-    left, scale, _ = randomized_svd(positive, found, n_iter=2, random_state=seed)
+    rank = min(width, vocab_size)
+    left, scale, _ = randomized_svd(positive, rank, n_iter=2, random_state=seed)
     vectors = np.zeros((vocab_size, width), dtype=np.float32)
-    vectors[:, :found] = left * np.sqrt(scale) * (word > 0)[:, None]
+    vectors[:, :rank] = left * np.sqrt(scale) * (word > 0)[:, None]
     return torch.from_numpy(vectors / np.sqrt(np.square(vectors).mean()).clip(min=1e-12))
 
 
@@ -62,7 +62,7 @@ def word_vectors(
 def begin_with_word_vectors(
     model: PreTrainedModel, rows: Iterable[Sequence[int]], special_ids: Sequence[int], seed: int
 ) -> None:
-    """Give a new model the `word_vectors` of its text; tokens that do not occur there keep their random ones."""
+    """Set the embeddings of a new model to the `word_vectors` of its text. Tokens that do not occur keep theirs."""
     table = model.get_input_embeddings().weight
     vectors = word_vectors(rows, *table.shape, special_ids, seed).to(table) * model.config.initializer_range
     table.copy_(torch.where(vectors.any(1, keepdim=True), vectors, table))

@@ -1,4 +1,4 @@
-"""What a trained model puts where text has masks."""
+"""`minibert fill`: fill the masks in a text with a trained model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,16 +14,13 @@ def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
     """Fill the masks in a text with a trained model, and print the candidates.
 
     Args:
-        text: Text with [MASK] (or the tokenizer's own mask token) in it.
+        text: A text with [MASK] (or the tokenizer's own mask token).
         model: The trained model: a folder or a Hub name.
-        top_k: Candidates for every mask.
+        top_k: Number of candidates for each mask.
 
     Returns:
-        For every text and every mask in it the candidates of `pipeline("fill-mask")`, best first: `token_str`, `score`,
-        `token` and `sequence`.
-
-    Raises:
-        ValueError: a text without a mask, or no model that was trained to predict masked tokens.
+        For each text and each of its masks, the candidates of `pipeline("fill-mask")`, best first: `token_str`,
+        `score`, `token` and `sequence`.
     """
     texts = [text] if isinstance(text, str) else list(text)
     filled = fill_masks(texts, model, top_k)
@@ -38,15 +35,15 @@ def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
 
 
 def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
-    """The candidates of `fill`, not printed."""
-    saved_config(model)  # says best what is wrong with a path
+    """`fill` without printing."""
+    saved_config(model)  # has the best messages for a wrong path
     tokenizer = saved_tokenizer(model)
     if tokenizer.mask_token is None:
         raise ValueError(f"model: the tokenizer of {model!r} has no mask token; use a masked language model")
     masked = [text.replace(MASK, tokenizer.mask_token) for text in texts]
     for text in masked:
         if tokenizer.mask_token not in text:
-            raise ValueError(f"text: {text!r} has no {MASK}")
+            raise ValueError(f"text: {text!r} has no {MASK}; write it where a word is to be filled in")
     with reading(model):
         loaded = load_predictor(model, AutoModelForMaskedLM)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)

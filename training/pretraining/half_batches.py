@@ -1,4 +1,4 @@
-"""On a CPU, each half of the cores computes half of a batch: they wait for each other once a step."""
+"""On a CPU, each half of the cores computes half of a batch, so that cores wait for each other once a step only."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -12,18 +12,18 @@ from .config import ADAMW
 
 
 class HalfBatches:
-    """For a `Trainer` whose batches are unpadded: put it before that in the list of bases."""
+    """A mixin for a `Trainer` with unpadded batches; it stands before `Trainer` in the list of bases."""
 
     _pool = None
 
     def _may_halve(self) -> bool:
-        """Whether two threads give the same numbers in every run: nothing is drawn, and nothing but gradients written,
-        while they compute."""
+        """Whether two threads give the same numbers in every run: they draw no random numbers, and write nothing but
+        gradients."""
         model, args = self.model, self.args
-        drops = any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
-        other = drops or args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size
-        alone = args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
-        return args.objective == "mlm" and args.optim in ADAMW and alone and not other
+        has_dropout = any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
+        excluded = has_dropout or args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size
+        one_cpu = args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
+        return args.objective == "mlm" and args.optim in ADAMW and one_cpu and not excluded
 
     def train(self, *args, **kwargs):
         with shared_cores(2) if self._may_halve() else nullcontext() as self._pool:
@@ -38,14 +38,14 @@ class HalfBatches:
         for weight, _ in before:
             weight.grad = None
         loss = sum(self._pool.map(lambda half: step(model, half, num_items_in_batch), halves))
-        for weight, grad in before:  # of gradient accumulation: a third addend, whose place may not be left to chance
+        for weight, grad in before:  # of earlier micro-batches: added last, so that the order of the sum is fixed
             weight.grad = grad if weight.grad is None else grad.add_(weight.grad)
         return loss
 
 
 def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Two batches out of an unpadded one, cut between documents; that one itself where it is padded, or where one of
-    them would have more than two thirds of the tokens."""
+    """Cut an unpadded batch into two between documents. A padded batch, and one of which a half would have more than
+    two thirds of the tokens, are returned whole."""
     bounds, tokens = batch.get("cu_seq_lens_q", torch.zeros(1)), batch["input_ids"].shape
     cut = int((2 * bounds - tokens[1]).abs().argmin())
     if not tokens[1] <= 3 * bounds[cut] <= 2 * tokens[1]:

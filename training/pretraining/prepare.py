@@ -1,4 +1,4 @@
-"""`minibert prepare`: text → tokenizer → rows on disk, made once for all trainings."""
+"""`minibert prepare`: tokenize and pack text once, for several trainings."""
 
 import os
 from pathlib import Path
@@ -26,28 +26,25 @@ def prepare(
     args: RowsConfig | None = None,
     **options: Any,
 ) -> PreparedRows:
-    """Tokenize and pack text once, in parquet shards that trainings read (`pretrain` with the folder as its data).
+    """Tokenize and pack text into parquet shards, which `pretrain` takes as its data.
 
-    The rows are those that `pretrain` would make of the same text with the same seed. What was read and tokenized stays
-    in the cache of `datasets`: the same call goes on from there if it was killed.
+    The rows are those that `pretrain` would make from the same text with the same seed. If the call is killed, the same
+    call continues from the cache of `datasets`. Bad input is refused (a ValueError) before any work.
 
     Args:
-        data: The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
-            owner/name:config). Without it, the built-in corpus: the documentation in this Python installation.
-            From Python also a loaded data set.
+        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
+            owner/name:config). By default the built-in corpus: the documentation in this Python installation. In Python
+            also a loaded data set.
         output_dir: Folder of the rows.
-        tokenizer: A trained tokenizer or model (folder or Hub name); else one is trained, and kept with the rows.
-        seed: Seed of what is held out and drawn; 42 is that of `pretrain`, too.
-        args: The settings of the rows, and of a new tokenizer.
-        options: Fields of `Corpus`, and of `RowsConfig` in the place of `args`.
-
-    Raises:
-        ValueError: bad input, before any work; or the folder holds something else.
+        tokenizer: A trained tokenizer or model (folder or Hub name); by default one is trained and saved with the rows.
+        seed: Seed of the documents that are held out and drawn; the default is that of pretrain, too.
+        args: The settings of the rows and of a new tokenizer.
+        options: Fields of `Corpus`, and of `RowsConfig` instead of `args`.
     """
     folder, corpus = Path(output_dir), Corpus.take(data, options)
     args = args or RowsConfig(**options)
     if corpus.streaming:
-        raise ValueError("streaming: rows are prepared of text that is on disk; leave it out")
+        raise ValueError("streaming: prepare reads text from disk; leave it out, or stream with minibert pretrain")
     check_sources(corpus.data)
     check_packing(args.packing, args.seq_length)
     check_new(folder)
@@ -62,7 +59,7 @@ def prepare(
             tokens = tokenize_documents(texts, given, args.num_proc)
             rows[split] = pack_documents(tokens, given, args.seq_length, args.packing)
         arguments = vars(args) | vars(corpus) | dict(seed=seed, tokenizer=tokenizer)
-        arguments["data"] = [describe_data(name_of(item)) for item in corpus.data]  # while what is a file can be told
+        arguments["data"] = [describe_data(name_of(entry)) for entry in corpus.data]
         save_rows(written, rows, given, vars(args), arguments)
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")

@@ -1,4 +1,4 @@
-"""`minibert pretrain`: reads text, and has `PretrainingTrainer` do the rest."""
+"""`minibert pretrain`: reads text or prepared rows, and calls `PretrainingTrainer`."""
 
 import copy
 import difflib
@@ -48,26 +48,25 @@ def pretrain(
 
     The model, the tokenizer, a card, a report and the loss curve are saved to `output_dir`.
 
+    Bad input is refused (a ValueError) before any training, and without a change to the output folder.
+
     Args:
-        data: The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
-            owner/name:config), each behind its language if there are several (de=folder); or a folder of rows that
-            `minibert prepare` made. Without it, the built-in corpus: the documentation in this Python installation.
-        model: The preset: the two published ones, or ModernBERT with what is known to learn faster.
-        size: The preset's size.
-        tokenizer: A trained tokenizer (folder or Hub name) instead of one trained here.
-        model_name_or_path: A trained MiniBERT (folder or Hub name) to go on from.
-        config_overrides: Fields of `MiniBertConfig` that differ from the preset or the trained model, such as
-            "hidden_size=64,num_hidden_layers=2", or as JSON; of a trained model those that keep its weights' shapes.
-        extend_vocabulary: Add so many words of the text, those that its tokenizer cuts most, to the trained model's
-            vocabulary.
+        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
+            owner/name:config), with several languages as language=FILE (de=folder); or a folder that
+            `minibert prepare` wrote. By default the built-in corpus: the documentation in this Python installation.
+        model: The preset: one of the two published ones, or ModernBERT with changes that make it learn faster.
+        size: The size of the preset.
+        tokenizer: A trained tokenizer (folder or Hub name); by default one is trained on the text.
+        model_name_or_path: A trained MiniBERT (folder or Hub name) to continue with.
+        config_overrides: Fields of `MiniBertConfig` to change in the preset, as "hidden_size=64,num_hidden_layers=2"
+            or as JSON; in a trained model, only fields that do not change the shapes of its weights.
+        extend_vocabulary: Number of words of the text to add to the vocabulary of the trained model: those that its
+            tokenizer cuts most.
         args: The settings of the training.
-        options: Fields of `Corpus`, and of `PretrainingConfig` in the place of `args`.
+        options: Fields of `Corpus`, and of `PretrainingConfig` instead of `args`.
 
     Returns:
-        The model as it was saved (None in a process that saves nothing), the tokenizer, the report and the folder.
-
-    Raises:
-        ValueError: bad input, before any training, and without touching what is in the output folder.
+        The saved model (None in a process that saves nothing), the tokenizer, the report and the folder.
     """
     start, corpus = time.monotonic(), Corpus.take(data, options)
     args = copy.copy(args) if args else PretrainingConfig(**options)
@@ -75,51 +74,52 @@ def pretrain(
     if args.push_to_hub:
         check_push(args)
     with lock_output(args):
-        # What can be refused is refused before anything is read.
+        # Refuse what can be refused before anything is read.
         checkpoint = checkpoint_to_resume(args)
         check_sources(corpus.data)
         prepared = PreparedRows.find(corpus.data)
         if model != "minibert" and args.embedding_init is None:
-            args.embedding_init = "random"  # published presets begin as published
+            args.embedding_init = "random"  # as published
         if prepared is not None:
             adopt_rows(args, prepared)
         objective = OBJECTIVES[args.objective](fill_defaults(args, model_name_or_path is None))
         config = resolve_config(model, size, model_name_or_path, config_overrides, objective.config_fields)
         objective.check(config, corpus.streaming)
         if extend_vocabulary is not None and (model_name_or_path is None or prepared is not None):
-            raise ValueError(f"extend_vocabulary: {extend_vocabulary} needs text, and a model_name_or_path")
-        loaded = read_tokenizer(tokenizer, model_name_or_path, prepared)
+            raise ValueError(
+                "extend_vocabulary: it needs text and a trained model; give --data and --model_name_or_path"
+            )
+        tokenizer = read_tokenizer(tokenizer, model_name_or_path, prepared)
         train, validation, sample = (
             read_documents(corpus, args) if prepared is None else read_rows(prepared, corpus, args)
         )
-        if prepared is None:
-            loaded = loaded or new_tokenizer(args, config, sample["text"])
-        source, new, extension = config, [], None
+        tokenizer = tokenizer or new_tokenizer(args, config, sample["text"])
+        source, new_weights, extension = config, [], None
         if model_name_or_path is not None:
-            set_seed(args.seed)  # of a new head
-            source, new = objective.load(model_name_or_path, config)
+            set_seed(args.seed)  # the head may be new
+            source, new_weights = objective.load(model_name_or_path, config)
         if extend_vocabulary is not None:
-            extension = extend_tokenizer(loaded, sample["text"], extend_vocabulary)
+            extension = extend_tokenizer(tokenizer, sample["text"], extend_vocabulary)
             print(extension.describe())
             extend_embeddings(source, extension.pieces)
-            loaded = extension.tokenizer
-        trainer = PretrainingTrainer(source, args, None, train, validation, loaded)
+            tokenizer = extension.tokenizer
+        trainer = PretrainingTrainer(source, args, None, train, validation, tokenizer)
         if trainer.budget is not None:
-            trainer.budget.start = start  # reading is in it
+            trainer.budget.start = start  # reading counts too
         trainer.data_description = ", ".join(map(str, (prepared or corpus).data or [BUILTIN]))
         if extension is not None:
             trainer.more_metrics, trainer.new_ids = {"extension": extension.metrics()}, list(extension.pieces)
-        trainer.new_weights = new or trainer.new_weights
+        trainer.new_weights = new_weights or trainer.new_weights
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         trainer.save_model()
     return finish(trainer, validation)
 
 
 def read_documents(corpus: Corpus, args: PretrainingConfig) -> CorpusSplits:
-    """The documents to train on, those held out, and those that a tokenizer is trained on."""
+    """Read the documents to train on, those held out, and those that a tokenizer is trained on."""
     if corpus.streaming:
         check_stream(args)
-    with nullcontext() if corpus.streaming else first_process_first():  # the others find it in the cache
+    with nullcontext() if corpus.streaming else first_process_first():  # the other processes read the cache
         documents = prepare_documents(corpus, validation_size=args.validation_size, seed=args.seed)
     number = "A stream of" if corpus.streaming else f"{len(documents.train):,}"
     print(f"{number} documents to train on, {len(documents.validation):,} held out")
@@ -127,14 +127,14 @@ def read_documents(corpus: Corpus, args: PretrainingConfig) -> CorpusSplits:
 
 
 def read_rows(prepared: PreparedRows, corpus: Corpus, args: PretrainingConfig) -> CorpusSplits:
-    """The same of rows that `minibert prepare` made, which have their tokenizer."""
+    """Read rows that `minibert prepare` made; they come with their tokenizer."""
     train, validation = prepared.load("train", corpus.streaming), prepared.load("validation")
     print(prepared.describe())
     return CorpusSplits(mix_streams([train], corpus, args.seed) if corpus.streaming else train, validation, train)
 
 
 def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> TrainingResult:
-    """Print the report, and the saved model at work on held-out text; of several processes the first has a result."""
+    """Print the report and examples of the saved model on held-out text. Only the first process returns the model."""
     output, tokenizer, objective = Path(trainer.args.output_dir), trainer.processing_class, trainer.objective
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer)
@@ -144,37 +144,37 @@ def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> Trainin
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
     warn(trainer.report["warning"])
     if trainer.budget is not None:
-        print(f"Took {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
+        print(f"Used {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
     return TrainingResult(without_autocast(objective.trained(trainer.model)), tokenizer, trainer.report, output)
 
 
 def adopt_rows(args: PretrainingConfig, prepared: PreparedRows) -> None:
-    """Set how the rows were made; a ValueError if other ones are asked for."""
-    fresh = RowsConfig()
-    asked = {name: x for name in prepared.made if (x := getattr(args, name)) != getattr(fresh, name)}
-    made = f"the rows in {str(prepared.folder)!r} were prepared with"
+    """Set the fields of `args` to those of prepared rows; a ValueError if the user asks for other rows."""
+    defaults, folder = RowsConfig(), str(prepared.folder)
+    asked = {name: x for name in prepared.made if (x := getattr(args, name)) != getattr(defaults, name)}
+    made = f"the rows in {folder!r} were prepared with"
     check_same(prepared.made, prepared.made | asked, made, "leave it out, or prepare rows with it")
     if not OBJECTIVES[args.objective].packs_documents:
-        raise ValueError(f"data: the rows in {str(prepared.folder)!r} have no pairs of segments; give mlm+nsp the text")
+        raise ValueError(f"data: {folder!r} holds prepared rows; objective {args.objective} needs text; give that")
     vars(args).update(prepared.made)
 
 
 def resolve_config(
     preset: str, size: str, path: str | None, overrides: str | dict[str, Any] | None, fields: Mapping[str, Any]
 ) -> MiniBertConfig:
-    """The config of the model to go on from, or a preset, with the overrides; `fields` are the objective's."""
+    """The config of a trained model or a preset, with the overrides; `fields` are set by the objective."""
     overrides, known = read_overrides(overrides), MiniBertConfig().to_dict()
     for name in overrides.keys() - known:
         close = ", ".join(difflib.get_close_matches(name, known)) or "the fields of MiniBertConfig"
         raise ValueError(f"config_overrides: unknown field {name!r}; use {close}")
     if path is not None:
-        minibert_config(path)  # says best what is wrong with a path
+        minibert_config(path)  # has the best messages for a wrong path
         return MiniBertConfig.from_pretrained(path, **{**fields, **overrides})
     return getattr(MiniBertConfig, preset)(size, **{**fields, **overrides})
 
 
 def read_overrides(given: str | dict[str, Any] | None) -> dict[str, Any]:
-    """The fields in "hidden_size=64,num_hidden_layers=2", or in JSON; values are JSON, or words."""
+    """Parse "hidden_size=64,num_hidden_layers=2", or JSON; values are JSON or words."""
     if not isinstance(given, str):
         return dict(given or {})
     if given.lstrip().startswith("{"):
@@ -182,7 +182,7 @@ def read_overrides(given: str | dict[str, Any] | None) -> dict[str, Any]:
     overrides = {}
     for name, _, value in (part.partition("=") for part in given.split(",") if part):
         try:
-            overrides[name.strip()] = json.loads(value.lower())  # True, as Python spells it
+            overrides[name.strip()] = json.loads(value.lower())  # Python's True, too
         except json.JSONDecodeError:
             overrides[name.strip()] = value
     return overrides
@@ -191,9 +191,9 @@ def read_overrides(given: str | dict[str, Any] | None) -> dict[str, Any]:
 def read_tokenizer(
     named: str | None, trained: str | None, prepared: PreparedRows | None
 ) -> PreTrainedTokenizerBase | None:
-    """The tokenizer that was named, that of the model to go on from or of the rows; None where one is to be trained."""
+    """The named tokenizer, or that of the trained model or of the rows; None if one is to be trained."""
     if trained is not None and named is not None:
-        raise ValueError(f"tokenizer: {named!r} would give the ids of {trained!r} other meanings; leave it out")
+        raise ValueError(f"tokenizer: the trained model {trained!r} has its own; leave {named!r} out")
     path = named or trained or (prepared and str(prepared.folder))
     tokenizer = saved_tokenizer(path) if path else None
     if prepared is not None:
@@ -203,12 +203,9 @@ def read_tokenizer(
 
 @torch.no_grad()
 def extend_embeddings(model: PreTrainedModel, pieces: Mapping[int, Sequence[int]]) -> None:
-    """Give a model, in place, the tokens of an `Extension`. The vector of each starts as the mean of those of its
-    `pieces` (the word then means about what it meant in pieces), and so does what the decoder has for it: its bias, and
-    its weights where they are not the vectors. All other numbers stay as they are.
-
-    The vocabulary grows to the last new token, where it was not larger already.
-    """
+    """Add the tokens of an `Extension` to a model, in place. The embedding of each starts as the mean of those of its
+    `pieces`, and so do its bias and, if they are not tied, its weights in the decoder. All other numbers stay. The
+    vocabulary grows to the last new token if it is not larger already."""
     size = max(model.config.vocab_size, max(pieces) + 1)
     model.resize_token_embeddings(size, mean_resizing=False)
     tables, decoder = [model.get_input_embeddings().weight], model.get_output_embeddings()

@@ -23,27 +23,24 @@ def make_tokenizer(
     args: TokenizerConfig | None = None,
     **options: Any,
 ) -> PreTrainedTokenizerBase:
-    """Train a tokenizer on text, or add words to a trained one, and save it; print its tokens a word, what it loses of
-    the text, and an example.
+    """Train a tokenizer on text, or add words to a trained one, and save it. Prints the tokens for each word, the share
+    of the text that is lost, and an example.
 
     Args:
-        data: The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
-            owner/name:config). Without it, the built-in corpus: the documentation in this Python installation.
-        output_dir: Folder that the tokenizer is saved in.
-        extend: A trained tokenizer (folder or Hub name) that words are added to, instead of a new one.
-        extend_vocabulary: How many words to add: those of the text that it cuts most.
+        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
+            owner/name:config). By default the built-in corpus: the documentation in this Python installation.
+        output_dir: Folder of the saved tokenizer.
+        extend: A trained tokenizer (folder or Hub name) to add words to; by default a new one is trained.
+        extend_vocabulary: With extend, the number of words to add: those of the text that it cuts most.
         args: The settings of a new tokenizer.
-        options: Fields of `Corpus`, and of `TokenizerConfig` in the place of `args`.
-
-    Raises:
-        ValueError: bad input, before any work; or the folder holds a tokenizer.
+        options: Fields of `Corpus`, and of `TokenizerConfig` instead of `args`.
     """
     output, corpus = Path(output_dir), Corpus.take(data, options)
     args = args or TokenizerConfig(**options)
     check_sources(corpus.data)
     check_folder(output)
     if (output / "tokenizer.json").exists():
-        raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")
+        raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another folder, or remove it")
     given = None if extend is None else saved_tokenizer(extend)
     documents = load_sample(corpus)
     if given is None:

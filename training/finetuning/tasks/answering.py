@@ -31,10 +31,11 @@ class AnswerQuestions(Task):
     """A model that answers questions with a part of a text. Longer texts are read in parts that share a third.
 
     Args:
-        question_column: The column of the question; guessed by its name.
-        context_column: The column of the context; guessed by its name.
-        answers_column: The column of {text: […], answer_start: […]}, as in SQuAD; guessed.
-        max_length: Longest input, in tokens; by default what a model of this task was trained with, else 384 at most.
+        question_column: The column of the question; by default guessed by its name.
+        context_column: The column of the context; by default guessed by its name.
+        answers_column: The column of {text: […], answer_start: […]}, as in SQuAD; by default guessed by its name.
+        max_length: Longest input, in tokens; longer contexts are read in parts. By default that of a model trained for
+            this task, else at most 384.
         max_answer_length: Longest answer, in tokens.
     """
 
@@ -166,8 +167,7 @@ def encode_questions(tokenizer, questions, contexts, answers, starts) -> dict[st
     neighbouring parts share a third of that. One row each, in order. Beside the model's inputs: `start_positions` and
     `end_positions` of the first answer (texts and first characters are given), both 0 where it is not wholly there;
     `offsets`, for each token the characters [first, last + 1] that it covers, [-1, -1] where it is not of the context;
-    `is_last`, whether the context ends here.
-    """
+    `is_last`, whether the context ends here."""
     longest = min(MAX_QUESTION, tokenizer.model_max_length // 4)
     tokenized = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     questions = list(questions)

@@ -23,11 +23,13 @@ class Choose(Task):
     """A model that chooses one of several continuations or answers; every row has equally many.
 
     Args:
-        text_column: The column of the text before the choices; guessed by its name.
-        prefix_column: A column that every choice begins with (SWAG's sent2); guessed.
-        choice_columns: A column for each choice; by default a column of lists of choices, guessed.
-        label_column: The right choice: its number from 0, or its letter (A, B, …); guessed.
-        max_length: Longest input, in tokens, the rest is cut; by default the model's.
+        text_column: The column of the text before the choices; by default guessed by its name.
+        prefix_column: The column of a text that every choice begins with (sent2 of SWAG); by default guessed by its
+            name.
+        choice_columns: The columns of the choices, one for each; by default one column of lists, guessed by its name.
+        label_column: The column of the right choice, a number from 0 or a letter (A, B, …); by default guessed by its
+            name.
+        max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
     """
 
     name = "choose"

@@ -45,13 +45,13 @@ class Classify(Task):
     fraction are values, the rest are classes.
 
     Args:
-        text_column: The column of the text (or of the first of two); guessed by its name.
-        pair_column: The column of the second text; guessed by its name where there is one.
-        label_column: The column of the label; guessed by its name.
-        labels: Names of the classes, where they are not clear; a label that is a number counts them from 0.
-        max_length: Longest input, in tokens, the rest is cut; by default the model's.
-        class_weights: Weights of the classes in the loss: balanced, a number for each, or CLASS=NUMBER.
-        tune_threshold: Predict two classes or several labels by thresholds chosen on the validation rows.
+        text_column: The column of the text (or of the first of two); by default guessed by its name.
+        pair_column: The column of the second text; by default guessed by its name, if there is one.
+        label_column: The column of the label; by default guessed by its name.
+        labels: Names of the classes, if the data do not make them clear; labels that are numbers count them from 0.
+        max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
+        class_weights: Weights of the classes in the loss: balanced, a number for each class, or CLASS=NUMBER.
+        tune_threshold: With two classes or several labels a row, predict by thresholds chosen on the validation rows.
     """
 
     name = "classify"

@@ -32,10 +32,11 @@ class Tag(Task):
     """A tagger of words: entities, parts of speech. Its labels stand for the tags of whole words.
 
     Args:
-        tokens_column: The column of the words, a list; guessed by its name.
-        tags_column: The column of their tags, a list; guessed by its name.
-        max_length: Longest sentence, in tokens, the rest is cut and counts as untagged; by default the model's.
-        class_weights: Weights of the tags in the loss: balanced, a number for each, or TAG=NUMBER.
+        tokens_column: The column of the words, a list in each row; by default guessed by its name.
+        tags_column: The column of their tags, a list in each row; by default guessed by its name.
+        max_length: Longest sentence, in tokens; words beyond it are cut and count as untagged. By default that of the
+            model.
+        class_weights: Weights of the tags in the loss: balanced, a number for each tag, or TAG=NUMBER.
     """
 
     name = "tag"

@@ -31,26 +31,27 @@ class Objective(abc.ABC):
 
     name: str
     model_class: type[PreTrainedModel]
-    metric = "mlm_loss"  # the loss that is drawn, compared and reported
-    packs_documents = True  # rows can be made while text is read, or once for several trainings, and batched unpadded
+    metric = "mlm_loss"  # the loss that is plotted, compared and reported
+    packs_documents = True  # rows are packed documents, which can be streamed, prepared once, and batched unpadded
     config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
-    masking_defaults: Mapping[str, float] = {}  # unless the user says otherwise
+    masking_defaults: Mapping[str, float] = {}  # options of the collator, where the user gives none
 
     def __init__(self, args: PretrainingConfig):
         self.args = args
         given = {name: getattr(args, name) for name in MASKING_FIELDS if self.masking_defaults}
-        self.masking = {**self.masking_defaults, **{name: x for name, x in given.items() if x is not None}}
+        given = {name: value for name, value in given.items() if value is not None}
+        self.masking_options: dict[str, Any] = {**self.masking_defaults, **given}
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
-        """Refuse (ValueError) settings that contradict each other, before any work; `args` have their defaults."""
-        wrong, causal = f"does not go with --objective {self.name}", self.config_fields.get("is_causal", False)
+        """Refuse (a ValueError) settings that contradict each other, before any work; `args` have their defaults."""
+        causal = self.config_fields.get("is_causal", False)
         length, longest = self.args.seq_length, config.max_position_embeddings
         if config.is_causal != causal:
-            raise ValueError(f"is_causal: {config.is_causal} {wrong}; use {causal}")
+            raise ValueError(f"is_causal: objective {self.name} needs {causal}, got {config.is_causal}")
         if self.args.label_smoothing_factor and self.name != "mlm":
-            raise ValueError(f"label_smoothing_factor: it {wrong}, whose loss it would break; leave it out")
+            raise ValueError(f"label_smoothing_factor: objective {self.name} has no smoothed loss; leave it out")
         if streaming and not self.packs_documents:
-            raise ValueError(f"streaming: it {wrong}; leave it out")
+            raise ValueError(f"streaming: objective {self.name} cannot read a stream; leave it out")
         check_packing(self.args.packing, length)
         if length > longest:
             use = "use at most that, or raise max_position_embeddings (--config_overrides)"
@@ -70,43 +71,46 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
-        """The collator of the training, with more `options` of `MaskedLMCollator`. The evaluation uses its
+        """Make the collator of the training, with further `options` of `MaskedLMCollator`. The evaluation uses its
         `for_evaluation()`."""
 
     def model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[PreTrainedModel, list[str]]:
-        """The model to train with this config, and the names of the weights that a saved one lacked; `source`: a
-        config, to make a new model, a path, to load a saved one in fp32, or the model itself."""
+        """Make or load the model to train; returns it with the names of the weights that a saved model lacked.
+
+        `source` is a config (a new model is made), a path (a saved model is loaded in fp32), or the model itself.
+        """
         path = config_path(source)
         if path is not None:
             return self.load(path, config)
         if isinstance(source, MiniBertConfig):
             return self.model_class(config), []
         if not isinstance(source, self.model_class):
-            raise ValueError(f"model: {type(source).__name__}; {self.name} trains a {self.model_class.__name__}")
+            needed = self.model_class.__name__
+            raise ValueError(f"model: objective {self.name} trains a {needed}, got a {type(source).__name__}")
         return source, []
 
     def load(self, path: str, config: MiniBertConfig) -> tuple[PreTrainedModel, list[str]]:
         return load_reported(self.model_class, path, head=False, config=config, dtype=torch.float32)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The number of targets that a micro-batch has besides its `labels`, which `Trainer` counts. The keys are
-        keywords of the model's `forward`; it gets the sums over all micro-batches and ranks of an optimizer step."""
+        """Count the targets of a micro-batch other than its `labels`, which `Trainer` counts. The keys are keywords of
+        the model's `forward`, which gets the sums over all micro-batches and ranks of an optimizer step."""
         return {}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The sums over a batch of an evaluation, fp32 [k]. `outputs` are the model's with `sparse_prediction=True`."""
+        """Reduce a batch of an evaluation to sums, fp32 [k]; `outputs` are made with `sparse_prediction=True`."""
         return token_score(outputs["logits"], batch["labels"])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        """The means for the log from the sums over all batches, [k]. A mean over nothing is left out."""
+        """Turn the sums over all batches, [k], into the means for the log. A mean over nothing is left out."""
         loss, right, targets = sums
         return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]) -> dict[str, Any]:
-        """The final metrics, from those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for what was
-        not measured."""
+        """Make the report from the metrics of the last evaluation (`eval_…`) and the `unigram_baseline`; None for what
+        was not measured."""
         loss = metrics.get(f"eval_{self.metric}")
         return {
             "validation_loss": loss,
@@ -156,7 +160,7 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def unigram_baseline(
     train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
 ) -> tuple[float | None, float | None]:
-    """The loss and the accuracy of a model that knows token frequencies only: the loss of the add-one-smoothed
+    """The loss and the accuracy of a model that knows only token frequencies: the loss of the add-one-smoothed
     frequencies of the training rows at the targets of the evaluation, and the accuracy of the most frequent target.
     Special tokens count only if they are targets (as [SEP] is for a decoder). Both are None without targets."""
     counts = unigram_counts(train, vocab_size).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Next-token prediction: the decoder of the same blocks and the same number of parameters, to compare with."""
+"""Next-token prediction: a decoder of the same blocks and the same number of parameters."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from .base import Objective
 
 
 class CausalLM(Objective):
-    """Predict every next token. A document begins with [CLS] and ends with [SEP], which is what `generate` begins with
-    and stops at; the saved tokenizer gives [CLS] alone, since a text is then a prompt."""
+    """Predict every next token. Documents begin with [CLS] and end with [SEP]; `generate` begins and stops at them. The
+    saved tokenizer adds [CLS] only, since a text is then a prompt."""
 
     name = "clm"
     model_class = MiniBertForCausalLM
@@ -22,7 +22,7 @@ class CausalLM(Objective):
     config_fields = {"is_causal": True}
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        tokenizer = plain_tokenizer(super().prepare_tokenizer(tokenizer))  # BERT's class would put [SEP] behind prompts
+        tokenizer = plain_tokenizer(super().prepare_tokenizer(tokenizer))  # BERT's class would add [SEP] to prompts
         tokenizer.bos_token, tokenizer.eos_token = tokenizer.cls_token, tokenizer.sep_token
         return tokenizer
 
@@ -33,13 +33,13 @@ class CausalLM(Objective):
         model, new = super().model(source, config, tokenizer)
         for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
             setattr(model.generation_config, name, getattr(config, name))
-        model.generation_config.use_cache = False  # there is none, by which guidance would shorten the text
+        model.generation_config.use_cache = False  # there is no cache
         return model, new
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)
 
     def save(self, trainer: Trainer, folder: Path) -> None:
-        """Text is a prompt from now on: the tokenizer no longer puts [SEP], the end of the document, behind it."""
+        """Save the model with a tokenizer that no longer adds [SEP]: from now on, a text is a prompt."""
         trainer.processing_class.add_bos_token = True
         super().save(trainer, folder)

@@ -16,7 +16,7 @@ from ...data.sentences import split_sentences
 from ..fill import fill_masks
 from .base import Objective
 
-# What a saved model is shown on: so many sentences of the first documents, and of the first sentences of each.
+# The examples of a saved model: this many sentences, from this many documents, and from the first sentences of each.
 CANDIDATES, DOCUMENTS, SENTENCES = 24, 300, 60
 FEWEST_WORDS, MOST_WORDS, MOST_CHARACTERS, MOST_LETTERS = 6, 25, 200, 12
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -32,32 +32,31 @@ class MaskedLM(Objective):
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         tokenizer = super().prepare_tokenizer(tokenizer)
         check_mask_token(tokenizer)
-        if self.masking["masking"] != "token":
-            word_start_table(tokenizer)  # to refuse one without words
+        if self.masking_options["masking"] != "token":
+            word_start_table(tokenizer)  # refuses a tokenizer that does not mark words
         return tokenizer
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
-        if (last := self.args.last_mlm_probability) is not None:
-            options |= dict(rate_points={1.0: last})
-        return MaskedLMCollator(tokenizer, seed=self.args.seed, **self.masking | options)
+        options |= dict(seed=self.args.seed, last_mlm_probability=self.args.last_mlm_probability)
+        return MaskedLMCollator(tokenizer, **self.masking_options | options)
 
     def examples(self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """A word masked in a sentence, filled by the model that was saved: two that are right, and two that are not."""
+        """Sentences with a masked word that the saved model fills in: two right and two wrong ones."""
         sentences = choose_sentences(texts, tokenizer)
         words = [find_content_word(sentence, tokenizer) for sentence in sentences]
         texts = [s[: word.start] + tokenizer.mask_token + s[word.stop :] for s, word in zip(sentences, words)]
         shown: dict[bool, list[str]] = {True: [], False: []}
-        for sentence, word, text, found in zip(sentences, words, texts, fill_masks(texts, str(folder), top_k=3)):
-            guesses = ", ".join(f"{guess['token_str'].strip()} {guess['score']:.0%}" for guess in found[0])
-            is_right = found[0][0]["token_str"].strip().lower() == sentence[word].lower()
+        for sentence, word, text, filled in zip(sentences, words, texts, fill_masks(texts, str(folder), top_k=3)):
+            guesses = ", ".join(f"{guess['token_str'].strip()} {guess['score']:.0%}" for guess in filled[0])
+            is_right = filled[0][0]["token_str"].strip().lower() == sentence[word].lower()
             shown[is_right].append(f"  {text}\n    was: {sentence[word]}; model: {guesses}")
         how_many = f"right in {len(shown[True])} of {len(texts)} sentences, two of each kind:"
         return [f"Held-out text, filled by the saved model, {how_many}", *shown[True][:2], *shown[False][:2]]
 
 
 def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """The best sentence of each of several documents: of 6 to 25 words, and these of letters; where there is none like
-    that, what comes nearest to it. They take at most half of the tokens that the model reads."""
+    """Choose the best sentence of each document, best of all one of 6 to 25 words of letters. Each takes at most half
+    of the tokens that the model reads."""
 
     def rank(sentence: str) -> tuple[bool, float]:
         words = sentence.split()
@@ -75,8 +74,8 @@ def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -
 
 
 def find_content_word(sentence: str, tokenizer: PreTrainedTokenizerBase) -> slice:
-    """Where a word stands that somebody would ask for: of four letters or more, known to the tokenizer as a whole, near
-    the middle. In text without spaces, one letter in the middle."""
+    """Find a word worth guessing: four letters or more, one token, near the middle of the sentence. In text without
+    spaces, it is the letter in the middle."""
     spans = [slice(*match.span()) for match in WORD.finditer(sentence)] or [slice(0, len(sentence))]
     if len(spans) == 1 and len(sentence) > MOST_LETTERS:
         return slice(len(sentence) // 2, len(sentence) // 2 + 1)

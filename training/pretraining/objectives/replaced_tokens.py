@@ -24,8 +24,8 @@ SHARED_EMBEDDINGS = ("tok_embeddings", "position_embeddings", "token_type_embedd
 
 
 def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
-    """The generator's: as deep as the discriminator's `config`, its width times `size` rounded to whole heads (of the
-    same width), its MLP as much narrower."""
+    """The generator's config: as deep as the discriminator's, `size` times as wide (in whole heads of the same width),
+    with an MLP narrowed alike."""
     heads = max(1, round(size * config.num_attention_heads))
     share, narrow = heads / config.num_attention_heads, copy.deepcopy(config)
     narrow.num_attention_heads, narrow.hidden_size = heads, round(config.hidden_size * share)
@@ -34,8 +34,8 @@ def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
 
 
 def sample_tokens(logits: torch.Tensor, never: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """A token for every target, int64 [targets], with p ∝ exp(logit) of [targets, vocabulary], where `uniform` numbers
-    from 0 to 1, [targets], fall among the summed probabilities; never those of the ids `never`, [k]."""
+    """Sample a token for every target, int64 [targets], with p ∝ exp(logit), except the ids `never`, [k]: the token
+    where its `uniform` number from 0 to 1, [targets], falls among the summed probabilities of [targets, vocabulary]."""
     summed = logits.detach().float().index_fill(1, never, -math.inf).softmax(1).cumsum(1)
     end = summed[:, -1:]
     places = torch.minimum(uniform.to(end)[:, None] * end, torch.nextafter(end, torch.zeros_like(end)))
@@ -43,16 +43,16 @@ def sample_tokens(logits: torch.Tensor, never: torch.Tensor, uniform: torch.Tens
 
 
 class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
-    """The discriminator, and while it is trained the generator that replaces tokens for it.
+    """The discriminator with the generator that replaces tokens for it in training.
 
-    The generator is a MiniBERT for masked language modelling whose embeddings (words, learned positions, segments) are
-    the discriminator's, projected to its own width where that is another. The discriminator's weights have their usual
-    names in the state dictionary, so every head loads what `save_pretrained` writes; the generator's stand beside them.
+    The generator is a MiniBERT for masked language modelling. It uses the embeddings of the discriminator (words,
+    learned positions, segments), projected to its own width if that differs. In the state dictionary, the weights of
+    the discriminator have their usual names, so that every head can load a checkpoint.
 
     Args:
         config, narrow: the discriminator's config, and the generator's (see `generator_config`).
-        weight: of the discriminator's loss beside the generator's.
-        never: ids that the generator never puts in a target's place: special tokens, [MASK] above all.
+        weight: weight of the discriminator's loss relative to the generator's.
+        never: ids that the generator never samples: special tokens, above all [MASK].
     """
 
     def __init__(self, config: MiniBertConfig, narrow: MiniBertConfig, weight: float, never: Collection[int]):
@@ -72,7 +72,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     def projected_tables(self) -> dict[str, torch.Tensor]:
         """The embeddings as the generator sees them, by the names of its own parameters."""
         embeddings, tables = self.model.embeddings, {}
-        # in full precision, like the embeddings of any model: the rows of frequent tokens gather many small gradients
+        # in full precision, like the embeddings of any model: rows of frequent tokens add up many small gradients
         with torch.autocast(self.device.type, enabled=False):
             for name in SHARED_EMBEDDINGS:
                 if getattr(embeddings, name) is not None:
@@ -91,9 +91,9 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
 
         Args:
             input_ids, labels: [batch, length], masked; and the original id at masked positions, -100 elsewhere.
-            target_draws: [batch, length], what the samples are drawn by, see `MaskedLMCollator`.
+            target_draws: [batch, length], the random numbers of the samples, see `MaskedLMCollator`.
             num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches of an optimizer step.
-            layout: as for `MiniBertForMaskedLM`, like the other arguments.
+            layout: further arguments of `MiniBertForMaskedLM.forward`.
 
         Returns:
             `loss`, the sum of `mlm_loss` (the generator's) and the weighted `rtd_loss` (the discriminator's);
@@ -117,7 +117,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         return ModelOutput(**outputs, replaced=replaced, corrupted_ids=corrupted)
 
     def discriminator(self) -> MiniBertForReplacedTokenDetection:
-        """The discriminator alone; its weights are the same tensors."""
+        """The discriminator alone; it shares its tensors with this model."""
         with torch.device("meta"):
             model = MiniBertForReplacedTokenDetection(self.config)
         weights = self.state_dict()
@@ -125,13 +125,13 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         return model
 
     def save_pretrained(self, save_directory: str | Path, state_dict: dict | None = None, **kwargs) -> None:
-        """A checkpoint of the training: the discriminator's, with the generator's weights in the same file."""
+        """Save a checkpoint of the training: a discriminator, with the generator's weights in the same file."""
         state_dict = self.state_dict() if state_dict is None else state_dict
         self.discriminator().save_pretrained(save_directory, state_dict=state_dict, **kwargs)
 
 
 class ReplacedTokenDetection(MaskedLM):
-    """A small generator fills in masked tokens, the model finds which tokens it has replaced."""
+    """Find the tokens that a small generator has replaced at masked positions."""
 
     name = "rtd"
     model_class = MiniBertForReplacedTokenDetection
@@ -141,12 +141,12 @@ class ReplacedTokenDetection(MaskedLM):
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
         super().check(config, streaming)
         if not 0 < self.args.generator_size <= 1:
-            raise ValueError(f"generator_size: {self.args.generator_size} is no share; use above 0, at most 1")
+            raise ValueError(f"generator_size must be above 0 and at most 1, got {self.args.generator_size}")
 
     def model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[DetectorWithGenerator, list[str]]:
-        """A generator is always new; the discriminator is the model of `source`."""
+        """Make a discriminator from `source`, with a new generator."""
         never = {*range(config.vocab_size)} - {*np.flatnonzero(regular_tokens(tokenizer)).tolist()}
         narrow = generator_config(config, self.args.generator_size)
         model = DetectorWithGenerator(config, narrow, self.args.discriminator_weight, never)
@@ -176,8 +176,8 @@ class ReplacedTokenDetection(MaskedLM):
         return metrics | means(targets, mlm_loss=mlm_loss, mlm_accuracy=mlm_right) | {"targets": tokens}
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        """The discriminator's metrics, beside those of `constant_` answers: "original" for every token, at best with
-        the probability that it is."""
+        """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`): "original" for
+        every token, with the probability that it is."""
         share = metrics["eval_replaced"]
         return {
             "validation_loss": metrics["eval_rtd_loss"],

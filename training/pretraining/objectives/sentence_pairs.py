@@ -20,7 +20,7 @@ from ...data.sentences import split_sentences
 from .base import means, token_score
 from .masked_lm import MaskedLM
 
-# Documents whose segments may stand beside one another as random pairs.
+# Random pairs are made of segments of this many neighbouring documents.
 WINDOW = 2048
 
 IS_NEXT, IS_RANDOM = 0, 1
@@ -37,10 +37,8 @@ class MaskedLMWithNextSentence(MaskedLM):
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
         super().check(config, streaming)
         if config.type_vocab_size < 2:
-            raise ValueError(
-                f"type_vocab_size: {config.type_vocab_size} does not go with --objective mlm+nsp, whose pairs need two"
-                " segments; use 2 or more (--model bert has them)"
-            )
+            need = "objective mlm+nsp needs 2 or more, for pairs of segments (--model bert has 2)"
+            raise ValueError(f"type_vocab_size: {need}, got {config.type_vocab_size}")
 
     def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
         args = self.args
@@ -59,23 +57,22 @@ class MaskedLMWithNextSentence(MaskedLM):
         return super().metrics(sums[:3]) | means(pairs, nsp_loss=loss, nsp_accuracy=right)
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        ours = {name: metrics.get(f"eval_{name}") for name in ("nsp_loss", "nsp_accuracy")}
-        return super().report(metrics, baseline) | ours
+        nsp = {name: metrics.get(f"eval_{name}") for name in ("nsp_loss", "nsp_accuracy")}
+        return super().report(metrics, baseline) | nsp
 
 
 def make_pairs(
     documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, seq_length: int, short_seq_prob: float, seed: int
 ) -> datasets.Dataset:
-    """Pairs `[CLS] A [SEP] B [SEP]`, a pair a row: `input_ids`, `token_type_ids` (0 up to the first [SEP], then 1) and
+    """Make rows of pairs, `[CLS] A [SEP] B [SEP]`: `input_ids`, `token_type_ids` (0 up to the first [SEP], then 1) and
     `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document). Both segments
-    are of one language, which would tell the label otherwise; one with a single document makes no pairs.
+    are of one language, so that the language does not give the label away.
 
     As in BERT, segments of a document are gathered until they fill a row (or, for the share `short_seq_prob` of the
-    pairs, a random shorter length), A is a random number of them, and with probability 1/2 B is random, gathered until
-    it is as long as what it displaces, if its document goes on for so long; what it displaces begins the next pair.
-    What is too long is cut at either end. Otherwise than in BERT, a piece of text that is a single segment makes no
-    pair rather than always a random one (it still serves as random B). A ValueError if there are no two different
-    documents (copies count as one), or none with two segments.
+    pairs, a random shorter length), and a random number of them is A. With probability 1/2, B is random text of the
+    same length from another document, and the text that it replaces begins the next pair. Too long pairs are cut at
+    random at either end. Unlike in BERT, a text of a single segment makes no pair (but may be a random B). A ValueError
+    if there are no two different documents, or none with two segments.
 
     Args:
         documents: a column `text`, whose segments are its sentences; if there are several languages, a column `source`.
@@ -89,12 +86,12 @@ def make_pairs(
     options |= special_ids(tokenizer) | dict(backend=tokenizer_backend(tokenizer))
     pairs = []
     for part in parts:
-        windows = -(-len(part) // WINDOW)  # of one size: none is left with a single document
+        windows = -(-len(part) // WINDOW)  # of equal size, so that none has a single document
         pairs.append(map_tables(part, _pairs, batch_size=-(-len(part) // windows), **options))
     rows = datasets.concatenate_datasets(pairs)
     if not len(rows):
-        what = f"data: {len(documents):,} documents make no pair"
-        raise ValueError(f"{what}; give different ones, of several sentences (held out: a larger validation_size)")
+        use = "give different ones of several sentences (for the held-out documents: a larger validation_size)"
+        raise ValueError(f"data: {len(documents):,} documents make no pair of segments; {use}")
     return rows
 
 
@@ -126,8 +123,8 @@ def _pairs_of(
     documents: list[list[list[int]]], behind: list[np.ndarray], texts: list[str], number: int, room: int,
     short_seq_prob: float, generator: np.random.Generator
 ) -> Iterator[tuple[list[int], list[int], int]]:  # fmt: skip
-    """The pairs (A, B, label) that begin in one document; A and B together hold at most `room` tokens. `behind` are the
-    tokens from each segment to the end of its document."""
+    """Yield the pairs (A, B, label) that begin in one document; A and B together have at most `room` tokens. `behind`:
+    the number of tokens from each segment to the end of its document."""
     document, position = documents[number], 0
     while position < len(document):
         target = room
@@ -138,7 +135,7 @@ def _pairs_of(
             gathered += len(document[end])
             end += 1
         if end - position < 2:
-            # One segment fills the row, or the document's last is left over: with what follows, if anything does.
+            # A single segment fills the row, or is the last of the document: take the next one too, if there is one.
             if end == len(document):
                 return
             end += 1
@@ -148,9 +145,9 @@ def _pairs_of(
         if generator.random() < 0.5:
             label, position = IS_RANDOM, middle
             other = number
-            while texts[other] == texts[number]:  # a mixture has documents of small sources more than once
+            while texts[other] == texts[number]:  # a mixture may repeat the documents of small sources
                 other = int(generator.integers(len(documents)))
-            # Whole segments, for the room that B had: so neither lengths nor ends tell the label.
+            # Whole segments of the length that B had, so that neither lengths nor ends give the label away.
             needed, b = min(len(b), target - len(a)), []
             start = generator.integers(max(np.count_nonzero(behind[other] >= needed), 1))
             for segment in documents[other][start:]:
