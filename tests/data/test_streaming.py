@@ -286,7 +286,7 @@ def test_bad_sources_are_refused(folder):
         ([good, folder], {}, "weights: needed to stream 2 entries of data"),
         ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no document of '.*blank.txt' is left to train on"),
         ([folder / "broken.jsonl"], {}, "broken.jsonl"),
-        ([folder / "numbers.csv"], {}, "text_column: it is not clear"),
+        ([folder / "numbers.csv"], {}, "text_column: the column of the text is not clear"),
         ([folder / "missing.txt"], {}, "missing.txt' does not exist"),
     ):
         with pytest.raises(ValueError, match=message):

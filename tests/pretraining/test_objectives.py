@@ -375,7 +375,10 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
             ["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"],
             "short_seq_prob must be from 0 to 1, got 1.5",
         ),
-        (["--objective", "clm", "--config_overrides", "is_causal=false"], "is_causal: False does not go with"),
+        (
+            ["--objective", "clm", "--config_overrides", "is_causal=false"],
+            "is_causal: objective clm needs True, got False",
+        ),
         (["--config_overrides", "is_causal=true"], "is_causal: objective mlm needs False, got True"),
         (["--objective", "clm", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: objective clm has no"),
         (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "has its own; leave"),
