@@ -53,12 +53,12 @@ class Corpus:
         return load_documents(self.data)
 
 
-def read_table(file: str) -> list[dict[str, Any]]:
+def read_table(file: str | Path) -> list[dict[str, Any]]:
     """The rows of a jsonl, csv, tsv or parquet file."""
     suffix = Path(file).suffix.removeprefix(".")
     kind = {"jsonl": "json", "tsv": "csv"}.get(suffix, suffix)
     options = {"delimiter": "\t"} if suffix == "tsv" else {}
-    return datasets.load_dataset(kind, data_files=file, split="train", **options).to_list()
+    return datasets.load_dataset(kind, data_files=str(file), split="train", **options).to_list()
 
 
 def names_beginning_with(beginnings: Sequence[str], known: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ from minibert import MiniBertConfig, train_tokenizer
 
 LANGUAGES = dict.fromkeys(("ar", "el", "hi", "ru", "th", "tr"), 40) | dict.fromkeys(("de", "en", "fr", "uk", "zh"))
 ALONE = ("fr", "tr")
-STEPS = 80
+STEPS = 400
 
 
 def languages(data):
@@ -30,7 +30,7 @@ def languages(data):
         for mixture in (1.0, 0.3, 0.0, *ALONE):
             chance = np.random.default_rng(seed)
             shares = sizes**mixture if isinstance(mixture, float) else np.array([code == mixture for code in rows])
-            drawn = chance.choice(len(sizes), 200 * ROWS, p=shares / shares.sum())
+            drawn = chance.choice(len(sizes), STEPS * ROWS, p=shares / shares.sum())
             drawn = [int(np.cumsum([0, *sizes])[code] + chance.integers(sizes[code])) for code in drawn]
             train = concatenate_datasets(list(rows.values())).select(drawn)
             config = MiniBertConfig.minibert("tiny", **shape, max_position_embeddings=LENGTH)

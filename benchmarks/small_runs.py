@@ -57,9 +57,11 @@ class Curve(TrainerCallback):
 
 
 def pretrain(config, train, held_out, tokenizer, seed, steps, budget=None, evaluations=1, rows=ROWS, **options):
-    """A trainer that is done, and its curve. The rate stays constant, so a curve can be read at any place."""
+    """A trainer that is done, and its curve. The rate stays constant, so a curve can be read at any place: 2e-3 with
+    AdamW; with Muon what the trainer chooses for the width."""
     curve = Curve(budget)
-    defaults = dict(optimizer="adamw", learning_rate=2e-3, embedding_init="random", warmup_steps=20)
+    rate = None if options.get("optimizer") == "muon" else 2e-3
+    defaults = dict(optimizer="adamw", learning_rate=rate, embedding_init="random", warmup_steps=20)
     args = PretrainingConfig(
         tempfile.mkdtemp(), seed=seed, max_steps=steps, per_device_train_batch_size=rows, seq_length=LENGTH,
         lr_scheduler_type="constant_with_warmup", eval_strategy="steps", eval_steps=max(1, steps // evaluations),

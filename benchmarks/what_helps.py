@@ -25,7 +25,7 @@ def switches(data):
         norm_bias=True, gated_mlp=False, global_attn_every_n_layers=1, attention_bias=True, mlp_bias=True,
         head_bias=True, scaled_output_init=False,
     )  # fmt: skip
-    settings, runs = dict(packing="padded", mlm_probability=0.15, steps=100, evaluations=2, rows=4), {}
+    settings, runs = dict(packing="padded", mlm_probability=0.15, steps=600, evaluations=6), {}
     for name, change in {
         "BERT": {},
         "RoPE": dict(position_embedding_type="rope"),
@@ -63,7 +63,7 @@ def in_order(texts, count):
 
 
 def objectives(data):
-    """8 seconds of computing with every objective, or none; then three tasks for a probe on the frozen vectors."""
+    """A minute of computing with every objective, or none; then three tasks for a probe on the frozen vectors."""
     train, test = (
         read("text", data / f"corpus/{split}.txt").shuffle(seed=0)["text"] for split in ("train", "validation")
     )
@@ -73,14 +73,14 @@ def objectives(data):
         "nli": nli,
         "order": (in_order(train[200:], 4000), in_order(test, 1500)),
     }
-    train, test = train[:60], test[:3]
+    train, test = train[:200], test[:3]
     tokenizer = train_tokenizer(train, vocab_size=2048, model_max_length=LENGTH, token_type_ids=True)
     shape = dict(hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=256)
     for seed in SEEDS:
         for objective in ("none", "mlm", "mlm+nsp", "rtd"):
             config = MiniBertConfig.bert("tiny", **shape, hidden_dropout=0.0, attention_dropout=0.0)
             texts = [Dataset.from_dict({"text": part}) for part in (train, test)]
-            options = dict(steps=2000, budget=8, mlm_probability=0.15, objective=objective)
+            options = dict(steps=5000, budget=60, mlm_probability=0.15, objective=objective)
             if objective == "none":
                 options |= dict(objective="mlm", steps=1, learning_rate=1e-8)
             trainer, curve = pretrain(config, *texts, tokenizer, seed, **options)

@@ -57,7 +57,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(("name", "snippet"), SNIPPETS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SNIPPETS)])
 def test_snippet(name, snippet, folder, cache, monkeypatch):
     """With fewer steps and texts than it says."""
-    for library in re.findall(r"^(?:from|import) (gliner|optuna)\b", snippet, re.MULTILINE):
+    for library in re.findall(r"(?:^from |^import |backend=.)(gliner|optuna)\b", snippet, re.MULTILINE):
         pytest.importorskip(library, reason="an extra that is not installed")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(PretrainingTrainer, "push_to_hub", lambda trainer: None)

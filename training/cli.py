@@ -29,7 +29,13 @@ from .commands import COMMANDS, examples
 from .files import printable, use_writable_cache
 
 # Packages that only some commands need, and what installs them.
-EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime", "mteb": "mteb"}
+EXTRAS = {
+    "peft": "peft",
+    "onnx": "onnx onnxruntime",
+    "onnxruntime": "onnx onnxruntime",
+    "mteb": "mteb",
+    "setfit": "setfit",
+}
 # In the names or texts of errors of libraries that are no fault of ours.
 OUT_OF_MEMORY = ("MemoryError", "allocate memory", "Storage size calculation overflowed", "out of memory")
 FOREIGN = ("SafetensorError", "PytorchStreamWriter", "(os error ", "PanicException", "StrictDataclass")

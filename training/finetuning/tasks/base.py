@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 import numpy as np
 import torch
-from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...files import printable
@@ -115,6 +115,9 @@ class Task(abc.ABC):
         """Fields of the model's config that follow from the data: `id2label`, `label2id`, `problem_type`."""
         id2label = dict(enumerate(self.labels))
         return {"id2label": id2label, "label2id": {label: i for i, label in id2label.items()}} if id2label else {}
+
+    def prepare_model(self, model: PreTrainedModel, train: datasets.Dataset, seed: int) -> None:  # noqa: B027
+        """Change a model, in place, before it is trained on the rows `train`."""
 
     @abc.abstractmethod
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:

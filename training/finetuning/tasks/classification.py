@@ -12,7 +12,7 @@ import datasets
 import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...data.tables import to_number
@@ -52,6 +52,8 @@ class Classify(Task):
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
         class_weights: Weights of the classes in the loss: balanced, a number for each class, or CLASS=NUMBER.
         tune_threshold: With two classes or several labels a row, predict by thresholds chosen on the validation rows.
+        few_shot: For 8 to 64 texts a class: first train the encoder to tell texts of different classes apart, by
+            SetFit (`pip install setfit`).
     """
 
     name = "classify"
@@ -74,9 +76,12 @@ class Classify(Task):
     max_length: int | None = None
     class_weights: Sequence[str] | None = None
     tune_threshold: bool = False
+    few_shot: bool = False
 
     def __post_init__(self):
         self.named_labels, self.thresholds = list(self.labels), None
+        if self.few_shot:
+            import setfit  # noqa: F401 - a missing package is reported before any work
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         given = [option for option in ("text_column", "pair_column") if getattr(self, option)]
@@ -140,6 +145,8 @@ class Classify(Task):
         different = {item for rows in labels.values() for value in rows for item in as_list(value)}
         self._id_of = {item: find_label(self.labels, item) for item in different}
         encoded = {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
+        if self.few_shot and (self.problem_type != SINGLE or len(self.text_columns) > 1):
+            raise ValueError("few_shot: it needs one text and one class in every row; leave it out")
         if "train" not in encoded:
             self.thresholds = getattr(config, "thresholds", None)
         elif self.class_weights or self.tune_threshold:
@@ -204,6 +211,12 @@ class Classify(Task):
 
     def config_fields(self) -> dict[str, Any]:
         return {**super().config_fields(), "problem_type": self.problem_type, "thresholds": self.thresholds}
+
+    def prepare_model(self, model: PreTrainedModel, train: datasets.Dataset, seed: int) -> None:
+        if self.few_shot:
+            from ..few_shot import train_encoder
+
+            train_encoder(model, self.tokenizer, train[self.text_columns[0]][:], train[LABEL][:], seed)
 
     # --- inputs, predictions, scores ---
 
