@@ -3,10 +3,10 @@
 import random
 
 import torch
-from helpers import write_rows
+from helpers import save_model, write_rows
 from transformers import BertConfig, BertModel
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert import MiniBertForMaskedLM
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 
@@ -32,11 +32,8 @@ def convert(source, target) -> str:
 def save_untrained(folder, texts, length: int, vocab_size=400, model_class=MiniBertForMaskedLM, **fields) -> None:
     """A small model and a tokenizer for a toy language."""
     tokenizer = train_tokenizer(texts, vocab_size=vocab_size, model_max_length=length, show_progress=False)
-    shape = dict(hidden_size=64, num_hidden_layers=2, intermediate_size=64, max_position_embeddings=length)
-    torch.manual_seed(0)
-    config = MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", **shape | fields)
-    model_class(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    shape = dict(hidden_size=64, max_position_embeddings=length)
+    save_model(folder, tokenizer, "modernbert", model_class.__name__.removeprefix("MiniBert"), **shape | fields)
 
 
 def write_matches(folder, queries, passages) -> None:

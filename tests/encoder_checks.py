@@ -312,13 +312,15 @@ def _layout(name: str) -> Callable[[PreTrainedModel], tuple[float, str]]:
     return lambda model: check_layout(model, name)
 
 
+def _initialisation(lacking: bool) -> Callable[[PreTrainedModel], tuple[float, str]]:
+    return lambda model: check_initialisation(model, lacking)
+
+
 SAME, FORMULA = 1e-4, 1e-3
 STANDARD_ERRORS = 7.0  # of the difference of two samples; chance passes 5 once in a million times
 _PACKED = "Packed documents give what each gives alone, told apart by"
 CHECKS = {
-    "packed position_ids": Check(
-        f"{_PACKED} position_ids that restart", _layout("packed by position_ids, one row"), SAME
-    ),
+    "packed position_ids": Check(f"{_PACKED} position_ids", _layout("packed by position_ids, one row"), SAME),
     "packed seq_idx": Check(f"{_PACKED} seq_idx", _layout("packed by seq_idx, padding between"), SAME),
     "packed cu_seq_lens": Check(f"{_PACKED} cu_seq_lens", _layout("packed by cu_seq_lens"), SAME),
     "packed mask": Check(f"{_PACKED} a mask of pairs", _layout("packed by a mask of pairs"), SAME),
@@ -329,17 +331,13 @@ CHECKS = {
     "inputs_embeds": Check("The vectors of tokens give what the tokens give", check_embeddings, SAME),
     "accumulation": Check("Gradient accumulation gives the step of one batch", check_accumulation, FORMULA),
     "no target": Check("A step without any target has the loss 0", check_no_target, 0.0),
-    "new weights": Check(
-        "New weights have the spread the class means", lambda m: check_initialisation(m, False), STANDARD_ERRORS
-    ),
-    "lacking weights": Check(
-        "So have those that a checkpoint lacks", lambda m: check_initialisation(m, True), STANDARD_ERRORS
-    ),
+    "new weights": Check("New weights have the spread the class means", _initialisation(False), STANDARD_ERRORS),
+    "lacking weights": Check("So have those that a checkpoint lacks", _initialisation(True), STANDARD_ERRORS),
     "window": Check("Local layers see |i - j| <= sliding_window, no more", check_window, 0.0),
     "half precision, padding": Check(
-        "No NaN from rows of padding in fp16, bf16", lambda m: check_precision(m, False), 0.0
+        "No NaN from rows of padding in 16 bits", lambda m: check_precision(m, False), 0.0
     ),
-    "half precision, large": Check("No NaN from large inputs in fp16, bf16", lambda m: check_precision(m, True), 0.0),
+    "half precision, large": Check("No NaN from large inputs in 16 bits", lambda m: check_precision(m, True), 0.0),
 }
 
 

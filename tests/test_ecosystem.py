@@ -13,7 +13,7 @@ from accelerate import infer_auto_device_map
 from helpers import BERT, build, sentences
 from torch import nn
 from torch.testing import assert_close
-from transformers import AutoModel, pipeline
+from transformers import AutoModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from minibert import MiniBertForMaskedLM, MiniBertModel
@@ -45,23 +45,6 @@ def folder_of(tokenizer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def masked_lm(folder_of):
     return folder_of("ForMaskedLM")
-
-
-# --- pipelines ---
-
-
-def logits_of(model, tokenizer, *texts):
-    with torch.no_grad():
-        return model(**tokenizer(*texts, return_tensors="pt")).logits[0]
-
-
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_text_classification(folder_of, batch_size):
-    judge = pipeline("text-classification", folder_of("ForSequenceClassification", **BERT), top_k=None)
-    for scores, text in zip(judge(TEXTS, batch_size=batch_size), TEXTS):
-        expected = logits_of(judge.model, judge.tokenizer, text).softmax(-1)
-        found = {each["label"]: each["score"] for each in scores}
-        assert_close(torch.tensor([found[f"LABEL_{i}"] for i in range(3)]), expected, rtol=1e-4, atol=1e-5)
 
 
 # --- accelerate ---
@@ -129,7 +112,7 @@ def _vllm(module, query, key, value, attention_mask, scaling=None, attention_ins
 
 @pytest.mark.parametrize("fields", [{}, BERT], ids=["modernbert", "bert"])
 @torch.no_grad()
-def test_what_vllm_needs_of_a_class(fields, folder_of, monkeypatch):
+def test_vllm_transformers_backend(fields, folder_of, monkeypatch):
     """All that its Transformers backend does with a model before its own kernels come in: a class by `auto_map`, built
     on no device with `attn_implementation="vllm"`, other linear layers, and all requests in one row."""
     folder = folder_of("Model", **fields)

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from helpers import save_model
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForSequenceClassification, train_tokenizer
+from minibert import train_tokenizer
 from minibert.training import cli
 from minibert.training.checkpoints import checkpoint_to_resume, write_manifest
 
@@ -109,12 +110,8 @@ ROWS = [row(i) for i in range(30)]
 def make_world(folder: Path) -> World:
     tokenizer = train_tokenizer([f"{row['text']} {row['context']}" for row in ROWS], vocab_size=60)
     sizes = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=16)
-    config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny", max_position_embeddings=64, **sizes)
-    MiniBertForMaskedLM(config).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    config.num_labels = 1
-    MiniBertForSequenceClassification(config).save_pretrained(folder / "reranker")
-    tokenizer.save_pretrained(folder / "reranker")
+    for name, head in (("model", "ForMaskedLM"), ("reranker", "ForSequenceClassification")):
+        save_model(folder / name, tokenizer, "modernbert", head, max_position_embeddings=64, num_labels=1, **sizes)
     (folder / "text.txt").write_text("\n\n".join(row["text"] for row in ROWS))
     return World(folder, folder)
 

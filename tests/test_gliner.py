@@ -8,12 +8,11 @@ from helpers import sentences
 from minibert import train_tokenizer
 from minibert.modeling_minibert import MiniBertModel
 
-gliner = pytest.importorskip("gliner", reason="the extra gliner is not installed")
-
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """GLiNER on a BERT of Transformers, and on the same converted, with equal weights besides."""
+    gliner = pytest.importorskip("gliner", reason="the extra gliner is not installed")
     root = tmp_path_factory.mktemp("gliner")
     tokenizer = train_tokenizer([*sentences(200), "fruit tool"] * 2, vocab_size=160, show_progress=False)
     random_bert(tokenizer, num_hidden_layers=2).save_pretrained(root / "bert")

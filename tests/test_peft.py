@@ -7,22 +7,19 @@ from helpers import BERT, build
 
 from minibert import MiniBertForSequenceClassification
 
-INPUTS = dict(
-    input_ids=torch.tensor([[1, 5, 6, 2], [1, 7, 2, 0]]), attention_mask=torch.tensor([[1] * 4, [1, 1, 1, 0]])
-)
+IDS = torch.tensor([[1, 5, 6, 2], [1, 7, 2, 0]])
+INPUTS = dict(input_ids=IDS, attention_mask=(IDS > 0).long())
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_lora_trains_merges_saves_and_reloads(family, tmp_path):
-    model = build("ForSequenceClassification", **BERT if family == "bert" else {})
+    fields = BERT if family == "bert" else {}
+    model = build("ForSequenceClassification", **fields)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    new = ["head", "pooler", "classifier"]
-    adapted = peft.get_peft_model(
-        model, peft.LoraConfig(target_modules="all-linear", task_type="SEQ_CLS", modules_to_save=new)
-    )
-    found = {
-        name.split(".lora_A")[0].split(".layers.")[1][2:] for name, _ in adapted.named_parameters() if "lora_A" in name
-    }
+    new = dict(task_type="SEQ_CLS", modules_to_save=["head", "pooler", "classifier"])
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear", **new))
+    names = [name.split(".lora_A")[0] for name, _ in adapted.named_parameters() if "lora_A" in name]
+    found = {name.split(".layers.")[1][2:] for name in names}
     assert found == {"attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"}
     optimizer = torch.optim.AdamW([p for p in adapted.parameters() if p.requires_grad], lr=0.05)
     losses = []
@@ -36,11 +33,8 @@ def test_lora_trains_merges_saves_and_reloads(family, tmp_path):
     adapted.eval()
     expected = adapted(**INPUTS).logits
     adapted.save_pretrained(tmp_path / "adapter")
-    fields = BERT if family == "bert" else {}
     again = build("ForSequenceClassification", seed=1, **fields)
-    encoder = {
-        name: tensor for name, tensor in before.items() if name.split(".")[0] == "model" and "pooler" not in name
-    }
+    encoder = {name: x for name, x in before.items() if name.startswith("model.") and "pooler" not in name}
     again.load_state_dict(encoder, strict=False)
     reloaded = peft.PeftModel.from_pretrained(again, tmp_path / "adapter").eval()
     torch.testing.assert_close(reloaded(**INPUTS).logits, expected)

@@ -39,14 +39,10 @@ SMALL = dict(
                           hidden_dropout=0.0, attention_dropout=0.0),
 )  # fmt: skip
 PRETRAININGS = {
-    "mlm": dict(),
-    "accumulated": dict(gradient_accumulation_steps=2, optimizer="adamw"),
-    "mlm+nsp": dict(objective="mlm+nsp", model="bert"),
-    "rtd": dict(objective="rtd"),
-    "clm": dict(objective="clm"),
-    "stream": dict(streaming=True),
-    "prepared": dict(streaming=True),
-}
+    "mlm": dict(), "accumulated": dict(gradient_accumulation_steps=2, optimizer="adamw"),
+    "mlm+nsp": dict(objective="mlm+nsp", model="bert"), "rtd": dict(objective="rtd"), "clm": dict(objective="clm"),
+    "stream": dict(streaming=True), "prepared": dict(streaming=True),
+}  # fmt: skip
 FINETUNINGS = ("classify", "weighted", "tag", "answer", "embed", "rerank")
 WEIGHTED = dict(class_weights=[3.0, 1.0, 0.25], gradient_accumulation_steps=2)  # another way to classify
 SPLITS = ("train", "validation")
@@ -310,13 +306,8 @@ def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
 
 def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
     write_data(tmp_path)
-    settings = CHECKPOINTS | dict(
-        save_strategy="no",
-        max_steps=100_000,
-        lr_scheduler_type="constant",
-        eval_strategy="no",
-        dataloader_num_workers=1,
-    )
+    settings = dict(save_strategy="no", eval_strategy="no", max_steps=100_000, lr_scheduler_type="constant")
+    settings = CHECKPOINTS | settings | dict(dataloader_num_workers=1)
     process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings))
     for line in process.stdout:
         if line.startswith("step"):

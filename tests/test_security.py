@@ -8,21 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import refusal, sentences
+from helpers import refusal, save_model, sentences
 from optimization.test_checkpoints import make_trainer
 from safetensors.torch import load_file
 
 import minibert.modeling_minibert as modeling
-from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert import train_tokenizer
 from minibert.training import cli
 from minibert.training.callbacks import add_callbacks
 from minibert.training.conversion.folders import convert
 
 ROOT = Path(__file__).parents[1]
 # Not all below the root: an environment or runs may lie there too.
-CODE = sorted(
-    [*ROOT.glob("*.py"), *(path for room in ("tokenization", "training") for path in (ROOT / room).rglob("*.py"))]
-)
+CODE = sorted([*ROOT.glob("*.py"), *(ROOT / "tokenization").rglob("*.py"), *(ROOT / "training").rglob("*.py")])
 # It runs in a process of its own what its user is about to publish, as somebody else would.
 TRUSTS = {"training/hub/verify_remote_code.py"}
 NO_IMPORT = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
@@ -65,7 +63,7 @@ def test_no_code_of_others_is_run(path):
     assert findings(tree, name in TRUSTS) == []
 
 
-def test_the_rules_find_what_they_are_for():
+def test_forbidden_code_is_detected():
     for line in ("import pickle", "from joblib import load", "torch.load(p)", "AutoModel.from_pretrained(p)",
                  "AutoModel.from_pretrained(p, trust_remote_code=True)", "np.load(p)", "yaml.load(t)",
                  "yaml.full_load(t)", "pipeline('x', m)", "subprocess.run(c, shell=True)", "archive.extractall(p)",
@@ -95,9 +93,7 @@ def model(tmp_path, trap):
     """A model whose folder brings code of its own, which no command of ours may run."""
     folder = tmp_path / "model"
     tokenizer = train_tokenizer(sentences(100), vocab_size=80)
-    config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)
-    MiniBertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_model(folder, tokenizer, "modernbert", "ForMaskedLM")
     (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(trap)!r}).write_text('caught')\n")
     for name, maps in (
         ("config.json", dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "evil.Evil")),

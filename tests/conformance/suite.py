@@ -64,13 +64,8 @@ CORNERS = {
     "Bert": BERT,
     "ModernBert": dict(global_attn_every_n_layers=2, local_attention=4),
     "Decoder": dict(is_causal=True, norm_type="rmsnorm", gated_mlp=True, hidden_act="silu", tie_word_embeddings=False),
-    "PostRms": dict(  # with weights large enough for attention to show beside what a post-norm makes of each word
-        norm_placement="post",
-        norm_type="rmsnorm",
-        position_embedding_type="rope",
-        type_vocab_size=2,
-        initializer_range=0.1,
-    ),
+    # with weights large enough for attention to show beside what a post-norm makes of each word
+    "PostRms": dict(norm_placement="post", norm_type="rmsnorm", type_vocab_size=2, initializer_range=0.1),
     "Sinusoidal": dict(
         position_embedding_type="sinusoidal", local_attention=2, classifier_pooling="cls", mlp_bias=True
     ),
@@ -92,10 +87,8 @@ class Corner(ModelTesterMixin):
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
         # As BERT's own test does; no table has a head that finds replaced tokens.
-        if return_labels and model_class in (
-            modeling.MiniBertForPreTraining,
-            modeling.MiniBertForReplacedTokenDetection,
-        ):
+        detector = modeling.MiniBertForReplacedTokenDetection
+        if return_labels and model_class in (modeling.MiniBertForPreTraining, detector):
             inputs["labels"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.long, device=torch_device)
         if return_labels and model_class is modeling.MiniBertForPreTraining:
             inputs["next_sentence_label"] = torch.zeros(self.model_tester.batch_size, dtype=torch.long)

@@ -139,19 +139,12 @@ def test_a_causal_bert_keeps_its_mask_in_every_class():
 
 
 @pytest.mark.parametrize("architecture", PRESETS)
-def test_a_model_that_was_never_converted_gets_the_architecture_of_its_switches(architecture):
+def test_to_native_chooses_the_architecture_by_the_config(architecture):
     for head in HEADS[architecture]:
         labels = {} if head in ("Model", "ForQuestionAnswering") else dict(num_labels=LABELS)
         torch.manual_seed(0)
-        config = getattr(MiniBertConfig, architecture)(
-            "tiny",
-            vocab_size=VOCAB,
-            hidden_size=32,
-            num_hidden_layers=3,
-            local_attention=8,
-            attn_implementation="eager",
-            **labels,
-        )
+        fields = TINY | dict(num_hidden_layers=3, local_attention=8, attn_implementation="eager") | labels
+        config = getattr(MiniBertConfig, architecture)("tiny", **fields)
         ours = getattr(minibert, f"MiniBert{head}")(config).eval()
         native = to_native(ours)
         assert type(native).__name__ == ARCHITECTURES[architecture].classes[head]
@@ -162,7 +155,7 @@ def test_a_model_that_was_never_converted_gets_the_architecture_of_its_switches(
         assert_same_weights(to_native(from_native(native)), native)
 
 
-def test_biases_that_only_the_original_has_are_zero():
+def test_biases_that_minibert_lacks_become_zero():
     torch.manual_seed(0)
     without = ("norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias")
     config = MiniBertConfig.bert("tiny", vocab_size=VOCAB, **dict.fromkeys(without, False))
@@ -175,7 +168,7 @@ def test_biases_that_only_the_original_has_are_zero():
 
 
 @pytest.mark.parametrize("architecture", PRESETS)
-def test_an_answer_has_a_start_and_an_end_whatever_the_labels_say(architecture, tmp_path):
+def test_question_answering_converts_with_two_labels(architecture, tmp_path):
     """MiniBERT's head takes no number of labels; the native ones do, and work with two only."""
     config = getattr(MiniBertConfig, architecture)("tiny", **TINY, num_labels=3)
     ours = minibert.MiniBertForQuestionAnswering(config).eval()
@@ -211,7 +204,7 @@ TINY = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention
          ["norm_type='layernorm'", "gated_mlp=True", "type_vocab_size=0"]),
     ],
 )  # fmt: skip
-def test_every_switch_in_the_way_is_named(preset, head, fields, named):
+def test_refusal_names_every_field_that_does_not_convert(preset, head, fields, named):
     model = getattr(minibert, f"MiniBert{head}")(getattr(MiniBertConfig, preset)("tiny", **TINY | fields))
     for architecture in (preset, None):
         with pytest.raises(ValueError, match=f"MiniBert{head}") as refusal:
@@ -221,7 +214,7 @@ def test_every_switch_in_the_way_is_named(preset, head, fields, named):
         assert architecture or "none for" not in str(refusal.value).split("; ")[0]  # one that has the class comes first
 
 
-def test_the_recorded_architecture_is_the_one_given_back():
+def test_to_native_uses_the_recorded_architecture():
     """Switches that were changed since are refused, not turned into another architecture."""
     ours = from_native(make_native("bert", "plain", "ForMaskedLM"))
     ours.config.norm_type = "rmsnorm"
@@ -267,7 +260,7 @@ def test_from_native_refuses_what_it_does_not_know(tmp_path):
          "computes with rope_parameters=.*'partial_rotary_factor': 1.0.*it is .*0.5"),
     ],
 )  # fmt: skip
-def test_functions_that_minibert_does_not_have_are_refused(model_class, fields, message):
+def test_unsupported_native_features_are_refused(model_class, fields, message):
     native_class = getattr(transformers, model_class)
     native = native_class(native_class.config_class(**TINY | fields))
     with pytest.raises((ValueError, StrictDataclassError), match=message):
@@ -291,7 +284,7 @@ def name_classes(folder, names: list[str] | None) -> None:
         ("BertForTokenClassification", "Model", "classifier.weight"),  # as every classifier calls it
     ],
 )
-def test_a_checkpoint_that_names_no_class_is_known_by_its_weights(saved, ours, left, tmp_path, monkeypatch, caplog):
+def test_head_is_inferred_from_the_weights_without_architectures(saved, ours, left, tmp_path, monkeypatch, caplog):
     """As those of the first BERTs, whose config.json says but how large they are."""
     model_class = getattr(transformers, saved)
     native = model_class(model_class.config_class(**TINY)).eval()
@@ -320,7 +313,7 @@ def edit(folder, change) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_written(tmp_path):
+def test_damaged_checkpoint_is_refused_with_all_its_faults(tmp_path):
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
     save_tokenizer(tmp_path / "source", words=VOCAB + 1)
 
@@ -342,7 +335,7 @@ def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_writte
     assert not (tmp_path / "new").exists()
 
 
-def test_sigterm_leaves_nothing_of_a_conversion(tmp_path, monkeypatch):
+def test_sigterm_removes_the_unfinished_folder(tmp_path, monkeypatch):
     """Not even the folder that was being written; afterwards the signal does what it did before."""
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
     monkeypatch.setattr(folders, "save_rest", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
@@ -354,13 +347,13 @@ def test_sigterm_leaves_nothing_of_a_conversion(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("function", [saved_config, saved_tokenizer])
-def test_an_adapter_without_its_model_is_named(tmp_path, function):
+def test_adapter_without_base_model_is_refused(tmp_path, function):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match="holds an adapter without its model. Merge the two"):
         function(str(tmp_path))
 
 
-def test_weights_of_another_head_are_left_out_with_a_message(tmp_path, monkeypatch, caplog):
+def test_unused_head_weights_are_reported(tmp_path, monkeypatch, caplog):
     """As in the files of bert-base-uncased, which name BertForMaskedLM and hold a BertForPreTraining."""
     native = make_native("bert", "plain", "ForPreTraining")
     native.save_pretrained(tmp_path)
@@ -412,14 +405,14 @@ def test_convert_refuses_before_it_writes(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Bert", "Roberta", "XLMRoberta"])
-def test_a_folder_without_a_tokenizer_has_none(kind, tmp_path):
+def test_folder_without_a_tokenizer_is_refused(kind, tmp_path):
     """Transformers makes one of nothing, which knows no word."""
     getattr(transformers, f"{kind}Config")().save_pretrained(tmp_path)
     with pytest.raises((ValueError, OSError)):
         saved_tokenizer(tmp_path)
 
 
-def test_a_tokenizer_without_its_config_goes_along(tmp_path):
+def test_tokenizer_without_config_file_is_converted(tmp_path):
     tokenizer = train_tokenizer(["a good book", "a dull book"] * 9, vocab_size=60, show_progress=False)
     shape = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48)
     transformers.BertModel(transformers.BertConfig(vocab_size=60, **shape)).save_pretrained(tmp_path / "bert")
@@ -445,7 +438,7 @@ def test_bertweet_keeps_its_merges(tmp_path):
     assert ids[0] == ids[1] and len(ids[0]) == 3
 
 
-def test_a_model_that_was_to_return_attentions_comes_back(tmp_path):
+def test_output_attentions_does_not_prevent_saving(tmp_path):
     """Which Transformers saves of its eager implementation alone."""
     native = transformers.BertModel(BertConfig(**TINY, output_attentions=True, attn_implementation="eager"))
     to_native(from_native(native)).save_pretrained(tmp_path)

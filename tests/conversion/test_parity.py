@@ -34,7 +34,7 @@ def test_parity(architecture, shape, layout, head):
         check_parity(native, ours, head, layout, segments)
 
 
-def test_the_windows_of_these_tests_bite():
+def test_parity_inputs_are_longer_than_the_windows():
     """A window that saw everything would give other logits: the parity above does test windows."""
     native = make_native("modernbert", "plain", "ForMaskedLM")
     batch = Batch("ForMaskedLM", "right", segments=False)
@@ -48,7 +48,7 @@ def test_the_windows_of_these_tests_bite():
 
 
 @pytest.mark.parametrize("layout", ["right", "left", "holes"])
-def test_bert_agrees_on_the_same_rows_when_it_is_told_the_positions(layout):
+def test_bert_with_explicit_position_ids(layout):
     native = make_native("bert", "plain", "ForMaskedLM")
     batch = Batch("ForMaskedLM", layout, segments=True)
     mask = batch.ours["attention_mask"]

@@ -12,7 +12,12 @@ from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.evaluate import measure
 from minibert.training.hub.card import CardFacts, save_card
 
-mteb = pytest.importorskip("mteb", reason="the extra mteb is not installed")
+pytestmark = pytest.mark.slow  # to load mteb takes seconds
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mteb():
+    return pytest.importorskip("mteb", reason="the extra mteb is not installed")
 
 
 def describe(name, kind, metric):
@@ -58,8 +63,7 @@ def tasks(toy):
     return [Similar, Found]
 
 
-@pytest.mark.slow
-def test_local_tasks_equal_what_mteb_measures(toy, folder, tasks, tmp_path, capsys):
+def test_local_tasks_equal_what_mteb_measures(mteb, toy, folder, tasks, tmp_path):
     shutil.copytree(folder, tmp_path / "model")
     save_card(tmp_path / "model", CardFacts())
     for _ in range(2):  # the second table takes the place of the first

@@ -9,7 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from embedding_models import OPTIONS, save_untrained
-from helpers import WORDS, refusal, run, sentences, write_rows
+from helpers import WORDS, refusal, run, save_model, sentences, write_rows
 from sentence_transformers import CrossEncoder, CrossEncoderTrainer, SentenceTransformer
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
@@ -41,9 +41,7 @@ def root(tmp_path_factory):
     assert cli.main(["convert", str(root / "bert"), str(root / "reranker")]) == 0
     model = CrossEncoder(str(root / "reranker"), activation_fn=nn.Identity(), device="cpu")
     model.save_pretrained(str(root / "logits"))
-    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", max_position_embeddings=32, **shape)
-    MiniBertModel(config).save_pretrained(root / "embedder")
-    tokenizer.save_pretrained(root / "embedder")
+    save_model(root / "embedder", tokenizer, max_position_embeddings=32, **shape)
     return root
 
 

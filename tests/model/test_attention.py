@@ -181,16 +181,9 @@ def check_truth_table(backend: str, layout: str, patterns, monkeypatch, dtype=to
 
 
 BACKENDS = [
-    "eager",
-    "sdpa",
-    "sdpa, blocks",
-    "sdpa, one call a document",
-    "sdpa, like lengths",
-    "sdpa, padded rows",
-    "of a user",
-    "flash_attention_2",
-    "flash_attention_2, padded rows",
-]
+    "eager", "sdpa", "sdpa, blocks", "sdpa, one call a document", "sdpa, like lengths", "sdpa, padded rows",
+    "of a user", "flash_attention_2", "flash_attention_2, padded rows",
+]  # fmt: skip
 
 
 @pytest.mark.one_in(4)
@@ -241,14 +234,9 @@ HEADS, HEAD_WIDTH = 2, 16
 # With the half-windows below: one token, documents of exactly the window, longer than it, longer than several blocks;
 # no total is a multiple of a block.
 LENGTHS = {
-    "mixed": [1, 4, 5, 8, 9, 150, 3, 65],
-    "short": [20, 1, 1, 9, 33, 7, 128, 2],
-    "one token": [1],
-    "long": [260, 1, 190],
-    "the window": [129],
-    "one more than a block": [65, 64, 63],
-    "alike": [7, 7, 7],
-}
+    "mixed": [1, 4, 5, 8, 9, 150, 3, 65], "short": [20, 1, 1, 9, 33, 7, 128, 2], "one token": [1],
+    "long": [260, 1, 190], "the window": [129], "one more than a block": [65, 64, 63], "alike": [7, 7, 7],
+}  # fmt: skip
 
 
 # How positions go on within a document of n tokens.
@@ -306,14 +294,10 @@ def planned(q, k, v, sequences, window=None, causal=False, dropout=0.0) -> torch
 
 
 KERNELS = {
-    "planned": planned,
-    "documents": of(attention.DocumentsPlan),
-    "blocks": of(attention.BlocksPlan),
-    "packed rows": of(attention.PackedPlan),
-    "one call": of(attention.OneCallPlan),
-    "groups": of(attention.GroupsPlan),
+    "planned": planned, "documents": of(attention.DocumentsPlan), "blocks": of(attention.BlocksPlan),
+    "packed rows": of(attention.PackedPlan), "one call": of(attention.OneCallPlan), "groups": of(attention.GroupsPlan),
     "eager": eager,
-}
+}  # fmt: skip
 
 
 @pytest.mark.one_in(9)
@@ -393,9 +377,8 @@ def test_bf16_without_amx_and_fp32_on_amd_take_plain_products(window, causal, dt
 
 def close(actual, expected, dtype, where):
     tolerance = TOLERANCE[dtype]
-    assert_close(
-        actual.double(), expected.double(), rtol=tolerance, atol=tolerance, msg=lambda text: f"{where}: {text}"
-    )
+    said = lambda text: f"{where}: {text}"  # noqa: E731
+    assert_close(actual.double(), expected.double(), rtol=tolerance, atol=tolerance, msg=said)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -17,34 +17,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SWITCHES = {
-    "head": ("ForMaskedLM", "ForSequenceClassification"),
-    "way": ("sdpa", "sdpa, padded rows", "eager"),
-    "dtype": (torch.float64, torch.float32, torch.bfloat16),
-    "layout": tuple(LAYOUTS),
+    "head": ("ForMaskedLM", "ForSequenceClassification"), "way": ("sdpa", "sdpa, padded rows", "eager"),
+    "dtype": (torch.float64, torch.float32, torch.bfloat16), "layout": tuple(LAYOUTS),
     "recomputed": (False, True),  # gradient checkpointing
     # --- the config ---
-    "position_embedding_type": ("absolute", "sinusoidal", "rope", "none"),
-    "num_attention_heads": (1, 4),
-    "type_vocab_size": (0, 2),
-    "norm_type": ("layernorm", "rmsnorm"),
-    "norm_placement": ("pre", "post"),
-    "norm_eps": (1e-5, 1e-2),
-    "norm_bias": (False, True),
-    "hidden_act": ("gelu", "relu", "silu"),
-    "gated_mlp": (False, True),
-    "attention_bias": (False, True),
-    "mlp_bias": (False, True),
-    "global_attn_every_n_layers": (1, 2),
-    "local_attention": (2, 7),
-    "is_causal": (False, True),
-    "add_pooling_layer": (False, True),
-    "classifier_pooling": ("cls", "mean"),
-    "classifier_activation": ("gelu", "tanh"),
-    "head_bias": (False, True),
-    "decoder_bias": (False, True),
-    "classifier_bias": (False, True),
-    "tie_word_embeddings": (False, True),
-}
+    "position_embedding_type": ("absolute", "sinusoidal", "rope", "none"), "num_attention_heads": (1, 4),
+    "type_vocab_size": (0, 2), "norm_type": ("layernorm", "rmsnorm"), "norm_placement": ("pre", "post"),
+    "norm_eps": (1e-5, 1e-2), "norm_bias": (False, True), "hidden_act": ("gelu", "relu", "silu"),
+    "gated_mlp": (False, True), "attention_bias": (False, True), "mlp_bias": (False, True),
+    "global_attn_every_n_layers": (1, 2), "local_attention": (2, 7), "is_causal": (False, True),
+    "add_pooling_layer": (False, True), "classifier_pooling": ("cls", "mean"),
+    "classifier_activation": ("gelu", "tanh"), "head_bias": (False, True), "decoder_bias": (False, True),
+    "classifier_bias": (False, True), "tie_word_embeddings": (False, True),
+}  # fmt: skip
 # Of the loss, and of the length of a gradient. Rotary angles are in fp32, whatever the model is in.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.bfloat16: 0.1}
 

@@ -29,17 +29,11 @@ def shape(config) -> tuple[int, ...]:
 # --- presets ---
 
 
-@pytest.mark.parametrize(
-    "size, layers, width, millions",
-    [  # Turc et al. 2019 count the pretraining heads in; BERT-large is "340M" in Devlin et al. 2018
-        ("tiny", 2, 128, 4.4),
-        ("mini", 4, 256, 11.3),
-        ("small", 4, 512, 29.1),
-        ("medium", 8, 512, 41.7),
-        ("base", 12, 768, 110.1),
-        ("large", 24, 1024, 336.2),
-    ],
-)
+@pytest.mark.parametrize("size, layers, width, millions", [
+    # Turc et al. 2019 count the pretraining heads in; BERT-large is "340M" in Devlin et al. 2018
+    ("tiny", 2, 128, 4.4), ("mini", 4, 256, 11.3), ("small", 4, 512, 29.1), ("medium", 8, 512, 41.7),
+    ("base", 12, 768, 110.1), ("large", 24, 1024, 336.2),
+])  # fmt: skip
 def test_bert_presets_have_the_published_shapes_and_sizes(size, layers, width, millions):
     config = MiniBertConfig.bert(size)
     assert shape(config) == (width, layers, width // 64, 4 * width)
@@ -51,24 +45,17 @@ def test_bert_presets_have_the_published_shapes_and_sizes(size, layers, width, m
     assert count == parameters(transformers.BertForPreTraining, native)
 
 
-@pytest.mark.parametrize(
-    "size, expected, millions",
-    [  # Ettin (Weller et al. 2025): 17M, 32M, 68M; ModernBERT (Warner et al. 2024): 149M, 395M; without heads
-        ("mini", (256, 7, 4, 384), 17),
-        ("small", (384, 10, 6, 576), 32),
-        ("medium", (512, 19, 8, 768), 68),
-        ("base", (768, 22, 12, 1152), 149),
-        ("large", (1024, 28, 16, 2624), 395),
-    ],
-)
+@pytest.mark.parametrize("size, expected, millions", [
+    # Ettin (Weller et al. 2025): 17M, 32M, 68M; ModernBERT (Warner et al. 2024): 149M, 395M; without heads
+    ("mini", (256, 7, 4, 384), 17), ("small", (384, 10, 6, 576), 32), ("medium", (512, 19, 8, 768), 68),
+    ("base", (768, 22, 12, 1152), 149), ("large", (1024, 28, 16, 2624), 395),
+])  # fmt: skip
 def test_modernbert_presets_have_the_published_shapes_and_sizes(size, expected, millions):
     config = MiniBertConfig.modernbert(size)
     assert shape(config) == expected
     assert round(parameters(MiniBertModel, config) / 1e6) == millions
-    width, layers, heads, inner = expected
-    native = ModernBertConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=inner
-    )
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    native = ModernBertConfig(**dict(zip(names, expected)))
     assert parameters(MiniBertForMaskedLM, config) == parameters(transformers.ModernBertForMaskedLM, native)
 
 
@@ -101,35 +88,20 @@ def test_misspelt_field_is_refused_with_the_right_name(build, typo, meant):
         build(**{typo: "x"})
 
 
-@pytest.mark.parametrize(
-    "field, value, instead",
-    [
-        ("norm_type", "batchnorm", "rmsnorm"),
-        ("norm_placement", "both", "post"),
-        ("position_embedding_type", "alibi", "sinusoidal"),
-        ("classifier_pooling", "max", "mean"),
-        ("hidden_size", "768", "int"),
-        ("gated_mlp", "yes", "bool"),
-        ("vocab_size", 0, "at least 1"),
-        ("num_attention_heads", -12, "at least 1"),
-        ("global_attn_every_n_layers", 0, "at least 1"),
-        ("type_vocab_size", -1, "0"),
-        ("embedding_size", 0, "None for hidden_size=768"),
-        ("num_attention_heads", 7, "divide hidden_size=768"),
-        ("num_attention_heads", 256, "even head width"),
-        ("local_attention", 0, "at least 2"),
-        ("hidden_act", "sine", "gelu_new"),
-        ("pooler_activation", "sine", "tanh"),
-        ("hidden_dropout", 1.0, "p < 1"),
-        ("classifier_dropout", 1, "p < 1"),
-        ("norm_eps", 0.0, "above 0"),
-        ("initializer_range", float("inf"), "above 0"),
-        ("initializer_cutoff_factor", 0, "above 0"),
-        ("num_hidden_layers", 10**8, "at most 10000"),  # a list of as many entries
-        ("num_labels", 10**8, "from 0 to 1000000"),  # two dictionaries
-        ("num_labels", -1, "from 0 to 1000000"),
-    ],
-)
+@pytest.mark.parametrize("field, value, instead", [
+    ("norm_type", "batchnorm", "rmsnorm"), ("norm_placement", "both", "post"),
+    ("position_embedding_type", "alibi", "sinusoidal"), ("classifier_pooling", "max", "mean"),
+    ("hidden_size", "768", "int"), ("gated_mlp", "yes", "bool"), ("vocab_size", 0, "at least 1"),
+    ("num_attention_heads", -12, "at least 1"), ("global_attn_every_n_layers", 0, "at least 1"),
+    ("type_vocab_size", -1, "0"), ("embedding_size", 0, "None for hidden_size=768"),
+    ("num_attention_heads", 7, "divide hidden_size=768"), ("num_attention_heads", 256, "even head width"),
+    ("local_attention", 0, "at least 2"), ("hidden_act", "sine", "gelu_new"), ("pooler_activation", "sine", "tanh"),
+    ("hidden_dropout", 1.0, "p < 1"), ("classifier_dropout", 1, "p < 1"), ("norm_eps", 0.0, "above 0"),
+    ("initializer_range", float("inf"), "above 0"), ("initializer_cutoff_factor", 0, "above 0"),
+    ("num_hidden_layers", 10**8, "at most 10000"),  # a list of as many entries
+    ("num_labels", 10**8, "from 0 to 1000000"),  # two dictionaries
+    ("num_labels", -1, "from 0 to 1000000"),
+])  # fmt: skip
 def test_bad_value_names_field_value_and_what_to_use(field, value, instead):
     with pytest.raises(REFUSED) as refusal:
         MiniBertConfig(**{field: value})
@@ -164,10 +136,7 @@ def test_presets_refuse_an_unknown_size():
         ({"partial_rotary_factor": "half"}, "partial_rotary_factor.*='half'.*above 0"),
         ({"full_attention": {"rope_theta": 0}}, "rope_theta.*=0.*above 0"),
         ({"full_attention": {"rope_theta": True}}, "rope_theta.*=True.*above 0"),
-        (
-            {"sliding_attention": {"factor": 2.0}},
-            "'factor'.*=2.0.*'default' has no such key; use rope_type, rope_theta",
-        ),
+        ({"sliding_attention": {"factor": 2.0}}, "'factor'.*=2.0.*'default' has no such key"),
     ],
 )
 def test_bad_rope_parameters_are_refused(parameters, message):
@@ -194,7 +163,7 @@ def test_rope_parameters_for_both_kinds_of_layers():
     assert config.rope_parameters == {"full_attention": linear, "sliding_attention": linear}
 
 
-def test_rope_parameters_are_not_said_twice(tmp_path):
+def test_rope_parameters_given_twice_are_refused(tmp_path):
     """What stands beside the kinds of layers would win over what stands in one of them."""
     MiniBertConfig.modernbert("tiny").save_pretrained(tmp_path)
     twice = {"rope_type": "linear", "factor": 2.0, "sliding_attention": {"rope_type": "default"}}
@@ -242,16 +211,11 @@ def test_sliding_window_is_half_the_window_and_settable():
     assert MiniBertConfig(sliding_window=3).local_attention == 6
 
 
-@pytest.mark.parametrize(
-    "alias, field, value",
-    [
-        ("hidden_dropout_prob", "hidden_dropout", 0.25),
-        ("attention_probs_dropout_prob", "attention_dropout", 0.25),
-        ("layer_norm_eps", "norm_eps", 1e-7),
-        ("hidden_activation", "hidden_act", "relu"),
-        ("is_decoder", "is_causal", True),
-    ],
-)
+@pytest.mark.parametrize("alias, field, value", [
+    ("hidden_dropout_prob", "hidden_dropout", 0.25), ("attention_probs_dropout_prob", "attention_dropout", 0.25),
+    ("layer_norm_eps", "norm_eps", 1e-7), ("hidden_activation", "hidden_act", "relu"),
+    ("is_decoder", "is_causal", True),
+])  # fmt: skip
 def test_aliases_read_write_and_construct(alias, field, value, tmp_path):
     config = MiniBertConfig(**{alias: value})
     assert getattr(config, field) == getattr(config, alias) == value
@@ -279,11 +243,8 @@ def test_rope_parameters_are_completed_and_absent_without_rope():
 EVERY_KIND = {
     "modern": dict(),
     "classic": dict(position_embedding_type="absolute", norm_placement="post", gated_mlp=False, type_vocab_size=2),
-    "rms": dict(
-        norm_type="rmsnorm",
-        position_embedding_type="sinusoidal",
-        layer_types=["sliding_attention", "full_attention"] * 2,
-    ),
+    "rms": dict(norm_type="rmsnorm", layer_types=["sliding_attention", "full_attention"] * 2),
+    "sinusoidal": dict(position_embedding_type="sinusoidal"),
     "labelled": dict(num_labels=5, problem_type="multi_label_classification", eos_token_id=[3, 4], is_causal=True),
 }
 
@@ -326,7 +287,7 @@ def test_from_pretrained_keeps_unknown_keys_with_a_warning(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "key", ["attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation"]
 )
-def test_a_file_chooses_no_kernel(tmp_path, key):
+def test_config_file_cannot_choose_a_kernel(tmp_path, key):
     """It might be code of the Hub, and not what the caller asked for."""
     MiniBertModel(MiniBertConfig.bert("tiny", vocab_size=64)).save_pretrained(tmp_path)
     path = tmp_path / "config.json"

@@ -37,7 +37,7 @@ def fused(monkeypatch):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("dtype", [BF16, torch.float32])
-def test_a_linear_and_its_activation(hidden_act, bias, gated, dtype, fused, monkeypatch):
+def test_fused_linear_and_activation(hidden_act, bias, gated, dtype, fused, monkeypatch):
     """Against the formula in float64; an activation that oneDNN does not have is applied all the same. In fp32, where
     it is taken on AMD's processors, as exact as torch's own."""
     torch.manual_seed(0)
@@ -56,15 +56,14 @@ def test_a_linear_and_its_activation(hidden_act, bias, gated, dtype, fused, monk
 
 
 @needs_fused
-def test_autocast_has_the_last_word(fused, monkeypatch):
-    """What is to be computed in bf16 is not computed in fp32."""
+def test_autocast_overrides_fused_fp32(fused, monkeypatch):
     monkeypatch.setattr(cpu_minibert, "FUSED_DTYPES", {torch.float32})
     with torch.no_grad(), torch.autocast("cpu", BF16):
         assert project(nn.Linear(8, 8), torch.randn(2, 8)).dtype == BF16 and not fused
 
 
 @needs_fused
-def test_modules_that_somebody_watches_or_replaced_are_called(fused):
+def test_hooked_or_replaced_modules_are_not_bypassed(fused):
     """Hooks see their inputs, offloading moves its weights, a linear of another kind computes what it computes."""
     x, calls = torch.randn(2, 8, dtype=BF16), []
 
@@ -205,9 +204,8 @@ def test_few_shapes_in_half_precision():
     for tokens in range(1, 3000, 7):
         assert 0 <= cpu_minibert.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
         assert cpu_minibert.bucket_rows(torch.empty(tokens, 1)) == 0
-    lengths = {
-        tokens + cpu_minibert.bucket_rows(torch.empty(tokens, 1, dtype=torch.float16)) for tokens in range(1024, 2048)
-    }
+    half = torch.float16
+    lengths = {n + cpu_minibert.bucket_rows(torch.empty(n, 1, dtype=half)) for n in range(1024, 2048)}
     assert len(lengths) <= 17
 
 

@@ -34,7 +34,7 @@ def test_no_head_waits_for_the_device(step, head, family, dtype, plans):
     assert step(head, family, dtype) == (plans, ["gpu"])
 
 
-def test_nor_does_a_decoder(step):
+def test_decoder_does_not_wait_for_the_device(step):
     assert step("ForCausalLM", "causal", "bfloat16") == (VARLEN, ["gpu"])
 
 
@@ -50,7 +50,7 @@ def test_layers_on_two_devices(python, head, family, dtype):
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_nor_do_the_packed_batches_of_the_collator(step, family):
+def test_packed_batches_do_not_wait_for_the_device(step, family):
     """However many documents a row has: more tokens than a learned position reaches."""
     assert step("ForMaskedLM", family, "bfloat16", "rehearsal.packed()") == (VARLEN, ["gpu"])
 
@@ -63,7 +63,7 @@ def test_nor_do_the_packed_batches_of_the_collator(step, family):
         ("attention_mask=rehearsal.packed()['input_ids']", "DynamicOutputShape"),
     ],
 )
-def test_what_does_is_noticed(step, batch, waits_for):
+def test_rehearsal_detects_waits(step, batch, waits_for):
     """The rehearsal can fail: where masked places, the order of positions or padding are to be found."""
     with pytest.raises(AssertionError, match=waits_for):
         step("ForMaskedLM", "modernbert", "bfloat16", f"rehearsal.packed({batch})")

@@ -4,32 +4,20 @@ import math
 
 import pytest
 import torch
+from helpers import VOCAB, build
 from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import Trainer, TrainingArguments
 
-import minibert.modeling_minibert as modeling
-from minibert.configuration_minibert import MiniBertConfig
-
-SIZES = dict(
-    vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-    initializer_range=0.3, local_attention=4, num_labels=3,
-)  # fmt: skip
-
-
-def build(head: str, **fields):
-    torch.manual_seed(0)
-    return getattr(modeling, f"MiniBert{head}")(MiniBertConfig(**SIZES | fields))
-
 
 def ids(*shape: int) -> torch.Tensor:
-    return torch.randint(1, 64, shape, generator=torch.Generator().manual_seed(1))
+    return torch.randint(1, VOCAB, shape, generator=torch.Generator().manual_seed(1))
 
 
 # --- padding ---
 
 
-def test_answers_on_padding_are_not_learned_from():
+def test_answer_positions_on_padding_are_ignored():
     """As those behind the row: the loss is that of the answers on real tokens."""
     model = build("ForQuestionAnswering").eval()
     mask = torch.ones(3, 9)

@@ -57,7 +57,7 @@ def batch(request) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_transformers_modernbert(kind, batch, tmp_path):
+def test_rope_scaling_matches_modernbert(kind, batch, tmp_path):
     """On every way, and after a save: models are built on the meta device then."""
     native, real = modernbert(parameters(kind)), batch["attention_mask"].bool()
     ours = from_native(native)
@@ -80,7 +80,7 @@ def test_each_kind_of_layer_may_be_scaled_otherwise(batch):
 
 
 @torch.no_grad()
-def test_these_tests_see_the_scaling(batch):
+def test_rope_scaling_changes_the_logits(batch):
     """Every kind gives other logits than no scaling; those that follow the length only beyond it."""
     plain = from_native(modernbert(parameters("default")))(**batch).logits
     long = batch["input_ids"].shape[1] > TRAINED
@@ -132,7 +132,7 @@ def test_frequencies_do_not_follow_the_dtype(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FOLLOW_THE_LENGTH)
 @torch.no_grad()
-def test_what_follows_the_length_is_captured_for_every_length(kind):
+def test_length_dependent_rope_is_exported_for_every_length(kind):
     torch.manual_seed(0)
     model = MiniBertModel(config(rope_parameters=parameters(kind))).eval()
     ids = torch.randint(1, 61, (2, 20))

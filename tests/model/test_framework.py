@@ -49,7 +49,7 @@ def test_every_hook_of_the_tied_embedding_runs():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_watches_the_whole_process_sees_every_product(family, dtype):
+def test_flop_counter_and_global_hooks_see_every_product(family, dtype):
     """A mode that counts operations, a hook of all modules: in inference as with gradients."""
     model, counts, called = build("Model", family).to(dtype).eval(), [], []
     ids = torch.ones(2, 16, dtype=torch.long)  # a length that needs no filling up
@@ -159,9 +159,8 @@ def test_compiles_into_one_graph(family):
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     mask = torch.ones_like(IDS)
     mask[0, 7:] = 0
-    flat = dict(
-        cu_seq_lens_q=torch.tensor([0, 5, 12, 24]), masked_lm_positions=(LABELS.view(-1) != -100).nonzero()[:, 0]
-    )
+    places = (LABELS.view(-1) != -100).nonzero()[:, 0]
+    flat = dict(cu_seq_lens_q=torch.tensor([0, 5, 12, 24]), masked_lm_positions=places)
     for inputs in (
         dict(input_ids=IDS, labels=LABELS),
         dict(input_ids=IDS, labels=LABELS, attention_mask=mask),
@@ -182,7 +181,7 @@ def test_compiles_into_one_graph(family):
 
 
 @pytest.mark.slow
-def test_a_compiled_graph_pools_no_several_documents_of_a_row():
+def test_compiled_graph_refuses_several_documents_per_row():
     """It cannot know how many there are; eager gives a vector for each."""
     torch.compiler.reset()
     model = build("ForSequenceClassification").eval()

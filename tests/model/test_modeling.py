@@ -71,7 +71,7 @@ def switches():
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("fields", switches())
-def test_every_way_gives_what_a_text_gives_alone(fields):
+def test_batching_and_attention_do_not_change_results(fields):
     """Logits, loss and gradients; layers with and without a window."""
     model, texts = build("ForMaskedLM", **fields), Texts(VOCAB)
     model.set_attn_implementation("eager")
@@ -153,7 +153,7 @@ def test_heads_take_the_same_inputs(head):
         (dict(classifier_pooling="mean", is_causal=True), lambda x: x[-1]),
     ],
 )
-def test_which_token_stands_for_a_text(fields, pooled):
+def test_pooling(fields, pooled):
     model, texts = build("Model", add_pooling_layer=True, **fields).eval(), Texts(VOCAB)
     with torch.no_grad():
         for layout in LAYOUTS.values():
@@ -162,7 +162,7 @@ def test_which_token_stands_for_a_text(fields, pooled):
             assert_close(outputs.pooler_output, torch.tanh(model.pooler.dense(expected)), **CLOSE)
 
 
-def test_positions_that_are_said_are_used():
+def test_position_ids_are_used():
     for kind in ("absolute", "sinusoidal"):
         model = build("Model", position_embedding_type=kind).eval()
         ids = torch.randint(1, VOCAB, (1, 6))
@@ -208,7 +208,7 @@ def test_training_predicts_labelled_positions_alone(head, name):
 
 @pytest.mark.parametrize("count", [None, 0, torch.tensor(0)], ids=str)
 @pytest.mark.parametrize("head", [head for head in HEADS if head != "Model"])
-def test_a_batch_without_targets_costs_nothing(head, count):
+def test_batch_without_targets_has_no_loss_and_no_gradients(head, count):
     """A loss of 0 and gradients of 0, also where `Trainer` counts no target over all micro-batches and ranks."""
     assert check_no_target(build(head, **BERT), num_items_in_batch=count)[0] == 0
 
@@ -251,7 +251,7 @@ def test_labels_at_padding_are_no_targets(head, attention):
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("documents", ["padding left", "packed"])
-def test_what_trainer_counts_and_no_token_predicts(documents, attention):
+def test_causal_loss_with_labels_at_first_tokens(documents, attention):
     """With labels at the first tokens of documents, the loss of a decoder is the mean over next tokens."""
     model, ids = build("ForCausalLM", attn_implementation=attention).eval(), torch.randint(1, VOCAB, (2, 12))
     labels, lengths = ids.clone(), [(12,), (4, 8)]
@@ -302,7 +302,7 @@ def test_pretraining_takes_either_label():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("wanted", [{}, dict(output_hidden_states=True)], ids=["unpadded", "padded rows"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_row_of_padding_harms_nobody(family, wanted, dtype):
+def test_row_of_padding_gives_no_nan(family, wanted, dtype):
     """No NaN, forward and backward, and the other rows as without it; padding left, right and everywhere."""
     model = build("ForMaskedLM", **FAMILIES[family])
     assert check_precision(model, large=False, dtypes=[dtype], **wanted)[0] == 0

@@ -7,17 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from helpers import DETECTOR, VOCAB, build, tiny
+from helpers import CODE, DETECTOR, VOCAB, build, tiny
 from processes import Python
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM
 
-FLAT_FILES = (
-    "configuration_minibert.py", "sequences_minibert.py", "cpu_minibert.py", "embeddings_minibert.py",
-    "attention_minibert.py", "modeling_minibert.py",
-)  # fmt: skip
 ROOT = Path(modeling.__file__).parent
 
 
@@ -29,10 +25,10 @@ def saved(tmp_path) -> tuple[MiniBertForMaskedLM, Path]:
     return model, folder
 
 
-def test_round_trip(saved):
+def test_save_and_load(saved):
     model, folder = saved
-    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", *FLAT_FILES}
-    for name in FLAT_FILES:
+    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", *CODE}
+    for name in CODE:
         assert (folder / name).read_text() == (ROOT / name).read_text()
     config = json.loads((folder / "config.json").read_text())
     assert config["auto_map"] == AUTO_MAP and "attn_implementation" not in str(config)
@@ -47,7 +43,7 @@ def test_round_trip(saved):
 def test_the_auto_map_names_every_class():
     for auto_class, reference in AUTO_MAP.items():
         module, name = reference.split(".")
-        assert f"{module}.py" in FLAT_FILES and hasattr(transformers, auto_class)
+        assert f"{module}.py" in CODE and hasattr(transformers, auto_class)
         assert name in modeling.__all__ or name == "MiniBertConfig"
     without = {"MiniBertPreTrainedModel", f"MiniBert{DETECTOR}"}  # Transformers has no Auto class for detectors
     assert set(modeling.__all__) - without == {r.split(".")[1] for r in AUTO_MAP.values()} - {"MiniBertConfig"}
@@ -99,8 +95,8 @@ def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
     given = dict(ids=ids.tolist(), folder=str(folder), target=str(target), auto_map=auto_map, detector=detector)
     with Python(tmp_path, environment, with_package=False) as python:
         python.run(WITHOUT_THE_PACKAGE.format(**given))
-    assert {file.name for file in target.glob("*.py")} == set(FLAT_FILES)
-    assert {file.name for file in target.glob("detector/*.py")} == set(FLAT_FILES)
+    assert {file.name for file in target.glob("*.py")} == CODE
+    assert {file.name for file in target.glob("detector/*.py")} == CODE
     assert json.loads((target / "config.json").read_text())["auto_map"] == AUTO_MAP
     assert torch.equal(torch.load(target / "before.pt"), model(ids).logits)
     assert torch.equal(torch.load(target / "after.pt"), MiniBertForMaskedLM.from_pretrained(target)(ids).logits)

@@ -371,20 +371,13 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
     monkeypatch.setattr(settings, "train_tokenizer", None)  # nothing is trained before the refusal
     for arguments, said in (
         (["--objective", "mlm+nsp"], "type_vocab_size: objective mlm+nsp needs 2 or more"),
-        (
-            ["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"],
-            "short_seq_prob must be from 0 to 1, got 1.5",
-        ),
-        (
-            ["--objective", "clm", "--config_overrides", "is_causal=false"],
-            "is_causal: objective clm needs True, got False",
-        ),
+        (["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"], "short_seq_prob must be"),
+        (["--objective", "clm", "--config_overrides", "is_causal=false"], "is_causal: objective clm needs True"),
         (["--config_overrides", "is_causal=true"], "is_causal: objective mlm needs False, got True"),
         (["--objective", "clm", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: objective clm has no"),
         (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "has its own; leave"),
         (["--model_name_or_path", str(masked_lm), "--config_overrides", "hidden_size=64"], "lacks the weights"),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
-        (["--data", "a text, and no name of a file " * 20], "data: 'a text, and no name of a file"),
         (["--mlm_probability", "1.5"], "mlm_probability must be from 0 to 1, got 1.5"),
     ):
         output = tmp_path / "run"

@@ -147,19 +147,6 @@ def test_bad_input_is_refused_before_any_work(arguments, said, tmp_path, capsys)
     assert not output.exists()
 
 
-def test_bad_text_is_refused(tmp_path, capsys):
-    for name, content, said in (
-        ("empty.txt", b"", "empty.txt"),
-        ("few.txt", b"one\n\ntwo\n\nthree", "documents"),
-        ("latin.txt", "caf\xe9".encode("latin-1"), "UTF-8"),
-    ):
-        (tmp_path / name).write_bytes(content)
-        output = tmp_path / "run"
-        assert pretrain(tmp_path / name, output) == 2
-        assert said in capsys.readouterr().err
-        assert not output.exists()
-
-
 def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
     before = {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
     assert pretrain(corpus, run) == 2

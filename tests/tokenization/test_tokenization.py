@@ -1,5 +1,6 @@
 import ast
 import copy
+import importlib
 import inspect
 import json
 import re
@@ -36,8 +37,8 @@ MULTILINGUAL = [
 ]
 
 
-def docstrings(*modules):
-    for module in modules:
+def docstrings(*names):
+    for module in map(importlib.import_module, names):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (doc := ast.get_docstring(node)):
                 yield doc
@@ -45,21 +46,12 @@ def docstrings(*modules):
 
 @pytest.fixture(scope="module")
 def texts():
-    import argparse
-    import fractions
-    import inspect as inspect_module
-    import subprocess as subprocess_module
-    import typing
-
-    return list(docstrings(argparse, fractions, inspect_module, subprocess_module, typing, ast))
+    return list(docstrings("argparse", "fractions", "inspect", "subprocess", "typing", "ast"))
 
 
 @pytest.fixture(scope="module")
 def held_out():
-    import logging
-    import threading
-
-    return list(docstrings(logging, threading))
+    return list(docstrings("logging", "threading"))
 
 
 @pytest.fixture(scope="module")
