@@ -106,7 +106,7 @@ class Watch(TrainerCallback):
         if not self.watched.detach().isfinite().all():
             self.stop(args, state, "the weights are no longer finite")
         if self.budget is not None and self.budget.progress >= FIRST_SHARE:
-            self.check_steps(round(state.global_step / self.budget.progress))
+            self.check_steps(state.max_steps)  # as the budget expects
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         for name, value in (metrics or {}).items():

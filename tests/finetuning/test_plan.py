@@ -55,7 +55,7 @@ def test_the_plan_counts_what_is_there(reviews, encoder, tmp_path, capsys):
     assert rows["validation"][2:] == ["0", "0"]
     assert rows["good"] == ["89.7% (269)"] and rows["bad"] == ["10.3% (31)"]
     assert "1 inputs of the training split occur with different labels" in page
-    assert "`metric_for_best_model`: f1_macro" in page  # nine tenths are of one label
+    assert "`metric_for_best_model`: f1_macro" in page and "`class_weights`: balanced" in page  # 9 of 10 are of one
     assert not (output / "model.safetensors").exists()
 
 

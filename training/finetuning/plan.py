@@ -2,7 +2,7 @@
 each with its reason."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def write_plan(
     if "include_num_input_tokens_seen" in changed:
         changed["include_num_input_tokens_seen"] = True  # "all", as options take it
     recipe = {name: (value, "as given") for name, value in given.items() if value is not None}
-    proposed = propose(task, surveys["train"], limit, given | changed)
+    proposed = propose(task, surveys, limit, given | changed)
     recipe |= {name: entry for name, entry in proposed.items() if name not in recipe}
     recipe |= {name: (value, "as given") for name, value in changed.items()}
     output = Path(args.output_dir)
@@ -54,12 +54,11 @@ def write_plan(
     return {name: value for name, (value, _) in recipe.items()}
 
 
-def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """What to train with, after the survey of the training split, and why: the value and the reason by option."""
-    rows, lengths, counts = train.rows, train.lengths, train.labels
-    longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
+def propose(task: Task, surveys: Mapping[str, Survey], limit: int, given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    """What to train with, after a survey of the splits, and why: the value and the reason by option."""
+    rows, counts = surveys["train"].rows, surveys["train"].labels
+    longest = max((int(np.percentile(x.lengths, 99)) for x in surveys.values() if len(x.lengths)), default=limit)
     max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
-    cut = float((lengths > max_length).mean()) if len(lengths) else 0.0
     few = rows <= HEAD_ONLY_ROWS and "lora" not in given
     freeze = given.get("freeze", "encoder" if few else "none")
     enough = "enough to train all" if rows > HEAD_ONLY_ROWS else "layers train"
@@ -74,7 +73,7 @@ def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dic
         why = f"the rarest class has {rarest:,} rows, and is to be seen {SEEN:,} times"
     proposed = {
         "freeze": (freeze, f"{rows:,} training rows: {'the head only' if head_only else enough}"),
-        "max_length": (max_length, f"99 % have up to {longest} tokens; {cut:.1%} are longer than {max_length}"),
+        "max_length": (max_length, f"of every split 99 % have up to {longest} tokens"),
         "per_device_train_batch_size": (16, "small data take more steps") if rows < 2000 else (32, "the usual batch"),
         "learning_rate": (1e-3, "a head alone can learn fast")
         if head_only
@@ -85,6 +84,8 @@ def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dic
     if hides:
         why = f"{counts.most_common(1)[0][0]!r} is most of the rows: accuracy hides the rest"
         proposed["metric_for_best_model"] = ("f1_macro", why)
+        if "label_smoothing_factor" not in given:  # which does not go with it
+            proposed["class_weights"] = ("balanced", "the loss then counts all classes alike")
     if "max_steps" in given:
         del proposed["num_train_epochs"]
     return proposed

@@ -26,7 +26,7 @@ from ..hub.push import check_push
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..precision import without_autocast
 from ..processes import first_process_first
-from ..report import TrainingResult, describe_pretraining, warn
+from ..report import TrainingResult
 from .config import PretrainingConfig, RowsConfig, fill_defaults
 from .objectives import OBJECTIVES
 from .trainer import PretrainingTrainer, new_tokenizer
@@ -134,15 +134,16 @@ def read_rows(prepared: PreparedRows, corpus: Corpus, args: PretrainingConfig) -
 
 
 def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> TrainingResult:
-    """Print the report and examples of the saved model on held-out text. Only the first process returns the model."""
+    """Print examples of the saved model on held-out text. Only the first process returns the model."""
     output, tokenizer, objective = Path(trainer.args.output_dir), trainer.processing_class, trainer.objective
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer)
     texts = validation["text"] if "text" in validation.column_names else texts_of(validation, tokenizer)
     examples = objective.examples(output, texts, tokenizer)
-    print("", describe_pretraining(trainer.report), "", *examples, "", sep="\n")
+    print("", *examples, "", sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
-    warn(trainer.report["warning"])
+    if trainer.report["warning"]:
+        print("Read the WARNING above before you use it")
     if trainer.budget is not None:
         print(f"Used {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
     return TrainingResult(without_autocast(objective.trained(trainer.model)), tokenizer, trainer.report, output)

@@ -32,7 +32,7 @@ from ..optimization.clock import TimeBudget
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
 from ..precision import resolve_precision, without_autocast
 from ..processes import first_process_first, shares_weights
-from ..report import SIMPLE, judge_pretraining, plot_training, warn
+from ..report import SIMPLE, describe_pretraining, judge_pretraining, plot_training, warn
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .half_batches import HalfBatches
@@ -292,8 +292,8 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
     # --- saving ---
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model (for rtd the discriminator), the tokenizer, the card, `report.json` and the loss curve; with
-        `args.push_to_hub`, push them."""
+        """Write the model (for rtd the discriminator), the tokenizer, the card, `report.json` and the loss curve; print
+        the report; with `args.push_to_hub`, push them."""
         if _internal_call and output_dir is not None:  # a checkpoint, or the model files alone
             return super().save_model(output_dir, _internal_call=True)
         folder = Path(output_dir or self.args.output_dir)
@@ -309,6 +309,8 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
                 plot_training(self.state.log_history, folder / "loss.png", self.objective.metric, lines)
                 write_json(folder / "report.json", self.report)
                 self.card = write_card(folder, self.report, self.data_description, recipe, self.args)
+                print("", describe_pretraining(self.report), sep="\n")
+                warn(self.report["warning"])
         if self.args.push_to_hub:
             self.push_to_hub()
 

@@ -47,11 +47,11 @@ class MaskedLM(Objective):
         texts = [s[: word.start] + tokenizer.mask_token + s[word.stop :] for s, word in zip(sentences, words)]
         shown: dict[bool, list[str]] = {True: [], False: []}
         for sentence, word, text, filled in zip(sentences, words, texts, fill_masks(texts, str(folder), top_k=3)):
-            guesses = ", ".join(f"{guess['token_str'].strip()} {guess['score']:.0%}" for guess in filled[0])
+            guesses = ", ".join(f"{guess['token_str'].strip()!r} {guess['score']:.0%}" for guess in filled[0])
             is_right = filled[0][0]["token_str"].strip().lower() == sentence[word].lower()
             shown[is_right].append(f"  {text}\n    was: {sentence[word]}; model: {guesses}")
-        how_many = f"right in {len(shown[True])} of {len(texts)} sentences, two of each kind:"
-        return [f"Held-out text, filled by the saved model, {how_many}", *shown[True][:2], *shown[False][:2]]
+        how_many = f"right in {len(shown[True])} of {len(texts)} sentences; up to two of each kind"
+        return [f"Held-out text, filled by the saved model ({how_many}):", *shown[True][:2], *shown[False][:2]]
 
 
 def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
