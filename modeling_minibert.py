@@ -406,7 +406,7 @@ def cross_entropy(
         low, high = map(int, labels.masked_fill(~counted, 0).aminmax())
         if low < 0 or high >= logits.shape[1]:
             known = f"0 to {logits.shape[1] - 1}, or {ignore_index} for none"
-            raise ValueError(f"labels: {low if low < 0 else high} is no class; use {known}")
+            raise ValueError(f"labels: {low if low < 0 else high} is not a class; use {known}")
     if is_traced(logits) or logits.device.type != "cpu" or not len(logits):
         loss_sum = F.cross_entropy(at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum")
     else:

@@ -1,4 +1,4 @@
-"""Saved models: loading them without news of weights that belong to another head, and new folders."""
+"""Loading saved models and tokenizers, with clear errors and without noise; and writing new folders."""
 
 import json
 import os
@@ -18,30 +18,29 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..configuration_minibert import MiniBertConfig
+from ..configuration_minibert import MAX_LABELS, MiniBertConfig
 from ..tokenization.coverage import check_tokenizer, is_panic
 from .files import holds_something, lock_folder
 from .precision import dtype_of_saved
 
-# The files that a tokenizer's words may be in.
+# The files that may hold the vocabulary of a tokenizer.
 VOCABULARIES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model",
     "bpe.codes",
 )  # fmt: skip
-# Tokenizers of characters or bytes need none. Others, without a file, know special tokens and no word.
+# A tokenizer of characters or bytes needs no such file. Others have only special tokens without it, fewer than this.
 FEWEST_CHARACTERS = 20
-MOST_LABELS = 1_000_000
 
 
 def saved_config(path: str) -> PreTrainedConfig:
-    """The config of a model in a folder or on the Hub (its code is never run); a ValueError for an adapter, or for so
-    many labels that their names alone would fill the memory."""
+    """The config of a model in a folder or on the Hub, without running its code; a ValueError for an adapter, or for so
+    many labels that their names would fill the memory."""
     _check_no_adapter(path)
     count = None
-    with suppress(OSError, ValueError, AttributeError, RecursionError):  # whoever loads it says what is wrong
+    with suppress(OSError, ValueError, AttributeError, RecursionError):  # loading it says what is wrong
         count = json.loads(Path(path, "config.json").read_text(encoding="utf-8")).get("num_labels")
-    if isinstance(count, int) and count > MOST_LABELS:
-        raise ValueError(f"model: {path!r} has num_labels={count:,}; use {MOST_LABELS:,} at most")
+    if isinstance(count, int) and count > MAX_LABELS:
+        raise ValueError(f"model: {path!r} has num_labels={count:,}; use {MAX_LABELS:,} at most")
     with reading(path):
         return AutoConfig.from_pretrained(path, trust_remote_code=False)
 
@@ -55,12 +54,12 @@ def _check_no_adapter(folder: str | Path) -> None:
 
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
+    """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if there is none."""
     _check_no_adapter(path)
     with reading(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     has_files = not Path(path).is_dir() or any(Path(path, name).exists() for name in VOCABULARIES)
-    if not has_files and len(tokenizer) < FEWEST_CHARACTERS:  # Transformers makes one of nothing
+    if not has_files and len(tokenizer) < FEWEST_CHARACTERS:  # Transformers makes an empty one without any file
         raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
     check_tokenizer(tokenizer)
     return tokenizer
@@ -70,7 +69,7 @@ def minibert_config(path: str) -> MiniBertConfig:
     """`saved_config` of a MiniBERT; a ValueError for any other model."""
     config = saved_config(path)
     if not isinstance(config, MiniBertConfig):
-        use = f"`minibert convert {path} FOLDER` makes one of it, if it can (docs/convert-and-publish.md)"
+        use = f"convert it by `minibert convert {path} FOLDER`, if its family is in docs/convert-and-publish.md"
         raise ValueError(f"model: {path!r} is a {config.model_type}, not a MiniBERT; {use}")
     return config
 
@@ -78,11 +77,11 @@ def minibert_config(path: str) -> MiniBertConfig:
 def load_reported(
     model_class: Any, path: str | Path, head: bool = True, **options: Any
 ) -> tuple[PreTrainedModel, list[str]]:
-    """`model_class.from_pretrained` without remote code (in `dtype_of_saved` where none is given) and `check_complete`:
-    the model, and its weights that are new, by name."""
+    """Call `model_class.from_pretrained` without remote code (by default in `dtype_of_saved`) and `check_complete`;
+    returns the model and the names of its new weights."""
     if "dtype" not in options:
         options["dtype"] = dtype_of_saved(saved_config(str(path)))
-    # A head may have another width in another task (`embedding_size`).
+    # The head of another task may have another width (`embedding_size`).
     options |= dict(output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=not head)
     model, report = model_class.from_pretrained(path, **options)
     new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
@@ -90,12 +89,8 @@ def load_reported(
     return model, new
 
 
-def load_whole(model_class: Any, path: str | Path, head: bool = True, **options: Any) -> PreTrainedModel:
-    return load_reported(model_class, path, head, **options)[0]
-
-
 def load_predictor(path: str, model_class: Any) -> PreTrainedModel:
-    """`load_whole` of a model with a head; a ValueError for one that was not trained to predict masked tokens."""
+    """Load a model with its head; a ValueError if it was not trained to predict masked tokens."""
     model, new = load_reported(model_class, path, head=False)
     if new or getattr(model.config, "is_causal", False):
         saved = ", ".join(model.config.architectures or ["no architecture"])
@@ -104,8 +99,8 @@ def load_predictor(path: str, model_class: Any) -> PreTrainedModel:
 
 
 def check_complete(path: str | Path, model: PreTrainedModel, missing: Iterable[str], head: bool = True) -> None:
-    """Refuse (a ValueError) a folder that lacks weights of a model loaded from it: they would be random numbers.
-    Without `head`, a head and a pooler may be new."""
+    """Refuse (a ValueError) a model of which weights are missing, which would be random. Without `head`, a head and a
+    pooler may be new."""
     if not head:
         prefix = f"{model.base_model_prefix}."
         missing = [name for name in missing if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
@@ -115,8 +110,8 @@ def check_complete(path: str | Path, model: PreTrainedModel, missing: Iterable[s
 
 
 def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
-    """`check_complete` of a model that sentence-transformers loaded, by the names in the folder's files. A pooler that
-    an encoder lacks is taken from it instead."""
+    """`check_complete` for a model that sentence-transformers loaded, by the names in the files of the folder. A pooler
+    that was not saved is removed from the model."""
     files, prefix = sorted(Path(path).glob("*.safetensors")), f"{model.base_model_prefix}."
     saved = set()
     for file in files:
@@ -125,28 +120,28 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
     state = model.state_dict()
     held = {weight.data_ptr() for name, weight in state.items() if name.removeprefix(prefix) in saved}  # tied ones too
     missing = [name for name, weight in state.items() if weight.data_ptr() not in held] if files else []
-    if missing and all(name.startswith("pooler.") for name in missing):  # a model of masked tokens has none to save
+    if missing and all(name.startswith("pooler.") for name in missing):  # masked language models have no pooler
         model.pooler, model.config.add_pooling_layer, missing = None, False, []
     check_complete(path, model, missing, head)
 
 
 def check_new(target: Path) -> None:
-    """Refuse (a ValueError) a target that holds something, or that is a link to nothing."""
+    """Refuse (a ValueError) a target that is not empty, or a broken link."""
     if target.is_symlink() and not target.exists():
         raise ValueError(f"target {str(target)!r} is a link to {os.readlink(target)!r}, which does not exist")
     if target.exists() and not (target.is_dir() and not holds_something(target)):
-        raise ValueError(f"target {str(target)!r} exists already: nothing is overwritten, give a new folder")
+        raise ValueError(f"target {str(target)!r} exists already, and nothing is overwritten; give a new folder")
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to write in. At the end, its files move to `target`, which is new or empty. An error or
-    SIGTERM leaves nothing."""
-    handles = threading.current_thread() is threading.main_thread()  # which alone may set what a signal does
+    """Yield a folder to write in; at the end, its files move to `target`, which is new or empty. An error or SIGTERM
+    leaves nothing."""
+    handles = threading.current_thread() is threading.main_thread()  # only the main thread can handle signals
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)) if handles else None
     try:
         with lock_folder(target):
-            check_new(target)  # once more: another process may have finished here
+            check_new(target)  # again, since another process may have finished here
             with tempfile.TemporaryDirectory(dir=target, prefix=".unfinished") as folder:
                 written = Path(folder, target.resolve().name)
                 written.mkdir()
@@ -160,9 +155,9 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """The generators of Python, NumPy and torch (CPU and CUDA) are afterwards as before: to measure changes nothing."""
+    """Restore the random states of Python, NumPy and torch (CPU and CUDA) at the end: measuring changes nothing."""
     states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(range(torch.cuda.device_count())):  # left out, of several GPUs it would warn
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # without the devices, it warns about several GPUs
         try:
             yield
         finally:
@@ -172,9 +167,9 @@ def random_state_kept() -> Iterator[None]:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """While loading or saving: no bar of Transformers or `datasets`, where that is over at once."""
+    """Hide the progress bars of Transformers and `datasets`, for work that is over at once."""
     shown = [(logging.disable_progress_bar, logging.enable_progress_bar)] * logging.is_progress_bar_enabled()
-    datasets = sys.modules.get("datasets")  # not imported for this alone
+    datasets = sys.modules.get("datasets")  # do not import it for this alone
     if datasets is not None and not datasets.are_progress_bars_disabled():
         shown.append((datasets.disable_progress_bars, datasets.enable_progress_bars))
     try:
@@ -188,7 +183,7 @@ def without_bars() -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning."""
+    """Hide progress bars, and warnings about a head or a pooler that is new or left out."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
@@ -200,13 +195,13 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """`quietly`; and whatever damaged files make a library raise is a ValueError that names them."""
+    """`quietly`; any error of a library that reads damaged files becomes a ValueError that names the path."""
     try:
         with quietly():
             yield
     except BaseException as error:
-        said_well = isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError)
-        if said_well or not (isinstance(error, Exception) or is_panic(error)):
+        is_clear = isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError)
+        if is_clear or not (isinstance(error, Exception) or is_panic(error)):
             raise
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise ValueError(f"{str(path)!r} has files that cannot be read ({said}); save or download it again") from error

@@ -323,7 +323,7 @@ def test_damaged_checkpoint_is_refused_with_all_its_faults(tmp_path):
         weights["bert.encoder.layer.0.output.dense.bias"] = torch.zeros(33)
 
     edit(tmp_path / "source", damage)
-    with pytest.raises(ValueError, match="no whole BertForMaskedLM") as refusal:
+    with pytest.raises(ValueError, match="not a complete BertForMaskedLM") as refusal:
         convert(str(tmp_path / "source"), str(tmp_path / "new" / "target"))
     for words in (
         "lacks the weights: bert.encoder.layer.1.output.dense.weight",
@@ -395,7 +395,7 @@ def test_convert_there_and_back(architecture, tmp_path, capsys):
 def test_convert_refuses_before_it_writes(tmp_path):
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(source)
-    with pytest.raises(ValueError, match="architecture='bert' is for a MiniBERT source"):
+    with pytest.raises(ValueError, match="architecture=.bert. needs a MiniBERT as the source"):
         convert(source, target, architecture="bert")
     with pytest.raises((OSError, ValueError), match="nowhere"):
         convert(str(tmp_path / "nowhere"), target)

@@ -173,7 +173,7 @@ def test_from_folder_to_folder(source, tmp_path, capsys):
 
 def test_bad_commands_are_refused(source, tmp_path, capsys):
     said = refusal(capsys, "convert", source, tmp_path / "out", "--set", "rope")
-    assert "set: 'rope' is no field=value" in said
+    assert "set: expected field=value, got 'rope'" in said
     run("convert", source, tmp_path / "mini")
     words = ["convert", tmp_path / "mini", tmp_path / "out", "--set", "local_attention=8", "--architecture", "bert"]
     assert "leave architecture='bert' out" in refusal(capsys, *words)

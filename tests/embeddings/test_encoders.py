@@ -22,7 +22,7 @@ from minibert.training import precision
 from minibert.training.embeddings import encoders
 from minibert.training.embeddings.data import read_passages
 from minibert.training.embeddings.encoders import embed, encode, open_encoder
-from minibert.training.loading import load_whole
+from minibert.training.loading import load_reported
 
 TEXTS = [*sentences(40), "", "Katan, LOVER! (unseen ünicode)", "katan"]
 
@@ -102,7 +102,7 @@ def test_weights_in_16_bits_where_the_processor_is_slow_at_them(dtype, folders, 
         names = None, str(dtype).removeprefix("torch.")
         half, asked = (open_encoder(str(tmp_path / "half"), dtype=name) for name in names)
         expected = torch.bfloat16 if dtype == torch.bfloat16 and "amx_bf16" in flags else torch.float32
-        assert half.transformers_model.dtype == load_whole(MiniBertModel, tmp_path / "half").dtype == expected
+        assert half.transformers_model.dtype == load_reported(MiniBertModel, tmp_path / "half")[0].dtype == expected
         assert asked.transformers_model.dtype == dtype
 
 
@@ -249,7 +249,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     output = ["--output", tmp_path / "x.npy", "--model"]
     for arguments, words in [
         (["--file", tmp_path / "blank.txt", *output, folder], ["there is no text in", "blank.txt"]),
-        (["--file", rows, *output, folder], ["rows.jsonl, row 2: text=3 is no text"]),
+        (["--file", rows, *output, folder], ["rows.jsonl, row 2: text=3 is not text"]),
         (["katan", "--file", rows, *output, folder], ["not both"]),
         (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),

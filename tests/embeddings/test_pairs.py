@@ -34,7 +34,7 @@ def test_pairs_are_guessed_by_their_columns(tmp_path):
 def test_bad_pairs(tmp_path):
     path = write_rows(tmp_path / "x.jsonl", [dict(query="a", positive="b"), dict(query="a", positive=" ")])
     for columns, message in [
-        (None, "x.jsonl, row 2: positive=' ' is no text"),
+        (None, "x.jsonl, row 2: positive=' ' is not text"),
         (["query", "answer"], "answer"),
         (["query"], "columns: query: name two texts"),
     ]:
@@ -88,5 +88,5 @@ def test_data_sets_in_memory():
     rows = Dataset.from_dict({"query": ["a", "b"], "positive": ["c", "d"]})
     assert read_pairs(rows).to_dict() == columns(["a", "b"], ["c", "d"])
     assert len(read_pairs([rows, rows])) == 4
-    with pytest.raises(ValueError, match="the data set, row 2: positive=None is no text"):
+    with pytest.raises(ValueError, match="the data set, row 2: positive=None is not text"):
         read_pairs(Dataset.from_dict({"query": ["a", "b"], "positive": ["c", None]}))

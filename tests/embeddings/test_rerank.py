@@ -173,7 +173,7 @@ def test_evaluation_of_a_reranker(root, data, tmp_path):
 def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
-        ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has none of corpus.jsonl"]),
+        ([*models, "--data", data / "corpus.jsonl"], ["is not a retrieval folder: it has none of corpus.jsonl"]),
         ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries.jsonl"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["; use one of MiniBertM"]),

@@ -150,7 +150,10 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
     (tmp_path / "done").mkdir()
     (tmp_path / "done/config.json").write_text("{}")
     for arguments, words in [
-        ([scored, "--loss", "MultipleNegativesRankingLoss"], ["is no loss for dense vectors from labels of the kind"]),
+        (
+            [scored, "--loss", "MultipleNegativesRankingLoss"],
+            ["is not a loss for dense vectors from labels of the kind"],
+        ),
         ([toy / "train.jsonl", "--loss", "CosineSimilarityLoss"], ["'none'; use MultipleNegativesRankingLoss"]),
         ([toy / "train.jsonl", "--validation", scored], ["must both have scores, or neither"]),
         ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is out of range", "up to 16"]),
@@ -158,7 +161,7 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ([toy / "train.jsonl", "--metric_for_best_model", "loss"], ["metric_for_best_model: 'loss' is not measured"]),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
         ([toy / "train.jsonl", "--push_to_hub", "true", "--hub_model_id", "a/b/c"], ["a/b/c"]),
-        ([toy / "train.jsonl", "--validation", toy / "model"], ["is no retrieval folder"]),
+        ([toy / "train.jsonl", "--validation", toy / "model"], ["is not a retrieval folder"]),
     ]:
         given = ["finetune", "embed", "--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING]
         error = refusal(capsys, *given, *arguments)

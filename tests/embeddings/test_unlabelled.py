@@ -106,7 +106,7 @@ def test_bad_options_are_refused(toy, tmp_path, capsys):
     model = ["--model", toy / "model"]
     for arguments, message in (
         ([*model, "--pairs_from", "titles"], "'titles' is unknown; use title, adjacent"),
-        ([*model, "--pairs_from", "title", "--loss", "CoSENTLoss"], "loss: 'CoSENTLoss' is no loss"),
+        ([*model, "--pairs_from", "title", "--loss", "CoSENTLoss"], "loss: 'CoSENTLoss' is not a loss"),
         ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 texts"),
         ([*model], "columns: cannot be guessed from title, text"),
     ):

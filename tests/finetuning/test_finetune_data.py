@@ -102,7 +102,7 @@ class TestSplits:
         [
             ({}, "none given"),
             ({"data": "no/such/folder.d"}, "'no/such/folder.d'"),
-            ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' is no file"),
+            ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' is not a file"),
             ({"data": "{folder}/empty"}, "there is no table in the folder"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' has no rows"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "cannot be held out with all labels left"),

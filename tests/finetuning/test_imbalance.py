@@ -175,7 +175,7 @@ def test_each_of_several_labels_has_a_threshold(start, tmp_path):
 @pytest.mark.parametrize(
     ("label", "options", "said"),
     [
-        ("good", ["--class_weights", "nice=2"], "'nice' is no label; the labels are bad, good"),
+        ("good", ["--class_weights", "nice=2"], "'nice' is not a label; the labels are bad, good"),
         ("good", ["--class_weights", "1", "2", "3"], "1 2 3; use balanced, a number above 0 for each of 2 labels .bad"),
         ("good", ["--class_weights", "1", "0"], "1 0; use balanced, a number above 0"),
         ("good", ["--class_weights", "equal"], "equal; use balanced"),
@@ -198,5 +198,5 @@ def test_unknown_tags_are_refused(start, tmp_path):
     rows = [{"tokens": ["the", "film"], "ner_tags": ["O", "B-X"]} for _ in range(20)]
     file = write_rows(tmp_path / "train.jsonl", rows)
     given = ["--model", start, "--train", file, "--validation", file, "--class_weights", "X=2"]
-    with pytest.raises(ValueError, match="class_weights: 'X' is no label; the labels are O, B-X, I-X"):
+    with pytest.raises(ValueError, match="class_weights: 'X' is not a label; the labels are O, B-X, I-X"):
         finetune("tag", *given, "--output_dir", str(tmp_path / "out"))

@@ -171,7 +171,7 @@ def test_commas_in_names_are_read(tmp_path):
 @pytest.mark.parametrize("cell", ["['joy' 'sad']", "[joy]"])
 def test_cells_that_are_no_lists_are_refused(tmp_path, cell):
     file = write_csv(tmp_path / "train.csv", "labels", ["['joy']", "['sad']", cell] * 5)
-    with pytest.raises(ValueError, match=r'row 3: the label .* is no list; write it as \["joy", "sad"\]'):
+    with pytest.raises(ValueError, match=r'row 3: the label .* is not a list; write it as \["joy", "sad"\]'):
         load(train=[file])
 
 

@@ -17,12 +17,7 @@ logger = logging.get_logger(__name__)
 
 def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedModel:
     """Load a checkpoint with the class that its config names. Weights of another head are left out, with a message. If
-    no class is named, as in the first BERTs, it is the encoder with the head of its pretraining, if that is there.
-
-    Raises:
-        ValueError: Several classes are named, or one that is not convertible; weights are missing, of another shape, or
-            of a layer that the model does not have; `tokenizer` has more tokens than there are word vectors.
-    """
+    no class is named, as in the first BERTs, it is the encoder with the head of its pretraining, if that is there."""
     config = saved_config(str(path))
     names = config.architectures or []
     if not names and config.model_type in ARCHITECTURES:
@@ -57,7 +52,7 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         * (size > config.vocab_size),
     }
     if found := [f"{what}: {', '.join(which)}" for what, which in problems.items() if which]:
-        raise ValueError(f"{path} is no whole {type(model).__name__}. It " + "; it ".join(found))
+        raise ValueError(f"{path} is not a complete {type(model).__name__}. It " + "; it ".join(found))
     if other:
         logger.warning(f"{path}: {type(model).__name__} has no place for {', '.join(other)}: left out")
     return model

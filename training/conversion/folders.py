@@ -63,7 +63,7 @@ def convert(
     check_new(target)
     ours = isinstance(saved_config(source), MiniBertConfig)
     if architecture and not ours:
-        raise ValueError(f"architecture={architecture!r} is for a MiniBERT source; {source!r} is none")
+        raise ValueError(f"architecture={architecture!r} needs a MiniBERT as the source, and {source!r} is not one")
     if architecture and changes:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={architecture!r} out")
     check_query_expansion(source)

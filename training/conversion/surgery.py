@@ -32,7 +32,7 @@ def parse_changes(words: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     for word in words:
         name, sign, value = word.partition("=")
         if not sign:
-            raise ValueError(f"set: {word!r} is no field=value")
+            raise ValueError(f"set: expected field=value, got {word!r}")
         try:
             changes[name] = json.loads(value)
         except json.JSONDecodeError:
@@ -50,10 +50,6 @@ def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
     - `num_hidden_layers`: layer i is a copy of layer i modulo the old depth (Gong et al. 2019, "stacking"), with the
       same attention pattern. Where the first layer has no norm, as the embeddings end in one, its copies get that one.
     - which layers are local, windows, RoPE's parameters, dropout rates: no weight changes.
-
-    Raises:
-        ValueError: A field that cannot be changed in a trained model, or (`StrictDataclassError`) a value that no
-            config takes.
     """
     config = _changed_config(model.config, changes)
     old, depth = model.state_dict(), model.config.num_hidden_layers

@@ -39,7 +39,7 @@ def texts_of(table: Dataset, column: str, where: str, blank: bool = True) -> lis
     texts = table.select_columns(column)[column][:]
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str) or not (blank or text.strip()):
-            raise ValueError(f"{where}, row {number}: {column}={text!r} is no text")
+            raise ValueError(f"{where}, row {number}: {column}={text!r} is not text")
     return texts
 
 
@@ -164,7 +164,7 @@ def read_retrieval(folder: str | Path, split: str = "test", field: str = "data")
     def find(*names: str) -> str:
         there = [str(root / name) for name in names if (root / name).is_file()]
         if not there:
-            raise ValueError(f"{field}: {str(folder)!r} is no retrieval folder: it has none of {', '.join(names)}")
+            raise ValueError(f"{field}: {str(folder)!r} is not a retrieval folder: it has none of {', '.join(names)}")
         return there[0]
 
     corpus_file, queries_file = find("corpus.jsonl"), find(f"queries_{split}.jsonl", "queries.jsonl")

@@ -34,7 +34,7 @@ def find_loss(name: str, kind: str, labels: str) -> type[torch.nn.Module]:
     learns_from = next((each for each, names in BY_LABELS.items() if wanted in names), "none")
     if wanted not in known or learns_from != labels:
         rows = f"{kind} vectors from labels of the kind {labels!r}"
-        raise ValueError(f"loss: {name!r} is no loss for {rows}; use {', '.join(fitting)}")
+        raise ValueError(f"loss: {name!r} is not a loss for {rows}; use {', '.join(fitting)}")
     return known[wanted]
 
 

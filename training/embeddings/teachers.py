@@ -30,7 +30,9 @@ def open_teacher(path: str | None, student: str, reranker: bool = False) -> Sent
         if classifies and config.num_labels == 1:
             return CrossEncoder(path)
         if classifies or reranker or saved_kind(path) != "dense":
-            raise ValueError(f"teacher: {path!r} is no reranker with one score, and no dense embedding model; give one")
+            raise ValueError(
+                f"teacher: {path!r} is neither a reranker with one score nor a dense embedding model; give one"
+            )
         return SentenceTransformer(path)
 
 

@@ -77,7 +77,7 @@ def _load(sources: Mapping[str, Source], columns: Sequence[str]) -> dict[str, da
     }
     every = [file for of_split in files.values() for file in of_split]
     if missing := [file for file in every if not os.path.isfile(file)]:
-        raise ValueError(f"data: {missing[0]!r} is no file")
+        raise ValueError(f"data: {missing[0]!r} is not a file")
     loaded = {file: tables.read_table(file, header=columns) for file in every}
     cells = [file for file in every if file.lower().endswith((".csv", ".tsv"))]  # numbers in all of them, or in none
     loaded |= dict(zip(cells, tables.with_numbers([loaded[file] for file in cells])))

@@ -31,7 +31,7 @@ def class_weights(
     if any("=" in each for each in given):
         named = {label: number for label, _, number in (each.rpartition("=") for each in given)}
         if unknown := [label for label in named if label not in labels]:
-            raise ValueError(f"class_weights: {unknown[0]!r} is no label; the labels are {shown}")
+            raise ValueError(f"class_weights: {unknown[0]!r} is not a label; the labels are {shown}")
         given = [named.get(label, 1.0) for label in labels]
     try:
         weights = [float(number) for number in given]

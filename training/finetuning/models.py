@@ -9,7 +9,7 @@ from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
-from ..loading import load_whole, reading, saved_config, saved_tokenizer
+from ..loading import load_reported, reading, saved_config, saved_tokenizer
 from .tasks.base import Task
 
 
@@ -69,7 +69,7 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
         if config.model_type == MiniBertConfig.model_type:
             config.update(fields | {"output_hidden_states": False, "output_attentions": False})  # logits alone
             head = trained_for(config) is not None  # of this task, see `check_head`
-            return load_whole(task.model_class, path, head, config=config, dtype=torch.float32)
+            return load_reported(task.model_class, path, head, config=config, dtype=torch.float32)[0]
         source = from_native(path)
         source.config.update(fields)
         options = {"config": source.config, "state_dict": source.state_dict(), "dtype": torch.float32}

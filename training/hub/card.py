@@ -140,7 +140,7 @@ def card_for(
     text = path.read_text(encoding="utf-8") if is_card(path) else ""
     if not text or any(words in text for words in UNFINISHED):
         if path.exists():
-            print(f"{printable(path)} is no finished model card (with metadata): another one goes up in its place")
+            print(f"{printable(path)} is not a complete model card (it lacks metadata); a generated one is uploaded")
         text = render_card(folder, facts or CardFacts(), repository)
     text = re.sub(r"^model_id = .*$", lambda _: f"model_id = {code(repository)}", text, flags=re.MULTILINE)
     if revision:

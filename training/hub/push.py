@@ -131,7 +131,7 @@ def repository_of(training: TrainingArguments) -> str:
 
 def _check_model(folder: Path) -> None:
     if not folder.is_dir():
-        raise ValueError(f"folder: {str(folder)!r} is no folder")
+        raise ValueError(f"folder: {str(folder)!r} does not exist, or is not a folder")
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())")
     for name in REQUIRED:

@@ -349,7 +349,7 @@ def plain_label(value: Any, names: Sequence[str] | None) -> Any:
         for text in (value, value.replace("'", '"')):  # as JSON and as Python write it
             with suppress(json.JSONDecodeError):
                 return json.loads(text)
-        raise ValueError(f"the label {value[:100]!r} is no list; write it as " + '["joy", "sad"]')
+        raise ValueError(f"the label {value[:100]!r} is not a list; write it as " + '["joy", "sad"]')
     if isinstance(value, str) and "|" in value:
         return [part.strip() for part in value.split("|")]
     if isinstance(value, float) and (value.is_integer() or np.isnan(value)):

@@ -93,7 +93,7 @@ class Tag(Task):
         self.entities = schemes.are_entities(known or seen)
         prefixes = {schemes.split_tag(tag)[0] for tag in known or ()} | {"O"}
         if config is not None and (known is None or (self.entities and not {"O", "B"} <= prefixes <= {*"OBI"})):
-            raise ValueError("model: its labels are no names of tags, or not in scheme BIO; start from another model")
+            raise ValueError("model: its labels are not tags of the scheme BIO; start from another model")
         if not self.entities and schemes.are_misspelled(seen):
             said = f"has {max(seen.keys() - {'O', 'o'})!r}, which looks like a tag of an entity"
             raise ValueError(f"{self.label_column}: {splits[first][0][FILE]!r} {said}; write B-PER, I-PER and O")
