@@ -253,7 +253,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["katan", "--file", rows, *output, folder], ["not both"]),
         (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),
-        (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; `minibert convert"]),
+        (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; convert it by `minibert convert"]),
         (["katan", *output, tmp_path / "task"], ["holds a MiniBertForSequenceClassification; use one of"]),
         (["katan", "--output", tmp_path / "x.pt", "--model", folder], ["output:", "ends in .npy"]),
         (["katan", "--output", tmp_path / "there.npy", "--model", folder], ["nothing is overwritten"]),

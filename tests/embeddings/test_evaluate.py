@@ -140,7 +140,7 @@ def test_bad_retrieval_folders(tmp_path):
     with pytest.raises(ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"):
         read_retrieval(str(tmp_path / "data"))
     corpus.unlink()
-    with pytest.raises(ValueError, match=r"no retrieval folder: it has none of corpus.jsonl"):
+    with pytest.raises(ValueError, match=r"not a retrieval folder: it has none of corpus.jsonl"):
         read_retrieval(str(tmp_path / "data"))
 
 

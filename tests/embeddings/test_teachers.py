@@ -108,11 +108,11 @@ def test_teachers_that_cannot_teach_are_refused(toy, teachers, tmp_path, capsys,
     for task, arguments, words in [
         ("embed", ["--teacher", tmp_path / "same"], "is the model that is trained"),
         ("embed", ["--teacher", tmp_path / "classes"], "is neither a reranker with one score"),
-        ("embed", ["--teacher", tmp_path / "sparse"], "no dense embedding model"),
+        ("embed", ["--teacher", tmp_path / "sparse"], "nor a dense embedding model"),
         ("embed", ["--teacher", toy / "model", "--model", wide], "vectors have 64 numbers, the model's 96"),
         ("embed", ["--teacher", wide, "--kind", "sparse"], "it is an embedding model, whose vectors --kind"),
         ("embed", ["--teacher", reranker], "a reranker teaches by triples"),
-        ("embed", ["--teacher", wide, "--loss", "TripletLoss"], "no loss for dense vectors from labels of the kind"),
+        ("embed", ["--teacher", wide, "--loss", "TripletLoss"], "not a loss for dense vectors from labels of the kind"),
         ("rerank", ["--teacher", wide], "is neither a reranker with one score"),
     ]:
         given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]
