@@ -239,6 +239,13 @@ def change_code(folder, line):
         file.write(f"\n{line}\n")
 
 
+def test_dry_run_repeats_the_warning_of_the_card(copy, monkeypatch, capsys):
+    (copy / "README.md").write_text("---\nlicense: mit\n---\n\n**Warning: worse than guessing.**\n")
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: {"auto_classes": [], "saved": "model"})
+    minibert.push(copy, "me/x", dry_run=True)
+    assert "WARNING: the card says: worse than guessing" in capsys.readouterr().out
+
+
 def test_code_that_is_not_ours_is_named(copy, tmp_path, monkeypatch):
     """It is run, and goes up, only on demand."""
     change_code(copy, "# changed")

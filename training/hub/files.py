@@ -77,8 +77,8 @@ def stage(folder: str | Path, target: str | Path, own_code: bool = False) -> lis
     changed = [name for name in names if name in CODE and (folder / name).read_bytes() != (ROOT / name).read_bytes()]
     if changed and not own_code:
         raise ValueError(
-            f"{folder}: {', '.join(changed)} differs from this package's: read it and give --trust_remote_code true, "
-            "which runs and uploads it, or remove it, so that this package's code goes up"
+            f"{folder}: {', '.join(changed)} differs from this package's (saved by another version, or changed): "
+            "remove it, and this package's code goes up; or read it and give --trust_remote_code true, which runs it"
         )
     ours = [name for name in CODE if name not in names and "config.json" in names]
     for name, source in (dict.fromkeys(names, folder) | dict.fromkeys(ours, ROOT)).items():

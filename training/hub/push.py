@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
 from ..files import printable
-from ..report import format_table
+from ..report import format_table, warn
 from .card import CARD, card_for
 from .files import ALLOWED, CODE, stage
 
@@ -77,7 +78,8 @@ def push(
     with tempfile.TemporaryDirectory() as work:
         staged = Path(work)
         left_out = stage(source, staged, own_code=trust_remote_code)
-        (staged / CARD).write_text(card_for(source, repository, revision, license), encoding="utf-8")
+        card = card_for(source, repository, revision, license)
+        (staged / CARD).write_text(card, encoding="utf-8")
         verified = verify_remote_code(staged)
         paths = sorted(path for path in staged.rglob("*") if path.is_file())
         files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
@@ -87,6 +89,8 @@ def push(
             print(f"left out: {', '.join(map(printable, left_out[:20]))}" + " …" * (len(left_out) > 20))
         classes = len(verified["auto_classes"])
         print(f"A {verified['saved']}; in a process without the package, {classes} Auto classes load it")
+        if found := re.search(r"^\*\*Warning: (.+)\*\*$", card, re.MULTILINE):
+            warn(f"the card says: {found[1]}")
         pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
         if dry_run:
             print("Dry run: nothing was uploaded")
