@@ -106,14 +106,11 @@ def test_minibert_passes(family):
     assert absent == ({"positions shifted", "window"} if family == "bert" else set())
 
 
-@pytest.mark.parametrize(
-    ("head", "fields"),
-    [
-        ("ForSequenceClassification", dict(num_labels=1)),
-        ("ForSequenceClassification", dict(num_labels=3, problem_type="multi_label_classification")),
-        ("ForTokenClassification", dict(num_labels=2)),
-    ],
-)
+@pytest.mark.parametrize(("head", "fields"), [
+    ("ForSequenceClassification", dict(num_labels=1)),
+    ("ForSequenceClassification", dict(num_labels=3, problem_type="multi_label_classification")),
+    ("ForTokenClassification", dict(num_labels=2)),
+])  # fmt: skip
 def test_what_was_fine_tuned_passes(head, fields, tmp_path):
     """Values, several labels and few classes; whatever precision it was saved in."""
     build(head, **fields).to(torch.bfloat16).save_pretrained(tmp_path)

@@ -59,13 +59,10 @@ def by_hand(model, tokenizer, sentence, masking):
     return total
 
 
-@pytest.mark.parametrize(
-    ("kind", "masking"),
-    [
-        *[(kind, "token") for kind in ("modernbert", "post-norm", "BERT", "decoder", "GPT-2")],
-        *[(kind, "word") for kind in ("modernbert", "post-norm", "BERT")],
-    ],
-)
+@pytest.mark.parametrize(("kind", "masking"), [
+    *[(kind, "token") for kind in ("modernbert", "post-norm", "BERT", "decoder", "GPT-2")],
+    *[(kind, "word") for kind in ("modernbert", "post-norm", "BERT")],
+])  # fmt: skip
 @torch.no_grad()
 def test_scores_are_sums_of_log_probabilities(tokenizer, kind, masking):
     model = build(kind, tokenizer).double()

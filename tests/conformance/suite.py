@@ -15,15 +15,11 @@ import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig
 
 HEADS = {
-    "MODEL_FOR_PRETRAINING": "ForPreTraining",
-    "MODEL_FOR_MASKED_LM": "ForMaskedLM",
-    "MODEL_FOR_CAUSAL_LM": "ForCausalLM",
-    "MODEL_FOR_NEXT_SENTENCE_PREDICTION": "ForNextSentencePrediction",
-    "MODEL_FOR_SEQUENCE_CLASSIFICATION": "ForSequenceClassification",
-    "MODEL_FOR_MULTIPLE_CHOICE": "ForMultipleChoice",
-    "MODEL_FOR_TOKEN_CLASSIFICATION": "ForTokenClassification",
-    "MODEL_FOR_QUESTION_ANSWERING": "ForQuestionAnswering",
-}
+    "MODEL_FOR_PRETRAINING": "ForPreTraining", "MODEL_FOR_MASKED_LM": "ForMaskedLM",
+    "MODEL_FOR_CAUSAL_LM": "ForCausalLM", "MODEL_FOR_NEXT_SENTENCE_PREDICTION": "ForNextSentencePrediction",
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION": "ForSequenceClassification", "MODEL_FOR_MULTIPLE_CHOICE": "ForMultipleChoice",
+    "MODEL_FOR_TOKEN_CLASSIFICATION": "ForTokenClassification", "MODEL_FOR_QUESTION_ANSWERING": "ForQuestionAnswering",
+}  # fmt: skip
 for table, head in HEADS.items():
     getattr(modeling_auto, f"{table}_MAPPING_NAMES")["minibert"] = f"MiniBert{head}"
 modeling_auto.MODEL_MAPPING_NAMES["minibert"] = "MiniBertModel"

@@ -176,7 +176,6 @@ def test_a_damaged_parquet_file_is_named(write, tmp_path):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_bytes_that_are_not_utf8(write, streaming, monkeypatch):
-    """A stream ended there, with an error that named no file; the place, also on either side of two blocks."""
     for content, offset in (
         (b"a line\n" * 9 + b"\xff\n", 63),
         (b"a" * ((1 << 24) - 1) + "é".encode() + b"\xe2", 1 << 24),
@@ -228,7 +227,6 @@ def test_read_table(write, tmp_path):
 
 @pytest.mark.parametrize("name", ["corpus.ndjson", "CORPUS.JSONLINES"])
 def test_json_lines_under_other_names(write, name):
-    """Their keys were trained on as prose."""
     file = write(name, '{"id": 1, "url": "https://example.org", "text": "caf\\u00e9"}\n' * 2)
     assert texts([file]) == ["café"] * 2
 
@@ -318,18 +316,13 @@ def test_builtin_corpus(write, tmp_path, monkeypatch):
 # --- bad input, before anything is loaded ---
 
 
-@pytest.mark.parametrize(
-    "item, message",
-    [
-        ("missing.txt", "'missing.txt' does not exist"),
-        ("a/b/c", "'a/b/c' does not exist"),
-        ("missing/*.txt", "there is no file in 'missing/"),
-        ("nothing", "there is no file in 'nothing'; use names that end in one of .txt"),
-        ("empty.txt", "all files of 'empty.txt' are empty"),
-        ("broken.jsonl", "broken.jsonl, line 2: not JSON"),
-        ("blank.txt", "all documents of 'blank.txt' are blank"),
-    ],
-)
+@pytest.mark.parametrize("item, message", [
+    ("missing.txt", "'missing.txt' does not exist"), ("a/b/c", "'a/b/c' does not exist"),
+    ("missing/*.txt", "there is no file in 'missing/"),
+    ("nothing", "there is no file in 'nothing'; use names that end in one of .txt"),
+    ("empty.txt", "all files of 'empty.txt' are empty"), ("broken.jsonl", "broken.jsonl, line 2: not JSON"),
+    ("blank.txt", "all documents of 'blank.txt' are blank"),
+])  # fmt: skip
 def test_bad_data_is_refused(write, item, message):
     write("good.txt", "good")
     write("nothing/file.pdf", "no data")

@@ -226,15 +226,9 @@ def test_stream_is_not_resumed_with_other_workers_or_ranks(folder, tmp_path, cap
     "arguments, message",
     [
         ([], "max_steps: a stream has no end"),
-        (
-            ["--max_steps", "5", "--validation_size", "20"],
-            "validation_size of a stream must be a share between 0 and 1, got 20.0",
-        ),
+        (["--max_steps", "5", "--validation_size", "20"], "validation_size of a stream must be a share"),
         (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds out no document"),
-        (
-            ["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"],
-            "streaming: objective mlm+nsp cannot read a stream",
-        ),
+        (["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"], "streaming: objective mlm+nsp cannot"),
     ],
 )
 def test_refused_before_any_work(folder, tmp_path, capsys, arguments, message):

@@ -18,11 +18,9 @@ from minibert.training.finetuning.tasks import classification
     "steps, more",
     [
         (10, []),
-        pytest.param(10, ["--save_strategy", "best"], marks=pytest.mark.slow),
-        pytest.param(15, ["--max_steps", "15"], marks=pytest.mark.slow),  # within an epoch
-        pytest.param(  # the first one is
-            10, ["--eval_strategy", "steps", "--eval_steps", "5", "--save_strategy", "best"], marks=pytest.mark.slow
-        ),
+        (10, ["--save_strategy", "best"]),
+        (15, ["--max_steps", "15"]),  # within an epoch
+        (10, ["--eval_strategy", "steps", "--eval_steps", "5", "--save_strategy", "best"]),
     ],
     ids=str,
 )

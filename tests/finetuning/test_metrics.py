@@ -29,13 +29,7 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
 class TestSpans:
-    @given(
-        st.lists(
-            st.lists(st.tuples(st.sampled_from(TAGS), st.sampled_from(TAGS)), min_size=1, max_size=8),
-            max_size=5,
-            min_size=1,
-        )
-    )
+    @given(st.lists(st.lists(st.tuples(*[st.sampled_from(TAGS)] * 2), min_size=1, max_size=8), max_size=5, min_size=1))
     @settings(max_examples=20, deadline=None)
     def test_default_mode_counts_equal_spans(self, rows):
         predictions, references = [[p for p, _ in row] for row in rows], [[r for _, r in row] for row in rows]
@@ -98,11 +92,7 @@ class TestAnswers:
 class TestRetrieval:
     def test_worked_by_hand(self):
         found = [["x", "b", "a"], ["c", "y"], ["z"]]
-        relevant = [
-            {"a": 1, "b": 3, "q": 2},
-            {"c": 1},
-            {"d": 4},
-        ]
+        relevant = [{"a": 1, "b": 3, "q": 2}, {"c": 1}, {"d": 4}]
         result = retrieval_scores(found, relevant, ks=(1, 3))
         assert result["mrr@1"] == pytest.approx((0 + 1 + 0) / 3)
         assert result["mrr@3"] == pytest.approx((1 / 2 + 1 + 0) / 3)

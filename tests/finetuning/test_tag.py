@@ -87,11 +87,9 @@ def test_every_word_with_a_subword_carries_its_label_once(tokenizers, algorithm,
 
 NAMES = {"PER": ["Ada", "Grace Hopper", "Alan Turing"], "LOC": ["Rome", "New York", "Oslo"]}
 FRAMES = [
-    "{PER} lives in {LOC} .",
-    "In {LOC} one meets {PER} .",
-    "{PER} and {PER} left {LOC} , {LOC} and {LOC} .",
+    "{PER} lives in {LOC} .", "In {LOC} one meets {PER} .", "{PER} and {PER} left {LOC} , {LOC} and {LOC} .",
     "Nobody came .",
-]
+]  # fmt: skip
 
 
 def sentences(count, seed=0):

@@ -109,16 +109,13 @@ def test_bad_value_names_field_value_and_what_to_use(field, value, instead):
     assert field in message and str(value) in message and instead in message
 
 
-def test_bad_layer_types_are_refused():
+def test_bad_layer_types_and_preset_sizes_are_refused():
     for value, message in (
         (["full_attention"] * 23, "number of layer_types=23: use num_hidden_layers=22"),
         (["full_attention"] * 21 + ["local"], "layer_types='local': use full_attention, sliding_attention"),
     ):
         with pytest.raises(REFUSED, match=message):
             MiniBertConfig(layer_types=value)
-
-
-def test_presets_refuse_an_unknown_size():
     with pytest.raises(ValueError, match="size='huge'.*tiny, mini, small, medium, base, large"):
         MiniBertConfig.bert("huge")
 

@@ -15,11 +15,9 @@ from minibert import MiniBertForMaskedLM, train_tokenizer
 from minibert.training.conversion import from_native
 
 TEXTS = [
-    "the cat sat on the mat and slept",
-    "a dog barked",
-    "the quick brown fox jumps over the lazy dog",
+    "the cat sat on the mat and slept", "a dog barked", "the quick brown fox jumps over the lazy dog",
     "a cat and a dog live in the old house",
-]
+]  # fmt: skip
 FAMILIES = {
     "bert": dict(hidden_dropout=0.1, attention_dropout=0.1),
     "modernbert": dict(local_attention=4, global_attn_every_n_layers=2),

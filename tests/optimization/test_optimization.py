@@ -307,21 +307,17 @@ def test_a_trainer_ends_on_time_and_is_resumed(data, tmp_path, capsys):
 # --- bad input ---
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"minutes": 0}, "minutes must be positive"),
-        ({"minutes": float("nan")}, "minutes must be positive"),
-        ({"minutes": 5, "max_steps": 100}, "leave --max_steps out"),
-        ({"minutes": 5, "num_train_epochs": 3.0}, "leave --num_train_epochs out"),
-        ({"minutes": 5, "lr_scheduler_type": "cosine"}, "leave --lr_scheduler_type out"),
-        ({"minutes": 5, "warmup_steps": 100}, "leave --warmup_steps out"),
-        ({"mask_replace_prob": 1.5}, "mask_replace_prob must be from 0 to 1, got 1.5"),
-        ({"muon_learning_rate": 0.1, "optimizer": "adamw"}, "muon_learning_rate: it has no effect without"),
-        ({"optimizer": "muon", "optim": "adafactor"}, "adafactor"),
-        ({"embedding_init": "cooccurrence"}, "embedding_init: cooccurrence would replace"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"minutes": 0}, "minutes must be positive"), ({"minutes": float("nan")}, "minutes must be positive"),
+    ({"minutes": 5, "max_steps": 100}, "leave --max_steps out"),
+    ({"minutes": 5, "num_train_epochs": 3.0}, "leave --num_train_epochs out"),
+    ({"minutes": 5, "lr_scheduler_type": "cosine"}, "leave --lr_scheduler_type out"),
+    ({"minutes": 5, "warmup_steps": 100}, "leave --warmup_steps out"),
+    ({"mask_replace_prob": 1.5}, "mask_replace_prob must be from 0 to 1, got 1.5"),
+    ({"muon_learning_rate": 0.1, "optimizer": "adamw"}, "muon_learning_rate: it has no effect without"),
+    ({"optimizer": "muon", "optim": "adafactor"}, "adafactor"),
+    ({"embedding_init": "cooccurrence"}, "embedding_init: cooccurrence would replace"),
+])  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(given, said, tmp_path):
     with pytest.raises(ValueError) as error:
         fill_defaults(PretrainingConfig(str(tmp_path), use_cpu=True, **given), new="embedding_init" not in given)

@@ -50,7 +50,6 @@ def test_coverage_counts():
 
 
 def test_text_without_spaces_is_refused(tmp_path, capsys):
-    """WordPiece reads no word of more than 100 characters: the loss of a model of nothing but [UNK] was 0."""
     draw = random.Random(1)
     lines = ["".join(draw.choices("ACGT", k=draw.randint(50, 400))) for _ in range(200)]
     text = tmp_path / "dna.txt"
