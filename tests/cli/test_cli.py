@@ -295,21 +295,18 @@ print("open" if distributed.is_initialized() else "left")
     assert done.stdout.split()[-1] == "left", done.stderr
 
 
-@pytest.mark.parametrize(
-    "line, said",
-    [
-        ("pretrain --data here.txt de=nowhere.txt --size mini", "data: 'nowhere.txt' does not exist"),
-        ("pretrain --data=nowhere.jsonl", "data: 'nowhere.jsonl' does not exist"),
-        ("finetune tag --train ./nowhere", "train: './nowhere' does not exist"),
-        ("finetune embed nowhere.csv", "data: 'nowhere.csv' does not exist"),
-        ("embed --file nowhere", "file: 'nowhere' does not exist"),
-        ("convert /no/where target", "source: '/no/where' does not exist"),
-        ("fill 'A [MASK].' --model ./nowhere", "model: './nowhere' does not exist"),
-        ("pretrain --data owner/name here.txt *.txt de=owner/name:config", None),
-        ("embed 'a / b / c' ./text.txt --model here.txt --file - ", None),
-        ("search index --model owner/name ./query.txt 'a / b / c'", None),
-    ],
-)
+@pytest.mark.parametrize("line, said", [
+    ("pretrain --data here.txt de=nowhere.txt --size mini", "data: 'nowhere.txt' does not exist"),
+    ("pretrain --data=nowhere.jsonl", "data: 'nowhere.jsonl' does not exist"),
+    ("finetune tag --train ./nowhere", "train: './nowhere' does not exist"),
+    ("finetune embed nowhere.csv", "data: 'nowhere.csv' does not exist"),
+    ("embed --file nowhere", "file: 'nowhere' does not exist"),
+    ("convert /no/where target", "source: '/no/where' does not exist"),
+    ("fill 'A [MASK].' --model ./nowhere", "model: './nowhere' does not exist"),
+    ("pretrain --data owner/name here.txt *.txt de=owner/name:config", None),
+    ("embed 'a / b / c' ./text.txt --model here.txt --file - ", None),
+    ("search index --model owner/name ./query.txt 'a / b / c'", None),
+])  # fmt: skip
 def test_missing_file_is_refused_before_the_imports(tmp_path, monkeypatch, line, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.txt").write_text("text")

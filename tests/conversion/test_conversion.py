@@ -274,16 +274,11 @@ def name_classes(folder, names: list[str] | None) -> None:
     path.write_text(json.dumps(saved if names is None else saved | {"architectures": names}))
 
 
-@pytest.mark.parametrize(
-    ("saved", "ours", "left"),
-    [
-        ("BertModel", "Model", ""),
-        ("BertForMaskedLM", "ForMaskedLM", ""),
-        ("BertForPreTraining", "ForPreTraining", ""),
-        ("ElectraForPreTraining", "ForReplacedTokenDetection", ""),
-        ("BertForTokenClassification", "Model", "classifier.weight"),  # as every classifier calls it
-    ],
-)
+@pytest.mark.parametrize(("saved", "ours", "left"), [
+    ("BertModel", "Model", ""), ("BertForMaskedLM", "ForMaskedLM", ""), ("BertForPreTraining", "ForPreTraining", ""),
+    ("ElectraForPreTraining", "ForReplacedTokenDetection", ""),
+    ("BertForTokenClassification", "Model", "classifier.weight"),  # as every classifier calls it
+])  # fmt: skip
 def test_head_is_inferred_from_the_weights_without_architectures(saved, ours, left, tmp_path, monkeypatch, caplog):
     """As those of the first BERTs, whose config.json says but how large they are."""
     model_class = getattr(transformers, saved)

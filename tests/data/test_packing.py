@@ -146,15 +146,12 @@ class Slow(Ids):
     is_fast, name_or_path = False, "mine"
 
 
-@pytest.mark.parametrize(
-    "tokenizer, seq_length, mode, message",
-    [
-        (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded"),
-        (Ids, 2, "packed", "seq_length must be at least 3"),
-        (NoSep, 8, "packed", "tokenizer: 'mine' has no sep_token, but rows need"),
-        (Slow, 8, "packed", "tokenizer: 'mine' is a slow type; use a fast tokenizer"),
-    ],
-)
+@pytest.mark.parametrize("tokenizer, seq_length, mode, message", [
+    (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded"),
+    (Ids, 2, "packed", "seq_length must be at least 3"),
+    (NoSep, 8, "packed", "tokenizer: 'mine' has no sep_token, but rows need"),
+    (Slow, 8, "packed", "tokenizer: 'mine' is a slow type; use a fast tokenizer"),
+])  # fmt: skip
 def test_bad_packing_arguments_are_refused(tokenizer, seq_length, mode, message):
     _, dataset = numbered([4])
     with pytest.raises(ValueError, match=message):

@@ -222,15 +222,12 @@ def test_stream_is_not_resumed_with_other_workers_or_ranks(folder, tmp_path, cap
     assert "processes: 1, but the checkpoint" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "max_steps: a stream has no end"),
-        (["--max_steps", "5", "--validation_size", "20"], "validation_size of a stream must be a share"),
-        (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds out no document"),
-        (["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"], "streaming: objective mlm+nsp cannot"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    ([], "max_steps: a stream has no end"),
+    (["--max_steps", "5", "--validation_size", "20"], "validation_size of a stream must be a share"),
+    (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds out no document"),
+    (["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"], "streaming: objective mlm+nsp cannot"),
+])  # fmt: skip
 def test_refused_before_any_work(folder, tmp_path, capsys, arguments, message):
     assert pretrain([folder / "0.txt"], tmp_path / "run", *arguments) == 2
     assert message in capsys.readouterr().err

@@ -181,19 +181,14 @@ def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons()
     assert optimizer.param_groups[0]["lr"] == 1e-3  # what Trainer logs
 
 
-@pytest.mark.parametrize(
-    ("given", "new", "expected"),
-    [
-        ({}, True, ("muon", 2e-3, None, 0.3)),
-        ({}, False, ("adamw", 1e-4, None, 0.01)),
-        ({"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3, 0.3)),  # one rate for both
-        ({"muon_learning_rate": 1e-2}, True, ("muon", 2e-3, 1e-2, 0.3)),
-        ({"optimizer": "adamw"}, True, ("adamw", 1e-3, None, 0.01)),
-        ({"optimizer": "muon", "weight_decay": 0.0}, False, ("muon", 2e-3, None, 0.0)),
-        ({"optim": "sgd"}, True, ("adamw", 1e-3, None, 0.01)),
-        ({"objective": "clm"}, True, ("adamw", 1e-3, None, 0.01)),
-    ],
-)
+@pytest.mark.parametrize(("given", "new", "expected"), [
+    ({}, True, ("muon", 2e-3, None, 0.3)), ({}, False, ("adamw", 1e-4, None, 0.01)),
+    ({"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3, 0.3)),  # one rate for both
+    ({"muon_learning_rate": 1e-2}, True, ("muon", 2e-3, 1e-2, 0.3)),
+    ({"optimizer": "adamw"}, True, ("adamw", 1e-3, None, 0.01)),
+    ({"optimizer": "muon", "weight_decay": 0.0}, False, ("muon", 2e-3, None, 0.0)),
+    ({"optim": "sgd"}, True, ("adamw", 1e-3, None, 0.01)), ({"objective": "clm"}, True, ("adamw", 1e-3, None, 0.01)),
+])  # fmt: skip
 def test_optimizer_defaults(given, new, expected, tmp_path):
     before = PretrainingConfig(str(tmp_path), use_cpu=True, **given)
     args = fill_defaults(before, new)

@@ -153,20 +153,15 @@ def test_reload_without_our_code(trained, tmp_path):
         assert json.loads(backend) == json.loads(tokenizer.backend_tokenizer.to_str())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"algorithm": "wordpeice"}, "algorithm: 'wordpeice' is unknown; use wordpiece, bpe or unigram"),
-        ({"texts": "a string"}, "texts: a single str; use a list"),
-        ({"texts": []}, "texts: empty"),
-        ({"texts": iter(())}, "texts: empty"),
-        ({"texts": ["", " \n"]}, "texts: empty"),
-        ({"texts": ["fine", None]}, r"texts\[1\]: of type NoneType"),
-        ({"texts": iter(["fine", "fine", ["batched"]])}, r"texts\[2\]: of type list"),
-        ({"vocab_size": 0}, "vocab_size: 0 is too small"),
-        ({"vocab_size": 260}, "vocab_size: 260 is too small; use at least 261, for 5 special tokens, 256 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"algorithm": "wordpeice"}, "algorithm: 'wordpeice' is unknown; use wordpiece, bpe or unigram"),
+    ({"texts": "a string"}, "texts: a single str; use a list"), ({"texts": []}, "texts: empty"),
+    ({"texts": iter(())}, "texts: empty"), ({"texts": ["", " \n"]}, "texts: empty"),
+    ({"texts": ["fine", None]}, r"texts\[1\]: of type NoneType"),
+    ({"texts": iter(["fine", "fine", ["batched"]])}, r"texts\[2\]: of type list"),
+    ({"vocab_size": 0}, "vocab_size: 0 is too small"),
+    ({"vocab_size": 260}, "vocab_size: 260 is too small; use at least 261, for 5 special tokens, 256 bytes"),
+])  # fmt: skip
 def test_bad_input_is_refused_before_training(change, message, monkeypatch):
     monkeypatch.setattr("minibert.tokenization.train.copy.deepcopy", lambda _: pytest.fail("training was started"))
     with pytest.raises(ValueError, match=message):
