@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from .files import check_folder, write_json
+from .files import check_folder, printable, write_json
 from .processes import of_first_rank
 
 MANIFEST = "checkpoint_manifest.json"
@@ -44,7 +44,7 @@ def _find_checkpoint(folder: Path, given: str) -> str | None:
     for checkpoint in candidates:
         damage = find_damage(checkpoint)
         if damage is None:
-            print("".join(f"Skipped {line}\n" for line in damages) + f"Resuming from {checkpoint}")
+            print("".join(f"Skipped {printable(line)}\n" for line in damages) + f"Resuming from {checkpoint}")
             return str(checkpoint)
         damages.append(f"{checkpoint.name}: {damage}")
     _check_unfinished(folder)

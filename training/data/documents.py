@@ -84,7 +84,7 @@ def load_sources(
         for (kind, layout_of_files), files in groups.items():
             text = _load(kind, layout_of_files, files, text_column, streaming)
             if isinstance(text, datasets.Dataset) and (missing := text.data.table["text"].null_count):
-                print(f"{name_of(entry)}: {missing:,} of {len(text):,} rows have no text and are left out")
+                print(f"{name_of(entry)!r}: {missing:,} of {len(text):,} rows have no text and are left out")
             paragraphs = layout_of_files == "paragraph"
             step = sentence_table if sample_by == "sentence" else split_paragraphs if paragraphs else strip_blank
             parts.append(map_tables(text, step, desc="Reading documents", batch_size=1000))

@@ -269,7 +269,9 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
     names = sorted(glob.glob(os.path.join(glob.escape(str(folder)), "**"), recursive=True))
     packed = [Path(name).name for name in names if Path(name).suffix.lower() in COMPRESSED]
     if packed:
-        print(f"{folder}: {len(packed)} compressed files ({packed[0]!r}, …) are left out; unpack them to use them")
+        print(
+            f"{str(folder)!r}: {len(packed)} compressed files ({packed[0]!r}, …) are left out; unpack them to use them"
+        )
     return [name for name in names if Path(name).suffix.lower() in suffixes and os.path.isfile(name)]
 
 
