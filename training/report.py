@@ -73,11 +73,11 @@ def warn(text: str | None) -> None:
 
 
 def few_to_measure(rows: int) -> str | None:
-    """A warning if so few rows are held out that a score of them is not sure; else None."""
+    """A warning if a score on so few held-out rows is uncertain; else None."""
     if (error := margin(rows)) <= UNSURE:
         return None
     use = "hold out more (--validation, --validation_size) to compare models"
-    return f"{rows:,} rows tell a score to ± {error:.2f} only (in 95 of 100 cases); {use}"
+    return f"{rows:,} rows measure a score only to ± {error:.2f} (95 % interval); {use}"
 
 
 def judge(metric: str, value: float | None, baseline: float | None, what: str, rows: int | None = None) -> str | None:
@@ -116,8 +116,8 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     lines.append(format_table(("", "loss", "perplexity", "accuracy"), rows))
     if report["objective"] == "mlm":
         known = min(KNOWN, key=lambda reached: abs(reached - report["accuracy"]))
-        how = "about that" if report["accuracy"] > 0.8 * known else "below that"
-        lines.append(f"That accuracy is {how} of {KNOWN[known]} (docs/troubleshooting.md)")
+        how = "about as high as" if report["accuracy"] > 0.8 * known else "lower than"
+        lines.append(f"The accuracy is {how} that of {KNOWN[known]} (docs/troubleshooting.md)")
     if report.get("nsp_loss") is not None:
         guessing = f"(guessing {math.log(2):.3f})"
         lines.append(f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy {report['nsp_accuracy']:.1%}")

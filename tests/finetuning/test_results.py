@@ -207,4 +207,4 @@ def test_one_class_only_is_said_while_it_trains(start, data, tmp_path, capsys):
     report = json.loads((tmp_path / "metrics.json").read_text())
     alone = any(row["recall"] == 1.0 for row in report["by_class"]["validation"].values())
     assert ("the same for every row" in printed) == alone
-    assert "40 rows tell a score to ± 0.15 only" in printed and "learn little in 2 steps" in printed
+    assert "40 rows measure a score only to ± 0.15" in printed and "learn little in 2 steps" in printed

@@ -18,7 +18,7 @@ from .tasks.base import Task
 RECIPE, PAGE = "recipe.yaml", "plan.md"
 HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
 MOST = 0.7  # the share of a class from which on accuracy hides the others
-SEEN = 1000  # how often a model reads rows of the rarest class, which it would pass over else
+SEEN = 1000  # rows of the rarest class that a model reads in a training, so that it does not ignore the class
 
 
 def write_plan(
@@ -70,22 +70,24 @@ def propose(task: Task, surveys: Mapping[str, Survey], limit: int, given: dict[s
     why = f"for {rows:,} rows"
     if own == "accuracy" and SEEN / rarest > epochs:
         epochs = min(20, -(-SEEN // rarest))
-        why = f"the rarest class has {rarest:,} rows, and is to be seen {SEEN:,} times"
+        why = f"so that the model reads {rarest * epochs:,} rows of the rarest class"
     proposed = {
         "freeze": (freeze, f"{rows:,} training rows: {'the head only' if head_only else enough}"),
-        "max_length": (max_length, f"of every split 99 % have up to {longest} tokens"),
-        "per_device_train_batch_size": (16, "small data take more steps") if rows < 2000 else (32, "the usual batch"),
-        "learning_rate": (1e-3, "a head alone can learn fast")
+        "max_length": (max_length, f"99 % of the inputs of every split have up to {longest} tokens"),
+        "per_device_train_batch_size": (16, "few rows: a smaller batch gives more steps")
+        if rows < 2000
+        else (32, "the usual batch"),
+        "learning_rate": (1e-3, "only the head is trained")
         if head_only
         else (1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
-        "num_train_epochs": (epochs, f"{why}; the rate falls over all of them"),
+        "num_train_epochs": (epochs, f"{why}; the learning rate falls over all epochs"),
         "patience": (3, f"once {metric} is above guessing, stop after so many evaluations without a better one"),
     }
     if hides:
-        why = f"{counts.most_common(1)[0][0]!r} is most of the rows: accuracy hides the rest"
+        why = f"most rows are {counts.most_common(1)[0][0]!r}, so accuracy hides the other classes"
         proposed["metric_for_best_model"] = ("f1_macro", why)
         if "label_smoothing_factor" not in given:  # which does not go with it
-            proposed["class_weights"] = ("balanced", "the loss then counts all classes alike")
+            proposed["class_weights"] = ("balanced", "all classes then count alike in the loss")
     if "max_steps" in given:
         del proposed["num_train_epochs"]
     return proposed

@@ -14,7 +14,7 @@ from ...tokenization.coverage import MOST_LOST, Coverage, measure_coverage
 from ..report import few_to_measure
 from .tasks.base import CUT, LABEL, Task
 
-MANY = 0.01  # the share of cut texts from which on it is said
+MANY = 0.01  # the share of cut texts that gives a warning
 MOST_NAMES = 20  # that are listed
 SAMPLE = 1000  # rows whose texts are compared with what comes back from their tokens
 
@@ -70,7 +70,7 @@ def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     lines = []
     for name, split in surveys.items():
         if split.coverage.lost_share > MOST_LOST:
-            use = "the model reads what is left: use one whose tokenizer knows this text"
+            use = "the model reads only the rest; use a model whose tokenizer knows this text"
             lines.append(f"{name}: {split.coverage.describe()}; {use}")
         if split.cut >= max(1, MANY * split.rows):
             share = "all" if split.cut == split.rows else f"{split.cut:,} of"
@@ -87,7 +87,7 @@ def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
         if name == "validation" and (few := few_to_measure(split.rows)):
             lines.append(f"{name}: {few}")
         if "train" in surveys and (shared := split.shared_with(surveys["train"])):
-            lines.append(f"{name}: {shared:,} inputs are in the training rows, too, which flatters the scores")
+            lines.append(f"{name}: {shared:,} inputs also occur in the training rows, so the scores are too high")
     return lines
 
 
