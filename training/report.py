@@ -86,6 +86,8 @@ def judge(metric: str, value: float | None, baseline: float | None, what: str, r
     if value is None or baseline is None:
         return None
     figures = f"{what} ({metric} {value:.4g}, against {baseline:.4g})"
+    if value == baseline == 1 and is_better(metric, 1, 0):  # the highest score
+        return f"these rows are too easy to compare this model with {figures}; measure both on others"
     if not is_better(metric, value, baseline):
         how = "no better" if value == baseline else "worse"
         use = "train longer, on more data, or at another learning rate"

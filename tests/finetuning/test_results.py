@@ -142,8 +142,11 @@ class TestAUselessModel:
 
 @pytest.mark.parametrize(
     ("value", "baseline", "rows", "said"),
-    [(0.4, 0.5, None, "worse"), (0.5, 0.5, 9, "no better"), (0.51, 0.5, 100, "chance"), (0.7, 0.5, 100, None)],
-)
+    [
+        (0.4, 0.5, None, "worse"), (0.5, 0.5, 9, "no better"), (0.51, 0.5, 100, "chance"), (0.7, 0.5, 100, None),
+        (1.0, 1.0, None, "too easy"),
+    ],
+)  # fmt: skip
 def test_warning_compares_with_the_baseline(value, baseline, rows, said):
     sentence = judge("accuracy", value, baseline, "guessing", rows)
     assert said in sentence if said else sentence is None
