@@ -216,7 +216,7 @@ def test_refusals(folder, tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
     for given, message in (
         ([folder], "missing TARGET"),
-        ([folder, tmp_path / "full"], "exists already: nothing is overwritten, give a new folder"),
+        ([folder, tmp_path / "full"], "nothing is overwritten"),
         ([tmp_path / "nothing", tmp_path / "out"], "does not exist"),
         ([tmp_path / "full", tmp_path / "out"], "config.json"),
         ([tmp_path / "bert", tmp_path / "out"], "is a bert, not a MiniBERT"),

@@ -95,20 +95,22 @@ def test_printed_texts_of_files_are_escaped(start, tmp_path, capsys):
     assert "\\x1b[31m" in printed and "\x1b" not in printed and "\u202e" not in printed
 
 
+def tag_rows(*tags, count=20):
+    words = ["Anna", "Berg", "saw", "Oslo"]
+    return [{"tokens": [*words, str(i)], "ner_tags": [*tags, "O"]} for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def tagger(start, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagger")
+    file = write_rows(folder / "train.jsonl", tag_rows("B-PER", "I-PER", "O", "B-LOC"))
+    finetune("tag", start, folder / "out", train=[file], learning_rate=1e-9)
+    return str(folder / "out")
+
+
 class TestEntities:
-    def rows(self, *tags, count=20):
-        words = ["Anna", "Berg", "saw", "Oslo"]
-        return [{"tokens": [*words, str(i)], "ner_tags": [*tags, "O"]} for i in range(count)]
-
-    @pytest.fixture(scope="class")
-    def tagger(self, start, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("tagger")
-        file = write_rows(folder / "train.jsonl", self.rows("B-PER", "I-PER", "O", "B-LOC"))
-        finetune("tag", start, folder / "out", train=[file], learning_rate=1e-9)
-        return str(folder / "out")
-
     def test_a_type_that_a_split_lacks_has_no_score(self, start, tmp_path):
-        rows = self.rows("B-PER", "I-PER", "O", "B-LOC") + [{"tokens": ["ACME"], "ner_tags": ["B-ORG"]}] * 4
+        rows = tag_rows("B-PER", "I-PER", "O", "B-LOC") + [{"tokens": ["ACME"], "ner_tags": ["B-ORG"]}] * 4
         task, splits, said = read(Tag, start, tmp_path, train=rows, validation=rows[:8])
         assert any(line.startswith("validation: no row has the labels 'ORG'") for line in said)
         true = splits["validation"]["_label"][:]
@@ -129,13 +131,13 @@ class TestEntities:
         assert json.loads((tmp_path / "out" / "metrics.json").read_text())["test"] == scores
 
     def test_splits_may_have_different_schemes(self, start, tmp_path):
-        train, test = self.rows("B-PER", "I-PER", "O", "B-LOC"), self.rows("B-PER", "E-PER", "O", "S-LOC")
+        train, test = tag_rows("B-PER", "I-PER", "O", "B-LOC"), tag_rows("B-PER", "E-PER", "O", "S-LOC")
         _, splits, _ = read(Tag, start, tmp_path, train=train, validation=train, test=test)
         assert splits["test"]["_label"][:] == splits["train"]["_label"][:]
 
     def test_the_file_of_another_kind_is_named(self, start, tmp_path):
-        train = write_rows(tmp_path / "train.jsonl", self.rows("B-PER", "I-PER", "O", "B-LOC"))
-        test = write_rows(tmp_path / "test.jsonl", self.rows("NOUN", "NOUN", "VERB", "NOUN"))
+        train = write_rows(tmp_path / "train.jsonl", tag_rows("B-PER", "I-PER", "O", "B-LOC"))
+        test = write_rows(tmp_path / "test.jsonl", tag_rows("NOUN", "NOUN", "VERB", "NOUN"))
         with pytest.raises(ValueError, match=r"test\.jsonl, row 1: ner_tags\[0\]='NOUN'; use O, B-TYPE or I-TYPE"):
             finetune("tag", start, tmp_path / "out", train=[train], test=[test])
 
@@ -148,7 +150,7 @@ class TestEntities:
         assert are_misspelled(tags) == wrong
 
     def test_misspelled_tags_are_refused(self, start, tmp_path):
-        file = write_rows(tmp_path / "train.jsonl", self.rows("B_PER", "I_PER", "O", "B_LOC"))
+        file = write_rows(tmp_path / "train.jsonl", tag_rows("B_PER", "I_PER", "O", "B_LOC"))
         with pytest.raises(ValueError, match="which looks like a tag of an entity; write B-PER"):
             finetune("tag", start, tmp_path / "out", train=[file])
 
@@ -200,13 +202,14 @@ def test_impossible_questions_have_no_answer(start, tmp_path, more):
     assert splits["train"]["_label"][:] == [["film"], []] and task.tokenizer.init_kwargs["null_threshold"] == 0.0
 
 
-class TestNotFinite:
-    @pytest.fixture(scope="class")
-    def classifier(self, start, data, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("classifier")
-        finetune("classify", start, folder / "out", data=data)
-        return folder / "out"
+@pytest.fixture(scope="module")
+def classifier(start, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    finetune("classify", start, folder / "out", data=data)
+    return folder / "out"
 
+
+class TestNotFinite:
     def test_a_model_of_nan_is_not_scored(self, classifier, data, tmp_path):
         model = MiniBertForSequenceClassification.from_pretrained(classifier)
         with torch.no_grad():

@@ -70,7 +70,7 @@ def switches():
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("fields", switches())
+@pytest.mark.parametrize("fields", list(switches()))
 def test_batching_and_attention_do_not_change_results(fields):
     """Logits, loss and gradients; layers with and without a window."""
     model, texts = build("ForMaskedLM", **fields), Texts(VOCAB)
