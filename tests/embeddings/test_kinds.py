@@ -21,7 +21,7 @@ FEW = [*TRAINING, "--max_steps", "10"]
 def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library):
     output, onnx = tmp_path / "out", tmp_path / "onnx"
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--kind", kind,
-        "--validation", toy / "test", *FEW)  # fmt: skip
+        "--validation", toy / "test", *TRAINING, "--max_steps", "100")  # fmt: skip
     report = json.loads((output / "report.json").read_text())
     assert report["after"]["ndcg@10"] > report["before"]["ndcg@10"]
     run("evaluate", "embed", toy / "test", "--model", output, "--result", tmp_path / "after.json")
