@@ -42,6 +42,16 @@ def parse(description: str | None, *kinds: type) -> tuple[Any, ...]:
     return HfArgumentParser(kinds, description=description, allow_abbrev=False).parse_args_into_dataclasses()
 
 
+# Settings of `minibert.finetune` by which the last model is kept, and the test rows are looked at once.
+KEEP_LAST = {
+    "per_device_train_batch_size": 16,
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "load_best_model_at_end": False,
+    "disable_tqdm": True,
+}
+
+
 @dataclass
 class Corpus:
     data: list[str] = option([], "Text files, tables, folders or Hub data sets; by default Python's documentation.")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-from common import option, parse, read_table
+from common import KEEP_LAST, option, parse, read_table
 from transformers.utils import logging
 
 import minibert
@@ -34,18 +34,14 @@ def accuracy(model: str, train: datasets.Dataset, test: datasets.Dataset, method
             "classify",
             model=model,
             train=train,
-            validation=train,  # the last model is kept, so that nothing is chosen by these rows
+            validation=train,  # nothing is chosen by these rows
             test=test,
             few_shot=method == "few_shot",
             max_steps=STEPS[method],
             max_length=64,
-            per_device_train_batch_size=16,
-            eval_strategy="no",
-            save_strategy="no",
-            load_best_model_at_end=False,
-            disable_tqdm=True,
             seed=seed,
             output_dir=f"{output}/model",
+            **KEEP_LAST,
         ).report
     return report["test"]["accuracy"]
 

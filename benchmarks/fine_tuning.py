@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import option, parse, save_figures
+from common import KEEP_LAST, option, parse, save_figures
 from datasets import load_dataset
 from transformers.utils import logging
 
@@ -67,14 +67,10 @@ def train_once(arguments: Arguments, task: str, rows: int, method: str, seed: in
             validation=test,
             max_length=128,
             num_train_epochs=EPOCHS[rows],
-            per_device_train_batch_size=16,
             train_sampling_strategy="group_by_length",
-            eval_strategy="no",  # the test is looked at once, when the training has ended
-            save_strategy="no",
-            load_best_model_at_end=False,
-            disable_tqdm=True,
             seed=seed,
             output_dir=f"{output}/model",
+            **KEEP_LAST,
             **METHODS[method],
         ).report
     return {

@@ -31,9 +31,10 @@ from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
 from .report import warn
 
-# Limits of `Watch`: the number of steps that is too small, the number of logs to compare with, the multiple of the
-# median norm that is an exploding gradient, and the share of --minutes after which the number of steps is estimated.
-FEW_STEPS, FEW_LOGS, EXPLODING, FIRST_SHARE = 50, 4, 50, 0.05
+FEW_STEPS = 50  # new weights learn little in fewer steps
+FEW_LOGS = 4  # logs that a norm or a loss is compared with
+EXPLODING = 50  # a gradient explodes if its norm is so many times the median
+FIRST_SHARE = 0.05  # the share of --minutes after which the number of steps is estimated
 # A launcher and the system may both send a signal for the same stop: within these seconds, they count as one.
 STOP_SECONDS = 5.0
 RESUME = "resume with --resume_from_checkpoint true"

@@ -18,7 +18,7 @@ from .files import printable
 from .metrics import is_better, margin
 
 SIMPLE = ("unigram_loss", "constant_loss", "start_loss")  # in the report of a pretraining, to compare its loss with
-UNSURE = 0.05  # the error of a score from which on it is said
+UNSURE = 0.05  # a larger error of a score gives a warning
 MOST_NAMES = 60  # classes or labels: a picture of more cannot be read
 # Accuracies at masked positions that trainings of ours reached.
 KNOWN = {

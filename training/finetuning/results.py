@@ -19,8 +19,8 @@ MOST_ERRORS, SHOWN_ERRORS, SHOWN_CLASSES, LINE = 1000, 10, 30, 150
 
 
 def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
-    """The scores on every split that is measured of something simple, which knows the training rows; without them
-    those that it is measured on (which is said, and tells nothing if all have one label)."""
+    """The scores of simple guesses on every measured split. The guesses know the training rows. If there are none, they
+    know the measured rows, `task.baseline` says so, and a split with a single label has no scores."""
     train = splits.get("train")
     if train is None:
         task.baseline = f"{type(task).baseline} from these rows"

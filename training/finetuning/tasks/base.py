@@ -46,7 +46,7 @@ class Task(abc.ABC):
     collator_class: ClassVar[type] = DataCollatorWithPadding
     metric_for_best_model: str  # a key of what `score` returns; may be known only after `read`
     shortest_input: ClassVar[int] = 16  # tokens: what `--plan` proposes at least
-    baseline: str = "guessing"  # what `guesses` do, in words
+    baseline: str = "guessing"  # the name of `guesses` in tables
     name: ClassVar[str]
 
     # The options that name columns, with the names that these are guessed by; the last one is that of the label.
@@ -158,12 +158,12 @@ class Task(abc.ABC):
     # --- what a result is worth ---
 
     def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[Sequence[Any]]:
-        """What something simple that knows some rows would say of others, in one way or several: the most frequent
+        """Simple guesses for `examples` from the labels of the `known` rows, in one way or several: the most frequent
         label."""
         return [[Counter(known[LABEL]).most_common(1)[0][0]] * len(examples)]
 
     def baseline_scores(self, known: datasets.Dataset, examples: datasets.Dataset) -> Scores:
-        """The best value of each metric that the `guesses`, or drawing classes at random, can expect."""
+        """For each metric, the best score of the `guesses` and of classes drawn at random."""
         true = examples[LABEL][:]
         best, *others = [self.score(guess, true) for guess in self.guesses(known, examples)]
         for scores in [*others, *(random_scores(known[LABEL][:], true) if isinstance(true[0], int) else ())]:

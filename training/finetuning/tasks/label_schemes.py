@@ -43,8 +43,8 @@ def to_bio(tags: Sequence[str]) -> list[str]:
 
 
 def may_follow(labels: Sequence[str]) -> np.ndarray:
-    """Whether a label (column) may stand behind another (row) in BIO: bool [labels + 1, labels]; the last row is for
-    the first word."""
+    """Whether a label (column) may follow another (row) in BIO: bool [labels + 1, labels]. The last row is for the
+    first word of a sentence."""
     tags = [*map(split_tag, [*labels, OUTSIDE])]
     return np.array(
         [[prefix != "I" or before in (("B", kind), ("I", kind)) for prefix, kind in tags[:-1]] for before in tags]

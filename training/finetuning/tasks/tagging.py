@@ -170,8 +170,8 @@ class Tag(Task):
         return {"accuracy": accuracy_score(true, predicted), "f1_macro": f1}
 
     def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[list[list[str]]]:
-        """The entities of known rows, wherever their words stand again; of rows that are to know themselves, in each
-        half those of the other one."""
+        """The entities of the `known` rows, wherever the same words occur again. If these are the measured rows, each
+        half of them uses the entities of the other half."""
         if known is examples:
             halves, guess = [examples.select(range(i, len(examples), 2)) for i in (0, 1)], [[]] * len(examples)
             guess[::2], guess[1::2] = (self.guesses(*pair)[0] for pair in (halves[::-1], halves))
