@@ -11,7 +11,6 @@ width, q queries, k keys, c blocks of a local layer, p places in all packed rows
 """
 
 import copy
-import inspect
 from bisect import bisect_left, insort
 from typing import Any
 
@@ -19,24 +18,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import is_flash_attn_2_available
 
 from .configuration_minibert import MiniBertConfig
 from .cpu_minibert import LENGTH_STEP, ROW_COUNT, ROW_STEP, SHORT, choose_cpu_kernel, project
 from .embeddings_minibert import build_linear, rotate
 from .sequences_minibert import PackedSequences, restrict, to_bias, visibility
-
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # torch < 2.10
-    varlen_attn = None
-if is_flash_attn_2_available():
-    from flash_attn import flash_attn_varlen_func
-else:
-    flash_attn_varlen_func = None
-
-# Early versions of `varlen_attn` have no window.
-VARLEN_HAS_WINDOW = varlen_attn is not None and "window_size" in inspect.signature(varlen_attn).parameters
 
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
@@ -117,7 +103,7 @@ class AttentionPlan(Plan):
 
     def kernel_for(self, queries: int, keys: int) -> Any:
         """The kernel for one piece of the plan."""
-        kernel, reason = None, "no variable-length kernel"
+        kernel, reason = None, "no flash attention"
         if self.sequences.device.type == "cpu":
             kernel, reason = choose_cpu_kernel(self.dtype, self.dropout, queries, keys)
         kernel = kernel or sdpa
@@ -125,28 +111,22 @@ class AttentionPlan(Plan):
         return kernel
 
 
-class VarlenPlan(AttentionPlan):
-    """One call of torch's variable-length CUDA kernel for all documents."""
+class FlashPlan(AttentionPlan):
+    """One call of torch's flash attention for all documents (Dao 2023, arXiv 2307.08691).
 
-    name = "varlen_attn"
+    `torch.nn.attention.varlen` wraps this operator, and takes longer to start it than the GPU takes to compute it.
+    """
+
+    name = "flash attention"
 
     def prepare(self):
-        left = -1 if self.window is None else self.window
-        self.sides = left, 0 if self.causal else left
+        left = -1 if self.window is None else self.window  # -1: all
+        self.sides = dict(window_size_left=left, window_size_right=0 if self.causal else left)
         self.bounds = (self.sequences.cu_seq_lens,) * 2 + (self.sequences.longest,) * 2
 
     def attend(self, q_thd, k_thd, v_thd):
-        return varlen_attn(q_thd, k_thd, v_thd, *self.bounds, window_size=self.sides)
-
-
-class FlashPlan(VarlenPlan):
-    """The same with the flash-attn package."""
-
-    name = "flash_attn_varlen_func"
-
-    def attend(self, q_thd, k_thd, v_thd):
-        switches = dict(dropout_p=self.dropout, causal=self.causal, window_size=self.sides)
-        return flash_attn_varlen_func(q_thd, k_thd, v_thd, *self.bounds, **switches)
+        flash = torch.ops.aten._flash_attention_forward
+        return flash(q_thd, k_thd, v_thd, *self.bounds, self.dropout, self.causal, False, **self.sides)[0]
 
 
 class DocumentsPlan(AttentionPlan):
@@ -188,7 +168,7 @@ class PackedPlan(AttentionPlan):
     """Documents packed into rows of few lengths. A row has a block-diagonal mask; rows of one length share a call.
 
     It serves CPUs, where oneDNN builds a kernel for each shape in half precision, which takes ten times as long as
-    running it; and, as `OneCallPlan`, devices without a variable-length kernel.
+    running it; and, as `OneCallPlan`, devices without flash attention.
     """
 
     name = "documents packed into rows"
@@ -278,8 +258,7 @@ class PackedPlan(AttentionPlan):
 
 
 class OneCallPlan(PackedPlan):
-    """Packed rows that are all as long as the longest document, in one call, for devices without a variable-length
-    kernel."""
+    """Packed rows that are all as long as the longest document, in one call, for devices without flash attention."""
 
     name, count_step = "one packed call", 1
 
@@ -374,27 +353,28 @@ def plan_attention(
     elif window is not None and order != "contiguous":
         plan_class, reason = BlocksPlan, "explicit position ids"
     else:
-        plan_class, reason = _choose_device_plan(device, dtype, head_width, dropout, window)
+        plan_class, reason = _choose_device_plan(device, dtype, head_width, window)
     return plan_class(sequences, window, causal, dropout, dtype, reason)
 
 
-def _choose_device_plan(device, dtype, head_width, dropout, window) -> tuple[type[AttentionPlan], str]:
-    """A variable-length kernel, if one supports the inputs."""
+def _choose_device_plan(device, dtype, head_width, window) -> tuple[type[AttentionPlan], str]:
+    """Flash attention, if it takes the inputs."""
     if device.type != "cuda":
-        reason = f"no variable-length kernel on {device.type}"
+        reason = f"no flash attention on {device.type}"
     elif dtype not in (torch.float16, torch.bfloat16):
         reason = f"flash attention has no {str(dtype).removeprefix('torch.')}"
-    elif torch.cuda.get_device_capability(device)[0] < 8:
+    elif not _has_flash_attention(device):
         reason = "flash attention needs compute capability 8.0"
     elif head_width % 8 or head_width > 256:
         reason = f"flash attention has no head width {head_width}"
-    elif not dropout and VARLEN_HAS_WINDOW:
-        return VarlenPlan, "torch.nn.attention.varlen"
-    elif flash_attn_varlen_func is not None:
-        return FlashPlan, "attention dropout" if dropout else "this torch has no varlen_attn with a window"
     else:
-        reason = "attention dropout without flash-attn" if dropout else "neither varlen_attn nor flash-attn"
+        return FlashPlan, "documents of any length on CUDA"
     return (OneCallPlan if window is None else BlocksPlan), reason
+
+
+@torch.compiler.assume_constant_result  # torch.compile cannot trace the question
+def _has_flash_attention(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def _choose_cpu_plan(sequences, window, dropout, dtype) -> tuple[int | None, type[AttentionPlan], str]:
@@ -412,7 +392,7 @@ def _choose_cpu_plan(sequences, window, dropout, dtype) -> tuple[int | None, typ
             return window, GroupsPlan, "inference on cpu"
         if unfused:
             return window, PackedPlan, "mostly short documents on CPU"
-    return window, DocumentsPlan, "no variable-length kernel on cpu"
+    return window, DocumentsPlan, "no flash attention for documents on cpu"
 
 
 # --- the layer ---

@@ -53,10 +53,11 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
         x: [b, s, heads, head width].
         cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them: the sines of the first half are negative.
     """
-    width = int(cos.shape[-1])  # `roll` takes no traced size
+    width = cos.shape[-1]
     if width < x.shape[-1]:
         return torch.cat((rotate(x[..., :width], cos, sin), x[..., width:]), dim=-1)
-    return torch.addcmul(x * cos.to(x.dtype), x.roll(width // 2, -1), sin.to(x.dtype))
+    first, second = x.chunk(2, dim=-1)
+    return torch.addcmul(x * cos.to(x.dtype), torch.cat((second, first), dim=-1), sin.to(x.dtype))
 
 
 def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
@@ -92,8 +93,9 @@ class MiniBertRotary:
                 self.limit = parameters["original_max_position_embeddings"]
                 self.long_frequencies = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
 
-    def __call__(self, position_bs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The cosines and sines that `rotate` takes, [b, s, 1, width] each."""
+    def __call__(self, position_bs: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """The cosines and sines that `rotate` takes, [b, s, 1, width] each: computed in fp32, then rounded to `dtype`,
+        once for all layers."""
         device, theta, length = position_bs.device, self.theta, None
         if self.factor is not None or self.long_frequencies is not None:
             length = F.pad(position_bs.flatten(), (0, 1)).max() + 1  # `max` refuses an empty tensor
@@ -108,7 +110,8 @@ class MiniBertRotary:
             longer = torch.tensor(self.long_frequencies, device=device)
             frequencies = torch.where(length > self.limit, longer, frequencies)
         cos, sin = rotary_angles(position_bs, frequencies)
-        return torch.cat((cos, cos), dim=-1) * self.scaling, torch.cat((-sin, sin), dim=-1) * self.scaling
+        pair = torch.cat((cos, cos), dim=-1) * self.scaling, torch.cat((-sin, sin), dim=-1) * self.scaling
+        return pair[0].to(dtype), pair[1].to(dtype)
 
 
 # --- words ---

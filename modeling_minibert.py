@@ -277,9 +277,11 @@ class MiniBertModel(MiniBertPreTrainedModel):
         extra = bucket_rows(hidden[0], self.training) if unpad else 0
         if extra:
             hidden, position_bs = repeat_last(hidden, extra, 1), F.pad(position_bs, (0, extra))
-        rotary = {name: angles(position_bs) for name, angles in self.rotary.items()}
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype  # of queries
+        rotary = {name: angles(position_bs, dtype) for name, angles in self.rotary.items()}
         causal = self.config.is_causal if is_causal is None else is_causal
-        plans = self._plan(sequences, hidden, attention_mask, causal, unpad, kwargs)
+        plans = self._plan(sequences, hidden, attention_mask, causal, dtype, unpad, kwargs)
         for layer in self.layers:
             hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
         hidden = self.final_norm(hidden).to(inputs.device)  # with `device_map`, the last layer may be elsewhere
@@ -343,16 +345,15 @@ class MiniBertModel(MiniBertPreTrainedModel):
         is_flash = "flash" in backend and len(sequences.find_tokens().id_t) > 0
         return is_flash and (sequences.order == "contiguous" or not any(self.windows.values()))
 
-    def _plan(self, sequences, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
+    def _plan(self, sequences, hidden, attention_mask, causal, dtype, unpadded, keywords) -> dict[Any, Any]:
         """The plan of each kind of layer (`MiniBertLayer.kind`)."""
-        backend, device, plans = self.config._attn_implementation, hidden.device.type, {}
+        backend, plans = self.config._attn_implementation, {}
         if unpadded and backend != "sdpa":  # flash attention
             keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seq_lens)
             keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), sequences.longest)
         for kind in {layer.kind for layer in self.layers}:
             window, dropout = self.windows[kind[0]], kind[1]
             if unpadded and backend == "sdpa":
-                dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
                 plans[kind] = plan_attention(sequences, window, causal, dropout, dtype, self.head_width)
             else:
                 # The attention functions of vLLM (`attention_instances`) keep its requests apart themselves.

@@ -14,6 +14,8 @@ from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 import minibert
 from minibert import MaskedLMCollator, MiniBertConfig
+from minibert.attention_minibert import plan_attention
+from minibert.sequences_minibert import PackedSequences
 
 VOCAB, LABELS, LENGTH, WINDOW = 61, 3, 48, 8
 SIZES = dict(
@@ -128,8 +130,9 @@ def test_who_sees_whom(dtype, causal, device):
     sequence = torch.repeat_interleave(torch.arange(4), torch.tensor([5, 9, 2, 16]))
     states = torch.randn(1, 32, 64, device=device, dtype=dtype, requires_grad=True)
     outputs = model(inputs_embeds=states, position_ids=position[None].to(device)).last_hidden_state
+    weights = torch.randn(64, device=device, dtype=dtype)  # a norm makes the sum of squares a constant
     for i in range(32):
-        (gradient,) = torch.autograd.grad(outputs[0, i].pow(2).sum(), states, retain_graph=True)
+        (gradient,) = torch.autograd.grad((outputs[0, i] * weights).sum(), states, retain_graph=True)
         distance = position[i] - position
         seen = (sequence == sequence[i]) & (distance.abs() <= WINDOW // 2) & ((distance >= 0) | (not causal))
         assert torch.equal(gradient[0].abs().sum(1).cpu() > 0, seen), i
@@ -146,6 +149,16 @@ def test_nothing_leaks_between_packed_sequences(preset, dtype, device):
         before, after = (model(**x).last_hidden_state[0] for x in (batch, changed))
     assert torch.equal(before[:13], after[:13]) and torch.equal(before[30:], after[30:])
     assert not torch.equal(before[13:30], after[13:30])
+
+
+def test_attention_dropout_is_unbiased(cuda):
+    sequences = PackedSequences(1, 40, cuda, cu_seq_lens=torch.tensor([0, 15, 40], device=cuda), max_length=25)
+    q, k, v = torch.randn(3, 40, 4, 32, device=cuda, dtype=torch.bfloat16)
+    plans = [plan_attention(sequences, None, False, rate, q.dtype, 32) for rate in (0.0, 0.3)]
+    assert {plan.name for plan in plans} == {"flash attention"}
+    expected, draws = plans[0].attend(q, k, v), torch.stack([plans[1].attend(q, k, v) for _ in range(500)])
+    assert not torch.equal(draws[0], draws[1])
+    assert (draws.float().mean(0) - expected).norm() < 0.1 * expected.norm()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -202,12 +215,14 @@ def test_a_packed_training_step_does_not_wait_for_the_device(cuda):
             torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_compiled_model_is_one_graph_for_every_length(preset, device):
+@pytest.mark.parametrize("preset, part", [("bert", "layers"), ("minibert", "layers"), ("minibert", "model")])
+def test_compiled_code_serves_every_length(preset, part, device):
     model = build("MiniBertForMaskedLM", preset).to(device)
     torch._dynamo.reset()
     backend, count = ("inductor", 20) if device.type == "cuda" else ("aot_eager", 4)
-    compiled = torch.compile(copy.deepcopy(model), fullgraph=True, dynamic=True, backend=backend)
+    compiled = copy.deepcopy(model)
+    for each in [compiled] if part == "model" else compiled.model.layers:
+        each.compile(fullgraph=True, dynamic=True, backend=backend)
     batches = [packed_row([40 + 8 * i, 17, 100 + i], device) for i in range(count)]
     for number, batch in enumerate(batches):
         if number == 2:  # the first shapes may be special
@@ -220,7 +235,7 @@ def test_a_compiled_model_is_one_graph_for_every_length(preset, device):
             losses[-1].backward()
         assert_close("loss", losses[1].cpu(), losses[0].cpu(), 1e-2)
         expected = dict(model.named_parameters())
-        for name, parameter in compiled._orig_mod.named_parameters():
+        for name, parameter in compiled.named_parameters():
             if parameter.grad is not None:
                 assert_close(name, parameter.grad.cpu(), expected[name].grad.cpu(), 5e-2)
     assert not counters["stats"].get("unique_graphs")

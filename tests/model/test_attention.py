@@ -5,7 +5,6 @@ float64, written out for each document alone.
 """
 
 import functools
-import inspect
 import itertools
 import re
 from unittest import mock
@@ -418,53 +417,51 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
 
 @pytest.mark.parametrize(
-    "device, capability, installed, dtype, head_width, window, positions, dropout, plan, reason",
+    "device, capability, dtype, head_width, window, positions, dropout, plan, reason",
     [
-        ("cpu", None, "varlen flash", FP32, 64, None, "counted", 0.0, "one call a document", "sdpa"),
-        ("cpu", None, "", BF16, 64, None, "counted", 0.0, "one call a document", "unfused_attention .*backward"),
-        ("cpu", None, "", FP32, 64, None, "counted", 0.1, "one call a document", "unfused_attention .*dropout"),
-        ("cpu", None, "varlen flash", BF16, 64, 8, "counted", 0.1, "blocks", "unfused_attention .*dropout"),
-        ("cpu", None, "", FP32, 64, 200, "counted", 0.0, "one call a document", "sdpa"),
-        ("cpu", None, "", FP32, 64, 8, "falling", 0.0, "one call a document", "fall or repeat"),
-        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.0, "varlen_attn", "varlen"),
-        ("cuda", 9, "varlen flash", FP16, 64, 8, "counted", 0.0, "varlen_attn", "varlen"),
-        ("cuda", 8, "varlen", FP32, 64, None, "counted", 0.0, "one packed call", "no float32"),
-        ("cuda", 8, "varlen flash", FP32, 64, 8, "counted", 0.0, "blocks", "no float32"),
-        ("cuda", 7, "varlen flash", FP16, 64, None, "counted", 0.0, "one packed call", "compute capability"),
-        ("cuda", 7, "varlen flash", BF16, 64, 8, "counted", 0.0, "blocks", "compute capability"),
-        ("cuda", 8, "varlen", BF16, 20, None, "counted", 0.0, "one packed call", "head width 20"),
-        ("cuda", 8, "varlen", BF16, 264, 8, "counted", 0.0, "blocks", "head width 264"),
-        # distances that the kernels do not know
-        ("cuda", 8, "varlen flash", BF16, 64, 8, "gaps", 0.0, "blocks", "position ids"),
-        ("cuda", 8, "varlen flash", BF16, 64, None, "gaps", 0.0, "varlen_attn", "varlen"),
-        ("cuda", 8, "varlen flash", BF16, 64, 8, "falling", 0.0, "one packed call", "fall or repeat"),
-        ("cuda", 8, "varlen flash", BF16, 64, None, "falling", 0.0, "varlen_attn", "varlen"),
-        # varlen_attn has no dropout
-        ("cuda", 8, "varlen flash", BF16, 64, None, "counted", 0.1, "flash_attn", "dropout"),
-        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.1, "one packed call", "dropout"),
-        ("cuda", 8, "varlen", BF16, 64, 8, "counted", 0.1, "blocks", "dropout"),
-        # an older torch
-        ("cuda", 8, "flash", BF16, 64, 8, "counted", 0.0, "flash_attn", "no varlen_attn with a window"),
-        ("cuda", 8, "", BF16, 64, None, "counted", 0.0, "one packed call", "neither"),
-        ("mps", None, "varlen flash", FP16, 64, None, "counted", 0.0, "one packed call", "mps"),
-        ("mps", None, "varlen flash", FP32, 64, 8, "counted", 0.1, "blocks", "mps"),
+        ("cpu", None, FP32, 64, None, "counted", 0.0, "one call a document", "sdpa"),
+        ("cpu", None, BF16, 64, None, "counted", 0.0, "one call a document", "unfused_attention .*backward"),
+        ("cpu", None, FP32, 64, None, "counted", 0.1, "one call a document", "unfused_attention .*dropout"),
+        ("cpu", None, BF16, 64, 8, "counted", 0.1, "blocks", "unfused_attention .*dropout"),
+        ("cpu", None, FP32, 64, 200, "counted", 0.0, "one call a document", "sdpa"),
+        ("cpu", None, FP32, 64, 8, "falling", 0.0, "one call a document", "fall or repeat"),
+        ("cuda", 8, BF16, 64, None, "counted", 0.0, "flash", "any length"),
+        ("cuda", 9, FP16, 64, 8, "counted", 0.1, "flash", "any length"),
+        ("cuda", 8, FP32, 64, None, "counted", 0.0, "one packed call", "no float32"),
+        ("cuda", 8, FP32, 64, 8, "counted", 0.0, "blocks", "no float32"),
+        ("cuda", 7, FP16, 64, None, "counted", 0.0, "one packed call", "compute capability"),
+        ("cuda", 7, BF16, 64, 8, "counted", 0.0, "blocks", "compute capability"),
+        ("cuda", 8, BF16, 20, None, "counted", 0.0, "one packed call", "head width 20"),
+        ("cuda", 8, BF16, 264, 8, "counted", 0.0, "blocks", "head width 264"),
+        # distances that flash attention does not know
+        ("cuda", 8, BF16, 64, 8, "gaps", 0.0, "blocks", "position ids"),
+        ("cuda", 8, BF16, 64, None, "gaps", 0.0, "flash", "any length"),
+        ("cuda", 8, BF16, 64, 8, "falling", 0.0, "one packed call", "fall or repeat"),
+        ("cuda", 8, BF16, 64, None, "falling", 0.0, "flash", "any length"),
+        ("mps", None, FP16, 64, None, "counted", 0.0, "one packed call", "mps"),
+        ("mps", None, FP32, 64, 8, "counted", 0.1, "blocks", "mps"),
     ],
 )
 def test_which_plan_is_taken(
-    device, capability, installed, dtype, head_width, window, positions, dropout, plan, reason, monkeypatch
+    device, capability, dtype, head_width, window, positions, dropout, plan, reason, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (capability, 0))
-    monkeypatch.setattr(attention, "VARLEN_HAS_WINDOW", "varlen" in installed)
-    monkeypatch.setattr(attention, "flash_attn_varlen_func", print if "flash" in installed else None)
     sequences = sequences_of([150, 20], positions)
     sequences.order  # noqa: B018 - found where the tensors really are
     sequences.device = torch.device(device)
     if device != "cpu":
         monkeypatch.setattr(attention.AttentionPlan, "prepare", lambda self: None)
-        for kind in (attention.PackedPlan, attention.BlocksPlan, attention.DocumentsPlan, attention.VarlenPlan):
+        for kind in (attention.PackedPlan, attention.BlocksPlan, attention.DocumentsPlan, attention.FlashPlan):
             monkeypatch.setattr(kind, "prepare", lambda self: None)
     chosen = plan_attention(sequences, window, False, dropout, dtype, head_width)
     assert chosen.name.startswith(plan) and re.search(reason, chosen.reason), chosen.reason
+
+
+def test_a_compiled_model_may_ask_what_the_gpu_can_do(monkeypatch):
+    """torch.compile has no rule for `get_device_capability`."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: divmod(90, 10))
+    ask = torch.compile(lambda x: x + attention._has_flash_attention(x.device), fullgraph=True, backend="eager")
+    assert ask(torch.zeros(1)) == 1
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -481,39 +478,39 @@ def test_nothing_but_padding_needs_no_kernel_of_a_device(window):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("kind", [attention.VarlenPlan, attention.FlashPlan])
-def test_variable_length_kernels_are_called_as_documented(kind, window, causal, monkeypatch):
-    """Both take (left, right) neighbours, -1 for all; flash-attn has a causal switch besides, varlen_attn has none."""
+def test_flash_attention_is_called_as_torch_calls_it(window, causal, monkeypatch):
+    """Left and right neighbours, -1 for all, and a causal switch besides."""
 
-    def stand_in(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_q, max_k, *, window_size=(-1, -1), causal=False, dropout_p=0.0
-    ):
-        lengths = cu_seqlens_q.diff().tolist()
-        assert cu_seqlens_q.dtype == torch.int32 and torch.equal(cu_seqlens_q, cu_seqlens_k)
-        assert max_q == max_k >= max(lengths) and dropout_p == 0.0
-        left, right = window_size[0], 0 if causal else window_size[1]
+    def stand_in(q, k, v, bounds, bounds_k, max_q, max_k, dropout, causal, debug, **sides):
+        lengths = bounds.diff().tolist()
+        assert bounds.dtype == torch.int32 and torch.equal(bounds, bounds_k)
+        assert max_q == max_k >= max(lengths) and dropout == 0.0 and not debug
+        left, right = sides["window_size_left"], 0 if causal else sides["window_size_right"]
         parts = []
         for qkv in zip(*(x.split(lengths) for x in (q, k, v))):
             i = torch.arange(len(qkv[0]))
             distance = i.unsqueeze(1) - i
             seen = (distance <= left) | torch.tensor(left < 0)
             parts.append(formula(*qkv, seen & ((-distance <= right) | torch.tensor(right < 0))))
-        return torch.cat(parts)
+        return torch.cat(parts), None
 
-    monkeypatch.setattr(attention, "varlen_attn", stand_in)
-    monkeypatch.setattr(attention, "flash_attn_varlen_func", stand_in)
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", stand_in)
     lengths = LENGTHS["mixed"]
     sequences = sequences_of(lengths)
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
-    out = of(kind)(q, k, v, sequences, window, causal, 0.0)
-    close(out, by_document(q, k, v, lengths, sequences.position_t, window, causal), torch.float32, kind.name)
+    out = of(attention.FlashPlan)(q, k, v, sequences, window, causal, 0.0)
+    close(out, by_document(q, k, v, lengths, sequences.position_t, window, causal), torch.float32, "flash")
 
 
-@pytest.mark.skipif(not attention.VARLEN_HAS_WINDOW, reason="this torch has no varlen_attn with a window")
-def test_varlen_attn_has_the_arguments_that_we_give_it():
-    from torch.nn.attention.varlen import varlen_attn
-
-    inspect.signature(varlen_attn).bind("q", "k", "v", "cu_seq_lens", "cu_seq_lens", 7, 7, window_size=(4, 4))
+def test_this_torch_has_the_operator_with_gradients():
+    """Its name has an underscore: it may change. On the meta device it computes shapes only."""
+    q = torch.randn(10, 2, 16, device="meta", requires_grad=True)
+    bounds = torch.zeros(3, dtype=torch.int32, device="meta")
+    plan = attention.FlashPlan.__new__(attention.FlashPlan)
+    plan.bounds, plan.sides = (bounds, bounds, 5, 5), dict(window_size_left=4, window_size_right=0)
+    plan.dropout, plan.causal = 0.1, True
+    plan.attend(q, q, q).sum().backward()
+    assert q.grad.shape == q.shape
 
 
 # --- dropout ---

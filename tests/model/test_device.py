@@ -7,9 +7,8 @@ from helpers import HEADS
 from processes import Python
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no varlen_attn")
 
-VARLEN, NO_VARLEN = ["varlen_attn"], ["blocks of queries", "one packed call"]
+FLASH, NO_FLASH = ["flash attention"], ["blocks of queries", "one packed call"]
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +27,14 @@ def step(python):
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family, dtype, plans", [("bert", "bfloat16", VARLEN), ("modernbert", "float32", NO_VARLEN)])
+@pytest.mark.parametrize("family, dtype, plans", [("bert", "bfloat16", FLASH), ("modernbert", "float32", NO_FLASH)])
 def test_no_head_waits_for_the_device(step, head, family, dtype, plans):
-    """With a variable-length kernel, and in fp32 without."""
+    """With flash attention, and in fp32 without."""
     assert step(head, family, dtype) == (plans, ["gpu"])
 
 
 def test_decoder_does_not_wait_for_the_device(step):
-    assert step("ForCausalLM", "causal", "bfloat16") == (VARLEN, ["gpu"])
+    assert step("ForCausalLM", "causal", "bfloat16") == (FLASH, ["gpu"])
 
 
 @pytest.mark.one_in(3)
@@ -52,7 +51,7 @@ def test_layers_on_two_devices(python, head, family, dtype):
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_packed_batches_do_not_wait_for_the_device(step, family):
     """However many documents a row has: more tokens than a learned position reaches."""
-    assert step("ForMaskedLM", family, "bfloat16", "rehearsal.packed()") == (VARLEN, ["gpu"])
+    assert step("ForMaskedLM", family, "bfloat16", "rehearsal.packed()") == (FLASH, ["gpu"])
 
 
 @pytest.mark.parametrize(

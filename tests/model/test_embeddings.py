@@ -108,7 +108,7 @@ def test_partial_rotation_is_that_of_gpt_neox(part):
     query, key = torch.randn(2, 2, 2, 9, WIDTH)  # [b, h, s, width] each
     positions = torch.arange(9)[None]
     expected = apply_rotary_pos_emb(query, key, *neox(query, positions))
-    rotary = MiniBertRotary(config(rope_parameters=given), "full_attention")(positions)
+    rotary = MiniBertRotary(config(rope_parameters=given), "full_attention")(positions, torch.float32)
     for x, turned in zip((query, key), expected):
         assert_close(rotate(x.transpose(1, 2), *rotary).transpose(1, 2), turned, rtol=0, atol=1e-6)
     unmoved = WIDTH - int(WIDTH * part)
@@ -124,9 +124,9 @@ def test_a_partly_rotated_model_is_no_modernbert():
 @pytest.mark.parametrize("kind", KINDS)
 def test_frequencies_do_not_follow_the_dtype(kind):
     model = MiniBertModel(config(rope_parameters=parameters(kind))).bfloat16()
-    cos, sin = model.rotary["full_attention"](torch.arange(2 * TRAINED)[None])
     expected = MiniBertModel(config(rope_parameters=parameters(kind))).rotary["full_attention"]
-    assert cos.dtype == torch.float32 and all(map(torch.equal, (cos, sin), expected(torch.arange(2 * TRAINED)[None])))
+    angles = torch.arange(2 * TRAINED)[None], torch.float32
+    assert all(map(torch.equal, model.rotary["full_attention"](*angles), expected(*angles)))
 
 
 @pytest.mark.slow

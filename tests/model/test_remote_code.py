@@ -12,7 +12,6 @@ FILES = sorted(CODE)
 # Python's own modules that reach nothing outside.
 HARMLESS = {"bisect", "copy", "dataclasses", "difflib", "functools", "inspect", "math", "typing"}
 ALLOWED = HARMLESS | {"torch", "transformers"}
-OPTIONAL = {"flash_attn": "is_flash_attn_2_available"}  # only behind this check
 SIBLINGS = {Path(name).stem for name in FILES}
 NEVER_CALLED = {
     "open", "exec", "eval", "compile", "__import__", "input", "breakpoint", "globals", "vars",
@@ -34,12 +33,6 @@ def tree_of(name: str) -> ast.Module:
 def findings(tree: ast.Module) -> list[str]:
     """Everything in a file that remote code of this project may not have."""
     found = []
-    guarded = {
-        id(inner): {call.id for call in ast.walk(node.test) if isinstance(call, ast.Name)}
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If)
-        for inner in ast.walk(node)
-    }
     for node in ast.walk(tree):
         modules = []
         if isinstance(node, ast.Import):
@@ -51,8 +44,7 @@ def findings(tree: ast.Module) -> list[str]:
             else:
                 modules = [node.module]
         for module in modules:
-            top = module.split(".")[0]
-            if top not in ALLOWED and OPTIONAL.get(top) not in guarded.get(id(node), set()):
+            if module.split(".")[0] not in ALLOWED:
                 found.append(f"import of {module}")
             if module.startswith(
                 ("torch.hub", "torch.utils.cpp_extension", "torch.distributed", "transformers.utils.hub")
@@ -75,16 +67,12 @@ def test_it_imports_torch_and_transformers_only_and_opens_nothing(name):
 
 @pytest.mark.parametrize("code", [
     "import os", "import requests", "from subprocess import run", "from .training import cli", "from ..x import y",
-    "from . import attention_minibert", "import flash_attn", "if is_torch_available():\n    import flash_attn",
+    "from . import attention_minibert", "import flash_attn",
     "x = open('file')", "y = __import__('os')", "z = torch.load('file')", "z = torch.hub.load('a', 'b')", "exec('1')",
     "().__class__.__base__.__subclasses__()",
 ])  # fmt: skip
 def test_forbidden_code_is_detected(code):
     assert findings(ast.parse(code))
-
-
-def test_guarded_flash_attn_import_is_allowed():
-    assert not findings(ast.parse("if is_flash_attn_2_available():\n    from flash_attn import f"))
 
 
 def test_transformers_finds_the_files_by_one_line_imports():

@@ -33,7 +33,8 @@ class MuonAdamW(torch.optim.Optimizer):
     Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the
     nearest matrix with orthonormal rows or columns; of a fused projection, of every one of its `parts` by rows. The
     update is scaled to the size of AdamW's (arXiv 2502.16982, section 2.2), so that both can have one learning rate.
-    Unlike `torch.optim.Muon`, it takes all matrices of one shape at once, as many small products are slow.
+    Unlike `torch.optim.Muon`, it takes all matrices of one shape at once, as many small products are slow, and starting
+    each on a GPU takes longer than computing it.
     """
 
     def __init__(self, muon_groups: list[dict[str, Any]], adamw_groups: list[dict[str, Any]]):
@@ -52,26 +53,27 @@ class MuonAdamW(torch.optim.Optimizer):
         self._adamw.param_groups = [group for group in self.param_groups if "parts" not in group]
         self._adamw.step()
 
-        alike: dict[Any, list[tuple[torch.Tensor, torch.Tensor, float]]] = {}
+        alike: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         for group in self.param_groups:
-            for p in group["params"] if "parts" in group else ():
-                if p.grad is None:
-                    continue
+            parameters = [p for p in group["params"] if p.grad is not None] if "parts" in group else []
+            if not parameters:
+                continue
+            for p in parameters:
                 if "momentum_buffer" not in self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
-                momentum = self.state[p]["momentum_buffer"]
-                momentum.lerp_(p.grad, 1 - MOMENTUM)
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                nesterov = p.grad.lerp(momentum, MOMENTUM).to(self._dtype)
-                for matrix, update in zip(p.chunk(group["parts"]), nesterov.chunk(group["parts"])):
-                    rate = 0.2 * group["lr"] * max(matrix.shape) ** 0.5
-                    if len(matrix) > matrix.shape[1]:
-                        matrix, update = matrix.T, update.T
-                    alike.setdefault((matrix.shape, matrix.device), []).append((matrix, update, rate))
-        for members in alike.values():
-            matrices, updates, rates = zip(*members)
-            for matrix, update, rate in zip(matrices, orthogonalize(torch.stack(updates)), rates):
-                matrix.sub_(update, alpha=rate)
+            grads, momenta = [p.grad for p in parameters], [self.state[p]["momentum_buffer"] for p in parameters]
+            torch._foreach_lerp_(momenta, grads, 1 - MOMENTUM)
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            for p, nesterov in zip(parameters, torch._foreach_lerp(grads, momenta, MOMENTUM)):
+                matrices, updates = (x.unflatten(0, (group["parts"], -1)) for x in (p, nesterov))
+                if matrices.shape[1] > matrices.shape[2]:
+                    matrices, updates = matrices.mT, updates.mT
+                rate = 0.2 * group["lr"] * max(matrices.shape[1:]) ** 0.5
+                alike.setdefault((matrices.shape[1:], matrices.device, rate), []).append((matrices, updates))
+        for (*_, rate), members in alike.items():
+            matrices, updates = zip(*members)
+            orthogonal = orthogonalize(torch.cat(updates).to(self._dtype)).split([len(x) for x in matrices])
+            torch._foreach_add_(matrices, orthogonal, alpha=-rate)
 
 
 def orthogonalize(x_nrc: torch.Tensor) -> torch.Tensor:
