@@ -90,15 +90,21 @@ TASKS = {
 }
 
 
+# Options of these tasks that matter in training only.
+IN_TRAINING = {"classify": ("class_weights", "tune_threshold", "few_shot"), "tag": ("class_weights",)}
+IN_TRAINING["nli"] = IN_TRAINING["classify"]
+
+
 def _for_tasks(verb: str, help: str, config: str, shown: tuple[str, ...] = ()) -> dict[str, Command]:
     """A command for each of `TASKS`."""
     more = {"function": f"finetuning.run:{verb}", "config": f"finetuning.config:{config}", "shown": shown}
-    return {
-        f"{verb} {task}": Command(
-            help.format(what), preset={"task": task}, options=(f"finetuning.tasks.{cls}",), **more
+    commands = {}
+    for task, (what, cls) in TASKS.items():
+        preset = {"task": task} | dict.fromkeys(IN_TRAINING.get(task, ()) if verb == "evaluate" else ())
+        commands[f"{verb} {task}"] = Command(
+            help.format(what), preset=preset, options=(f"finetuning.tasks.{cls}",), **more
         )
-        for task, (what, cls) in TASKS.items()
-    }
+    return commands
 
 
 COMMANDS = {

@@ -96,7 +96,7 @@ def test_losses_by_name(toy, tmp_path, name, rows):
 
 def test_a_loss_has_its_arguments(toy):
     model, given = SparseEncoder(str(toy / "model"), device="cpu"), '{"scale": 3, "document_regularizer_weight": 0.1}'
-    loss = make_loss(model, "sparse", find_loss("auto", "sparse", "none"), given, (), False)
+    loss = make_loss(model, "sparse", find_loss("auto", "sparse", "none"), given, ())
     assert (loss.loss.scale, loss.document_regularizer_weight, loss.query_regularizer_weight) == (3.0, 0.1, 5e-5)
 
 

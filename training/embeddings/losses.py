@@ -1,6 +1,5 @@
 """The losses of sentence-transformers by name, for each kind of embedding model."""
 
-import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -39,18 +38,13 @@ def find_loss(name: str, kind: str, labels: str) -> type[torch.nn.Module]:
 
 
 def make_loss(
-    model: Any, kind: str, loss: type[torch.nn.Module], given: str | None, widths: Sequence[int], gather: bool
+    model: Any, kind: str, loss: type[torch.nn.Module], given: str | None, widths: Sequence[int]
 ) -> torch.nn.Module:
-    """A loss with the arguments `given` as JSON.
-
-    For further `widths` of the vectors it stands in MatryoshkaLoss, for sparse ones in SpladeLoss, whose weights may be
-    among those given. With `gather`, negatives come from other processes, too, where the loss has them.
-    """
+    """A loss with the arguments `given` as JSON: for further `widths` of the vectors in MatryoshkaLoss, for sparse ones
+    in SpladeLoss, whose weights may be among those given."""
     try:
         arguments = dict(json.loads(given or "{}"))
         weights = SPLADE | {name: arguments.pop(name) for name in SPLADE if name in arguments}
-        if gather and "gather_across_devices" in inspect.signature(loss).parameters:
-            arguments["gather_across_devices"] = True
         made = loss(model, **arguments)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"loss_kwargs: {given!r} does not fit {loss.__name__}: {error}") from None

@@ -170,7 +170,7 @@ def finetune_embed(
         set_seed(args.seed)
         # in fp32: small steps are lost in weights of half precision, in which some models are saved
         encoder = open_encoder(model, kind, pooling, True if kind == "dense" else None, dtype="float32")
-        function = make_loss(encoder, kind, loss_class, loss_kwargs, matryoshka_dims, args.world_size > 1)
+        function = make_loss(encoder, kind, loss_class, loss_kwargs, matryoshka_dims)
         pairs = teach(taught_by, pairs, encoder, labels, not args.disable_tqdm)
         bar = None if args.disable_tqdm else "Embedding"
         metric, names = ("spearman", ["spearman", "pearson"]) if scored else ("ndcg@10", RETRIEVAL)

@@ -74,14 +74,11 @@ def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) ->
     rows, positives = len(is_positive), int(is_positive.sum())
     if positives in (0, rows):
         return 0.5
-    order = np.argsort(-log_odds)
-    found = np.arange(rows + 1)  # rows that are called positive, the most probable ones
-    hits = np.concatenate([[0], np.cumsum(is_positive[order])])
+    chance = 1 / (1 + np.exp(-log_odds.astype(np.float64)))
+    edges = np.unique([0.0, *chance, 1.0])
+    middles = (edges[:-1] + edges[1:]) / 2  # rows with the same probability are called the same
+    found, hits = (len(x) - np.searchsorted(np.sort(x), middles) for x in (chance, chance[is_positive == 1]))
     f1 = 2 * hits / (found + positives)
     if both:
-        f1 = (f1 + 2 * (rows - positives - found + hits) / (2 * rows - positives - found)) / 2
-    bounds = np.concatenate([[1.0], 1 / (1 + np.exp(-log_odds[order].astype(np.float64))), [0.0]])
-    middles = (bounds[:-1] + bounds[1:]) / 2
-    possible = bounds[:-1] > bounds[1:]  # else rows with the same probability would differ
-    best = possible & (f1 >= f1[possible].max() - 1e-12)
-    return float(min(middles[best], key=lambda middle: abs(middle - 0.5)))
+        f1 = f1 + 2 * (rows - positives - found + hits) / (2 * rows - positives - found)
+    return float(min(middles[f1 >= f1.max() - 1e-12], key=lambda middle: abs(middle - 0.5)))
