@@ -114,7 +114,7 @@ class AttentionPlan(Plan):
 class FlashPlan(AttentionPlan):
     """One call of torch's flash attention for all documents (Dao 2023, arXiv 2307.08691).
 
-    `torch.nn.attention.varlen` wraps this operator, and takes longer to start it than the GPU takes to compute it.
+    The operator is that of `torch.nn.attention.varlen`, which starts it from Python, more slowly, and has no dropout.
     """
 
     name = "flash attention"
