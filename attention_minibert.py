@@ -392,7 +392,7 @@ def _choose_cpu_plan(sequences, window, dropout, dtype) -> tuple[int | None, typ
             return window, GroupsPlan, "inference on cpu"
         if unfused:
             return window, PackedPlan, "mostly short documents on CPU"
-    return window, DocumentsPlan, "no flash attention for documents on cpu"
+    return window, DocumentsPlan, "no kernel on cpu takes documents of any length"
 
 
 # --- the layer ---

@@ -33,8 +33,7 @@ class MuonAdamW(torch.optim.Optimizer):
     Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the
     nearest matrix with orthonormal rows or columns; of a fused projection, of every one of its `parts` by rows. The
     update is scaled to the size of AdamW's (arXiv 2502.16982, section 2.2), so that both can have one learning rate.
-    Unlike `torch.optim.Muon`, it takes all matrices of one shape at once, as many small products are slow, and starting
-    each on a GPU takes longer than computing it.
+    Unlike `torch.optim.Muon`, it takes all matrices of one shape at once, as many small products are slow.
     """
 
     def __init__(self, muon_groups: list[dict[str, Any]], adamw_groups: list[dict[str, Any]]):
