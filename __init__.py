@@ -27,7 +27,7 @@ _MODULES = {
     "training.embeddings.encoders": "embed",
     "training.embeddings.search": "search rerank",
     "training.conversion.folders": "convert",
-    "training.export": "export",
+    "training.conversion.export": "export",
     "training.pretraining.fill": "fill",
     "training.pretraining.prepare": "prepare",
     "tokenization": "extend_tokenizer train_tokenizer",
@@ -49,7 +49,9 @@ def __dir__() -> list[str]:
 
 # --- the registration ---
 
-_AUTO_CONFIG, _AUTO_CLASSES = (f"transformers.models.auto.{name}" for name in ("configuration_auto", "modeling_auto"))
+_AUTO_CONFIG, _AUTO_CLASSES = (
+    f"transformers.models.auto.{name}" for name in ("configuration_auto", "modeling_auto")
+)
 # Our model imports `modeling_layers`, which imports the Auto classes, and our own modules may be the first to load any
 # of them: the registration waits until none of the five is loaded half.
 _WATCHED = {_AUTO_CONFIG, _AUTO_CLASSES, "transformers.modeling_layers"}
@@ -97,7 +99,9 @@ def _register() -> None:
         for auto_class, reference in AUTO_MAP.items():
             if auto_class != "AutoConfig":
                 model_class = getattr(modeling_minibert, reference.split(".")[1])
-                getattr(transformers, auto_class).register(MiniBertConfig, model_class, exist_ok=True)
+                getattr(transformers, auto_class).register(
+                    MiniBertConfig, model_class, exist_ok=True
+                )
                 model_class.register_for_auto_class(auto_class)
 
 

@@ -48,7 +48,9 @@ class Plan:
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Plan":
         """A copy of the plan with its tensors on another device."""
         moved = copy.copy(self)
-        moved.__dict__ = torch.utils._pytree.tree_map(lambda x: x.to(device) if hasattr(x, "to") else x, self.__dict__)
+        moved.__dict__ = torch.utils._pytree.tree_map(
+            lambda x: x.to(device) if hasattr(x, "to") else x, self.__dict__
+        )
         return moved
 
 
@@ -92,7 +94,9 @@ class AttentionPlan(Plan):
         """Attend: queries, keys and values, [tokens, heads, head width] each → [tokens, heads, head width]."""
         raise NotImplementedError
 
-    def __call__(self, module: nn.Module, q_bhsd, k_bhsd, v_bhsd, *_, **__) -> tuple[torch.Tensor, None]:
+    def __call__(
+        self, module: nn.Module, q_bhsd, k_bhsd, v_bhsd, *_, **__
+    ) -> tuple[torch.Tensor, None]:
         """Call `attend` as Transformers calls attention functions: [1, heads, rows, head width] each → [1, rows, heads,
         head width]. Rows after the tokens (see `bucket_rows`) get zeros."""
         out = self.attend(*(x[0].transpose(0, 1)[: self.tokens] for x in (q_bhsd, k_bhsd, v_bhsd)))
@@ -126,7 +130,9 @@ class FlashPlan(AttentionPlan):
 
     def attend(self, q_thd, k_thd, v_thd):
         flash = torch.ops.aten._flash_attention_forward
-        return flash(q_thd, k_thd, v_thd, *self.bounds, self.dropout, self.causal, False, **self.sides)[0]
+        return flash(
+            q_thd, k_thd, v_thd, *self.bounds, self.dropout, self.causal, False, **self.sides
+        )[0]
 
 
 class DocumentsPlan(AttentionPlan):
@@ -149,7 +155,9 @@ class DocumentsPlan(AttentionPlan):
             to_bias(visibility(i, p, self.window, self.causal)[None, None], self.dtype)
             if shared or needs_mask
             else None
-            for i, p, shared in zip(sequences.id_t.split(self.sizes), sequences.position_t.split(self.sizes), is_shared)
+            for i, p, shared in zip(
+                sequences.id_t.split(self.sizes), sequences.position_t.split(self.sizes), is_shared
+            )
         ]
         self.causal_calls = [self.causal and not (shared or needs_mask) for shared in is_shared]
         self.kernels = [self.kernel_for(size, size) for size in self.sizes]
@@ -158,7 +166,9 @@ class DocumentsPlan(AttentionPlan):
         pieces = zip(*(x.split(self.sizes) for x in (q_thd, k_thd, v_thd)))
         outs = [
             kernel(*(x.transpose(0, 1).unsqueeze(0) for x in piece), bias, is_causal, self.dropout)
-            for piece, kernel, bias, is_causal in zip(pieces, self.kernels, self.biases, self.causal_calls)
+            for piece, kernel, bias, is_causal in zip(
+                pieces, self.kernels, self.biases, self.causal_calls
+            )
         ]
         outs = [out.squeeze(0).transpose(0, 1) for out in outs] or [v_thd]  # nothing but padding
         return torch.cat(outs) if len(outs) > 1 else outs[0]  # `cat` would copy a single tensor
@@ -173,7 +183,10 @@ class PackedPlan(AttentionPlan):
 
     name = "documents packed into rows"
     several = True  # whether a row may hold several documents
-    length_step, count_step = ROW_STEP, ROW_COUNT  # row lengths, and the number of rows of a length, are multiples
+    length_step, count_step = (
+        ROW_STEP,
+        ROW_COUNT,
+    )  # row lengths, and the number of rows of a length, are multiples
 
     def row_length(self, tokens: int) -> int:
         """The length of the row that is started for a document of this many tokens."""
@@ -186,20 +199,27 @@ class PackedPlan(AttentionPlan):
         self._map_tokens([start_of_row[row] + offset for row, offset in zip(row_n, offset_n)])
         # Lengths are Python numbers, so that the two shortcuts below read no tensor. If every row is one document whose
         # tokens all see each other, a mask need only hide padding; if the rows of a length are full, there is no mask.
-        one_document_each = len(row_lengths) == len(lengths) and self.window is None and not self.causal
+        one_document_each = (
+            len(row_lengths) == len(lengths) and self.window is None and not self.causal
+        )
         tokens = dict.fromkeys(row_lengths, 0)  # the tokens in all rows of a length
         for row, length in zip(row_n, lengths):
             tokens[row_lengths[row]] += length
         self.sizes = [count * length for count, length in shapes]
         self.groups = []
-        for shape, id_p, position_p in zip(shapes, self.id_p.split(self.sizes), self.position_p.split(self.sizes)):
+        for shape, id_p, position_p in zip(
+            shapes, self.id_p.split(self.sizes), self.position_p.split(self.sizes)
+        ):
             id_ns, position_ns = id_p.view(shape), position_p.view(shape)
             if one_document_each and tokens[shape[1]] == shape[0] * shape[1]:
                 bias = None
             elif one_document_each:
                 bias = to_bias(((id_ns >= 0) | (id_ns[:, :1] < 0))[:, None, None], self.dtype)
             else:  # padding sees padding, so that no row of a mask is empty
-                bias = to_bias(visibility(id_ns, position_ns, self.window, self.causal).unsqueeze(1), self.dtype)
+                bias = to_bias(
+                    visibility(id_ns, position_ns, self.window, self.causal).unsqueeze(1),
+                    self.dtype,
+                )
             self.groups.append((shape, self.kernel_for(shape[1], shape[1]), bias))
 
     def _fill_rows(self, lengths: list[int]) -> tuple[list[int], list[int], list[int]]:
@@ -245,7 +265,9 @@ class PackedPlan(AttentionPlan):
         self.place_t = self.place_t + shift_n.repeat_interleave(length_n, output_size=self.tokens)
         place_p, order_t = torch.arange(self.places, device=device), self.place_t.argsort()
         self.token_p = order_t[torch.searchsorted(self.place_t[order_t], place_p, right=True) - 1]
-        self.id_p = torch.where(self.place_t[self.token_p] == place_p, sequences.id_t[self.token_p], -1)
+        self.id_p = torch.where(
+            self.place_t[self.token_p] == place_p, sequences.id_t[self.token_p], -1
+        )
         self.position_p = sequences.position_t[self.token_p].long()
 
     def attend(self, q_thd, k_thd, v_thd):
@@ -254,7 +276,9 @@ class PackedPlan(AttentionPlan):
             kernel(*(x.unflatten(0, shape).transpose(1, 2) for x in qkv), bias, False, self.dropout)
             for *qkv, (shape, kernel, bias) in zip(*packed, self.groups)
         ]
-        return torch.cat([out.transpose(1, 2).flatten(0, 1) for out in outs]).index_select(0, self.place_t)
+        return torch.cat([out.transpose(1, 2).flatten(0, 1) for out in outs]).index_select(
+            0, self.place_t
+        )
 
 
 class OneCallPlan(PackedPlan):
@@ -270,7 +294,12 @@ class GroupsPlan(PackedPlan):
     """One row for each document, documents of similar length in one call, for inference on CPU: SDPA's kernel there is
     fastest for lengths that are multiples of `LENGTH_STEP`, and takes up to twice as long for others."""
 
-    name, several, length_step, count_step = "documents of similar length together", False, LENGTH_STEP, 1
+    name, several, length_step, count_step = (
+        "documents of similar length together",
+        False,
+        LENGTH_STEP,
+        1,
+    )
 
 
 class BlocksPlan(AttentionPlan):
@@ -282,13 +311,17 @@ class BlocksPlan(AttentionPlan):
     def prepare(self):
         sequences, window = self.sequences, self.window
         # Small blocks waste less on keys out of reach; large blocks have fewer gradients of shared keys to add up.
-        self.block = block = max(LOCAL_BLOCK, 2 * window if torch.is_grad_enabled() or self.dropout else window // 2)
+        self.block = block = max(
+            LOCAL_BLOCK, 2 * window if torch.is_grad_enabled() or self.dropout else window // 2
+        )
         self.blocks = blocks = -(-self.tokens // block)
         self.tail, span = blocks * block - self.tokens, block + 2 * window
         # The padding after the tokens (-1) sees itself, so that no row of a mask is empty. The padding before the keys
         # of the first block (-2) is seen by no query.
         id_t = F.pad(sequences.id_t.int(), (0, self.tail), value=-1)
-        id_k = F.pad(F.pad(id_t, (0, window), value=-1), (window, 0), value=-2).unfold(0, span, block)
+        id_k = F.pad(F.pad(id_t, (0, window), value=-1), (window, 0), value=-2).unfold(
+            0, span, block
+        )
         if sequences.order == "contiguous":  # distances are the same in every block
             position_q = torch.arange(block, device=sequences.device)
             position_k = torch.arange(-window, block + window, device=sequences.device)
@@ -297,7 +330,9 @@ class BlocksPlan(AttentionPlan):
             position_q = position_t.view(blocks, block)
             position_k = F.pad(position_t, (window, window)).unfold(0, span, block)
         distance = position_q.unsqueeze(-1) - position_k.unsqueeze(-2)
-        seen = restrict(id_t.view(blocks, block, 1) == id_k.unsqueeze(1), distance, window, self.causal)
+        seen = restrict(
+            id_t.view(blocks, block, 1) == id_k.unsqueeze(1), distance, window, self.causal
+        )
         self.bias = to_bias(seen.unsqueeze(1), self.dtype)
         self.kernel = self.kernel_for(block, span)
 
@@ -305,8 +340,13 @@ class BlocksPlan(AttentionPlan):
         if self.tail:
             q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, self.tail))
         q_chqd = q_thd.unflatten(0, (self.blocks, self.block)).transpose(1, 2)
-        around, span = (0, 0, 0, 0, self.window, self.window + self.tail), self.block + 2 * self.window
-        k_chkd, v_chkd = (F.pad(x, around).unfold(0, span, self.block).transpose(2, 3) for x in (k_thd, v_thd))
+        around, span = (
+            (0, 0, 0, 0, self.window, self.window + self.tail),
+            self.block + 2 * self.window,
+        )
+        k_chkd, v_chkd = (
+            F.pad(x, around).unfold(0, span, self.block).transpose(2, 3) for x in (k_thd, v_thd)
+        )
         out_chqd = self.kernel(q_chqd, k_chkd, v_chkd, self.bias, False, self.dropout)
         return out_chqd.transpose(1, 2).flatten(0, 1)[: self.tokens]
 
@@ -324,7 +364,9 @@ class InterfacePlan(Plan):
         keywords: passed on to the backend.
     """
 
-    def __init__(self, backend: str, mask=None, window: int | None = None, dropout: float = 0.0, **keywords):
+    def __init__(
+        self, backend: str, mask=None, window: int | None = None, dropout: float = 0.0, **keywords
+    ):
         if "flash" in backend and mask is not None:
             backend = "sdpa"  # flash attention takes no mask over pairs of tokens
         self.backend, self.mask, self.dropout = backend, mask, dropout
@@ -338,7 +380,12 @@ class InterfacePlan(Plan):
 
 
 def plan_attention(
-    sequences: PackedSequences, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, head_width: int
+    sequences: PackedSequences,
+    window: int | None,
+    causal: bool,
+    dropout: float,
+    dtype: torch.dtype,
+    head_width: int,
 ) -> AttentionPlan:
     """Choose the plan for one kind of layer over the unpadded tokens, from the batch at hand. Arguments are those of
     `AttentionPlan`, and the width of a head."""
@@ -377,7 +424,9 @@ def _has_flash_attention(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def _choose_cpu_plan(sequences, window, dropout, dtype) -> tuple[int | None, type[AttentionPlan], str]:
+def _choose_cpu_plan(
+    sequences, window, dropout, dtype
+) -> tuple[int | None, type[AttentionPlan], str]:
     """The plan on CPU, where no kernel takes documents of any length; and the window, or None if it hides nothing."""
     lengths = sequences.lengths
     longest, short = max(lengths, default=0), sum(n for n in lengths if n < SHORT)
@@ -431,7 +480,9 @@ def eager_attention_forward(
         scores = scores.masked_fill(~attention_mask, lowest)
     elif attention_mask is not None:
         scores = (scores + attention_mask).clamp(min=lowest)
-    probs = F.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
+    probs = F.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
+        query.dtype
+    )
     probs = F.dropout(probs, dropout)
     return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
 
@@ -446,11 +497,15 @@ class MiniBertAttention(nn.Module):
         self.head_width = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_width**-0.5
         self.is_causal = False  # without a mask, SDPA must not assume a causal one
-        self.window = config.sliding_window if config.layer_types[layer_idx] == "sliding_attention" else None
+        self.window = (
+            config.sliding_window if config.layer_types[layer_idx] == "sliding_attention" else None
+        )
         width, bias = config.hidden_size, config.attention_bias
         self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
         self.Wo = build_linear(width, width, bias, output_std(config))
-        self.dropout = nn.Dropout(config.attention_dropout)  # holds the rate and the mode; kernels do the dropping
+        self.dropout = nn.Dropout(
+            config.attention_dropout
+        )  # holds the rate and the mode; kernels do the dropping
 
     def forward(
         self,
@@ -468,11 +523,19 @@ class MiniBertAttention(nn.Module):
         Returns:
             The output, [b, s, width], and the probabilities, [b, h, s, s], if the backend returns them.
         """
-        shape, heads, width = hidden_states.shape[:2], self.config.num_attention_heads, hidden_states.shape[-1]
+        shape, heads, width = (
+            hidden_states.shape[:2],
+            self.config.num_attention_heads,
+            hidden_states.shape[-1],
+        )
         qk, v = project(self.Wqkv, hidden_states).split((2 * width, width), dim=-1)
         qk, v = qk.view(*shape, 2 * heads, self.head_width), v.view(*shape, heads, self.head_width)
         qk = qk if rotary is None else rotate(qk, *rotary)
         q, k, v = (x.transpose(1, 2) for x in (*qk.split(heads, dim=2), v))
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(plan.backend, plan)  # vLLM reads the source for this call
-        out, probs = attend(self, q, k, v, plan.mask, dropout=plan.dropout, scaling=self.scaling, **plan.keywords)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            plan.backend, plan
+        )  # vLLM reads the source for this call
+        out, probs = attend(
+            self, q, k, v, plan.mask, dropout=plan.dropout, scaling=self.scaling, **plan.keywords
+        )
         return project(self.Wo, out.reshape(hidden_states.shape)), probs

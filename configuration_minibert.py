@@ -33,7 +33,9 @@ FRAMEWORK_KEYWORDS = {
     "use_cache", "add_cross_attention", "per_layer_config", "_commit_hash",
 }  # fmt: skip
 
-SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
+SPECIAL_IDS = tuple(
+    f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+)
 
 # The largest numbers of layers and labels: a config has a list, or a dictionary, of as many entries.
 MAX_LAYERS, MAX_LABELS = 10_000, 1_000_000
@@ -116,16 +118,25 @@ class MiniBertConfig(PreTrainedConfig):
         "is_decoder": "is_causal",
     }
     use_cache = False  # scripts for decoders set it; there is no cache
-    keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss"]  # outputs that are not predictions, for `Trainer`
+    keys_to_ignore_at_inference = [
+        "mlm_loss",
+        "nsp_loss",
+    ]  # outputs that are not predictions, for `Trainer`
 
     # --- shape ---
     vocab_size: int = 50368  # rows of the embedding; a multiple of 64 is fastest
     hidden_size: int = 768  # width; a multiple of num_attention_heads
     num_hidden_layers: int = 22
     num_attention_heads: int = 12  # with RoPE, hidden_size / num_attention_heads must be even
-    intermediate_size: int = 1152  # width of the MLP after its activation; twice as much goes in when gated
-    max_position_embeddings: int = 8192  # rows of the position table (absolute), or the length trained for
-    embedding_size: int | None = None  # width of the embeddings, projected after their norm; None: as hidden_size
+    intermediate_size: int = (
+        1152  # width of the MLP after its activation; twice as much goes in when gated
+    )
+    max_position_embeddings: int = (
+        8192  # rows of the position table (absolute), or the length trained for
+    )
+    embedding_size: int | None = (
+        None  # width of the embeddings, projected after their norm; None: as hidden_size
+    )
     type_vocab_size: int = 0  # number of segments; 0: token_type_ids are accepted and ignored
 
     # --- block ---
@@ -148,8 +159,12 @@ class MiniBertConfig(PreTrainedConfig):
     # --- attention pattern ---
     # Layer i attends globally if i % n == 0; 1: every layer does.
     global_attn_every_n_layers: int = 3
-    layer_types: list[str] | None = None  # "full_attention" or "sliding_attention" for each layer; None: as above
-    local_attention: int = 128  # window of the local layers: token i sees token j if |i - j| <= local_attention // 2
+    layer_types: list[str] | None = (
+        None  # "full_attention" or "sliding_attention" for each layer; None: as above
+    )
+    local_attention: int = (
+        128  # window of the local layers: token i sees token j if |i - j| <= local_attention // 2
+    )
     is_causal: bool = False  # a decoder of the same parameters: token i sees j only if j <= i
 
     # --- heads ---
@@ -157,12 +172,18 @@ class MiniBertConfig(PreTrainedConfig):
     # False: ModernBERT's (dense, activation, norm before the classifier everywhere).
     add_pooling_layer: bool = False
     pooler_activation: str = "tanh"  # relu: DistilBERT's, gelu: ELECTRA's
-    classifier_pooling: Literal["cls", "mean"] = "mean"  # cls: the first real token; ignored with is_causal (the last)
+    classifier_pooling: Literal["cls", "mean"] = (
+        "mean"  # cls: the first real token; ignored with is_causal (the last)
+    )
     classifier_activation: str = "gelu"  # activation of the prediction head (MLM head included)
     head_bias: bool = False  # bias of the prediction head's dense layer
-    prediction_transform: bool = True  # dense, activation, norm before the vocabulary; False: nothing (EuroBERT)
+    prediction_transform: bool = (
+        True  # dense, activation, norm before the vocabulary; False: nothing (EuroBERT)
+    )
     decoder_bias: bool = True  # bias over the vocabulary
-    classifier_bias: bool = False  # of the last linear of classification heads (ModernBERT's name for `head_bias`)
+    classifier_bias: bool = (
+        False  # of the last linear of classification heads (ModernBERT's name for `head_bias`)
+    )
     tie_word_embeddings: bool = True  # the decoder's weight is the word embedding
 
     # --- regularisation, initialisation ---
@@ -171,8 +192,12 @@ class MiniBertConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.0  # on the attention probabilities
     classifier_dropout: float | int | None = None  # before the classifier; None: as hidden_dropout
     initializer_range: float = 0.02
-    initializer_cutoff_factor: float | int | None = 2.0  # truncate the normal at this many deviations; None: never
-    scaled_output_init: bool = True  # std / sqrt(2 * num_hidden_layers) for projections into the residual stream
+    initializer_cutoff_factor: float | int | None = (
+        2.0  # truncate the normal at this many deviations; None: never
+    )
+    scaled_output_init: bool = (
+        True  # std / sqrt(2 * num_hidden_layers) for projections into the residual stream
+    )
 
     # --- special tokens; None: the vocabulary has none ---
     pad_token_id: int | None = 0
@@ -186,20 +211,30 @@ class MiniBertConfig(PreTrainedConfig):
     # Of a trained classifier: predict each label whose probability is above its threshold (chosen on validation rows).
     thresholds: list[float] | None = None
 
-    converted_from: str | None = None  # model_type of the architecture that the weights were converted from
-    converted_rest: dict[str, Any] | None = None  # its settings that MiniBERT lacks, for the conversion back
+    converted_from: str | None = (
+        None  # model_type of the architecture that the weights were converted from
+    )
+    converted_rest: dict[str, Any] | None = (
+        None  # its settings that MiniBERT lacks, for the conversion back
+    )
 
     def __post_init__(self, **kwargs):
         known = {field.name for field in fields(self)} | set(self.attribute_map)
         for name, value in kwargs.items():
             if name not in known and name not in FRAMEWORK_KEYWORDS:
                 near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
+                hint = (
+                    f"did you mean {' or '.join(near)}?"
+                    if near
+                    else f"use one of {', '.join(sorted(known))}"
+                )
                 raise ValueError(f"MiniBertConfig has no field {name!r} (value {value!r}); {hint}")
         depth = self.num_hidden_layers
         require(depth <= MAX_LAYERS, "num_hidden_layers", depth, f"it must be at most {MAX_LAYERS}")
         if self.layer_types is None:
-            self.layer_types = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
+            self.layer_types = attention_pattern(
+                self.num_hidden_layers, self.global_attn_every_n_layers
+            )
         super().__post_init__(**kwargs)
 
     def __setattr__(self, name: str, value: Any):
@@ -207,27 +242,42 @@ class MiniBertConfig(PreTrainedConfig):
         if name == "num_labels" and isinstance(value, int):
             require(0 <= value <= MAX_LABELS, name, value, f"use a number from 0 to {MAX_LABELS}")
         follow = False
-        if name in ("num_hidden_layers", "global_attn_every_n_layers") and "layer_types" in self.__dict__:
+        if (
+            name in ("num_hidden_layers", "global_attn_every_n_layers")
+            and "layer_types" in self.__dict__
+        ):
             now = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
             follow = self.layer_types == now and value in range(1, MAX_LAYERS + 1)
         super().__setattr__(name, value)
         if follow:
-            self.layer_types = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
+            self.layer_types = attention_pattern(
+                self.num_hidden_layers, self.global_attn_every_n_layers
+            )
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
         """Complete `rope_parameters`: the default bases, and parameters for both kinds of layers. (Transformers calls
         this while a config is built. The base class would give RoPE parameters to models without RoPE too.)"""
         if self.position_embedding_type == "rope":
             rope = self.rope_parameters or {}
-            by_type = {name: x or {} for name, x in rope.items() if isinstance(x, dict) or name in DEFAULT_ROPE_THETA}
+            by_type = {
+                name: x or {}
+                for name, x in rope.items()
+                if isinstance(x, dict) or name in DEFAULT_ROPE_THETA
+            }
             for_both = {name: value for name, value in rope.items() if name not in by_type}
             for layer_type, theta in DEFAULT_ROPE_THETA.items():
-                parameters = {"rope_type": "default", "rope_theta": theta} | by_type.get(layer_type, {}) | for_both
+                parameters = (
+                    {"rope_type": "default", "rope_theta": theta}
+                    | by_type.get(layer_type, {})
+                    | for_both
+                )
                 length = "original_max_position_embeddings"  # only some types of scaling use it
                 required = ROPE_KEYS.get(parameters["rope_type"], ((length,),))[0]
                 if length in required:
                     parameters.setdefault(length, self.max_position_embeddings)
-                by_type[layer_type] = {k: value for k, value in parameters.items() if k != length or length in required}
+                by_type[layer_type] = {
+                    k: value for k, value in parameters.items() if k != length or length in required
+                }
             self.rope_parameters = by_type
         return kwargs
 
@@ -237,18 +287,33 @@ class MiniBertConfig(PreTrainedConfig):
         def check(field: str, condition: bool, instead: str):
             require(condition, field, getattr(self, field, None), instead)
 
-        has_cross_attention = getattr(self, "add_cross_attention", False)  # not a field, but some code sets it
-        check("add_cross_attention", not has_cross_attention, "MiniBERT has no cross-attention; leave it out")
+        has_cross_attention = getattr(
+            self, "add_cross_attention", False
+        )  # not a field, but some code sets it
+        check(
+            "add_cross_attention",
+            not has_cross_attention,
+            "MiniBERT has no cross-attention; leave it out",
+        )
         for field, smallest in SMALLEST.items():
             check(field, getattr(self, field) >= smallest, f"it must be at least {smallest}")
         for field in ("hidden_act", "classifier_activation", "pooler_activation"):
             check(field, getattr(self, field) in ACT2FN, f"use one of {', '.join(sorted(ACT2FN))}")
-        for field in ("hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout"):
+        for field in (
+            "hidden_dropout",
+            "embedding_dropout",
+            "attention_dropout",
+            "classifier_dropout",
+        ):
             check(field, 0 <= (getattr(self, field) or 0) < 1, "use a rate p with 0 <= p < 1")
         for field in ("norm_eps", "initializer_range"):
             check(field, 0 < getattr(self, field) < math.inf, "it must be a finite number above 0")
         cutoff = self.initializer_cutoff_factor
-        check("initializer_cutoff_factor", cutoff is None or cutoff > 0, "use a number above 0, or None")
+        check(
+            "initializer_cutoff_factor",
+            cutoff is None or cutoff > 0,
+            "use a number above 0, or None",
+        )
         width, heads, embedding = self.hidden_size, self.num_attention_heads, self.embedding_size
         check("num_attention_heads", width % heads == 0, f"it must divide hidden_size={width}")
         instead = f"it must be at least 1, or None for hidden_size={width}"
@@ -260,20 +325,32 @@ class MiniBertConfig(PreTrainedConfig):
             check("num_attention_heads", width // heads % 2 == 0, instead)
             for layer_type, parameters in self.rope_parameters.items():
                 known = ", ".join(DEFAULT_ROPE_THETA)
-                require(layer_type in DEFAULT_ROPE_THETA, "rope_parameters", layer_type, f"use {known}")
+                require(
+                    layer_type in DEFAULT_ROPE_THETA, "rope_parameters", layer_type, f"use {known}"
+                )
                 self._check_rope(layer_type, parameters)
         else:
-            check("rope_parameters", not self.rope_parameters, "it needs position_embedding_type='rope'")
+            check(
+                "rope_parameters",
+                not self.rope_parameters,
+                "it needs position_embedding_type='rope'",
+            )
         if self.position_embedding_type == "sinusoidal":
             field = "hidden_size" if embedding is None else "embedding_size"
             check(field, getattr(self, field) % 2 == 0, "sinusoidal positions need an even width")
 
     def _check_rope(self, layer_type: str, parameters: dict[str, Any]):
         def check(key: str, condition: bool, instead: str):
-            require(condition, f"rope_parameters[{layer_type!r}][{key!r}]", parameters.get(key), instead)
+            require(
+                condition, f"rope_parameters[{layer_type!r}][{key!r}]", parameters.get(key), instead
+            )
 
         def is_number(value: Any) -> bool:
-            return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+            return (
+                isinstance(value, (int, float))
+                and not isinstance(value, bool)
+                and 0 < value < math.inf
+            )
 
         kind = parameters["rope_type"]
         check("rope_type", kind in ROPE_KEYS, f"use one of {', '.join(ROPE_KEYS)}")
@@ -282,15 +359,24 @@ class MiniBertConfig(PreTrainedConfig):
         for key in required:
             check(key, parameters.get(key) is not None, f"rope_type={kind!r} needs it")
         for key, value in parameters.items():
-            check(key, key in usable, f"rope_type={kind!r} has no such key; use {', '.join(usable)}")
-            if key == "truncate":  # Transformers ignores it in `rope_parameters` of one kind of layer
+            check(
+                key, key in usable, f"rope_type={kind!r} has no such key; use {', '.join(usable)}"
+            )
+            if (
+                key == "truncate"
+            ):  # Transformers ignores it in `rope_parameters` of one kind of layer
                 check(key, value in (None, True), "only true is possible")
             elif key not in ("rope_type", "short_factor", "long_factor"):
                 is_left_out = value is None and key != "rope_theta"
                 check(key, is_left_out or is_number(value), "use a number above 0")
         part = parameters.get("partial_rotary_factor") or 1.0
-        rotated, least = int(self.hidden_size // self.num_attention_heads * part), 4 if kind == "dynamic" else 2
-        instead = f"it must leave an even number, at least {least}, of a head's width, not {rotated}"
+        rotated, least = (
+            int(self.hidden_size // self.num_attention_heads * part),
+            4 if kind == "dynamic" else 2,
+        )
+        instead = (
+            f"it must leave an even number, at least {least}, of a head's width, not {rotated}"
+        )
         check("partial_rotary_factor", part <= 1 and rotated >= least and rotated % 2 == 0, instead)
         for key in {"short_factor", "long_factor"} & parameters.keys():
             factors = parameters[key]
@@ -327,11 +413,17 @@ class MiniBertConfig(PreTrainedConfig):
         keys are kept as attributes, with a warning.
         """
         # The attention kernel, which may be code on the Hub, is chosen by who runs the model, not by its file.
-        config_dict = {key: value for key, value in config_dict.items() if "_implementation" not in str(key)}
+        config_dict = {
+            key: value for key, value in config_dict.items() if "_implementation" not in str(key)
+        }
         names = {field.name for field in fields(cls)} | set(cls.attribute_map)
-        known = {key: value for key, value in config_dict.items() if key in names | FRAMEWORK_KEYWORDS}
+        known = {
+            key: value for key, value in config_dict.items() if key in names | FRAMEWORK_KEYWORDS
+        }
         unknown = {key: value for key, value in config_dict.items() if key not in known}
-        overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in names - FRAMEWORK_KEYWORDS}
+        overrides = {
+            key: kwargs.pop(key) for key in list(kwargs) if key in names - FRAMEWORK_KEYWORDS
+        }
         if overrides.get("dtype") == "auto":
             del overrides["dtype"]
         saved, rope = known.get("rope_parameters") or {}, overrides.get("rope_parameters") or {}
@@ -371,7 +463,9 @@ class MiniBertConfig(PreTrainedConfig):
         our_files = {reference.partition(".")[0] for reference in AUTO_MAP.values()}
         auto_map = getattr(self, "auto_map", None) or {}
         users = {
-            name: x for name, x in auto_map.items() if str(x).rpartition("--")[2].partition(".")[0] not in our_files
+            name: x
+            for name, x in auto_map.items()
+            if str(x).rpartition("--")[2].partition(".")[0] not in our_files
         }
         return super().to_dict() | {"auto_map": AUTO_MAP | users}
 
@@ -398,9 +492,14 @@ class MiniBertConfig(PreTrainedConfig):
         return cls._preset("minibert", MODERNBERT_SIZES, size, overrides, dict(local_attention=6))
 
     @classmethod
-    def _preset(cls, name: str, sizes: dict[str, tuple], size: str, overrides: dict, switches: dict):
+    def _preset(
+        cls, name: str, sizes: dict[str, tuple], size: str, overrides: dict, switches: dict
+    ):
         require(size in sizes, "size", size, f"use one of {', '.join(sizes)} with {name}")
-        shape = zip(("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), sizes[size])
+        shape = zip(
+            ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+            sizes[size],
+        )
         # An alias among the overrides must replace the preset's value.
         renamed = {cls.attribute_map.get(key, key): value for key, value in overrides.items()}
         return cls(**(dict(shape) | switches | renamed))
@@ -415,7 +514,9 @@ class MiniBertConfig(PreTrainedConfig):
     ) -> "MiniBertConfig":
         """A preset with the `tokenizer_fields` of a tokenizer. A ValueError if an override contradicts them."""
         is_name = isinstance(tokenizer, str)
-        require(not is_name, "tokenizer", tokenizer, f"use AutoTokenizer.from_pretrained({tokenizer!r})")
+        require(
+            not is_name, "tokenizer", tokenizer, f"use AutoTokenizer.from_pretrained({tokenizer!r})"
+        )
         is_preset = architecture in ("bert", "modernbert", "minibert")
         require(is_preset, "architecture", architecture, "use bert, modernbert or minibert")
         config = getattr(cls, architecture)(size, **(tokenizer_fields(tokenizer) | overrides))
@@ -427,11 +528,17 @@ class MiniBertConfig(PreTrainedConfig):
         another id."""
         size = vocabulary_size(tokenizer)
         if size > self.vocab_size:
-            raise ValueError(f"vocab_size={self.vocab_size} is too small: the tokenizer has ids up to {size - 1}")
+            raise ValueError(
+                f"vocab_size={self.vocab_size} is too small: the tokenizer has ids up to {size - 1}"
+            )
         for name in SPECIAL_IDS:
             ours, theirs = getattr(self, name), getattr(tokenizer, name, None)
-            if None not in (ours, theirs) and theirs not in (ours if isinstance(ours, list) else [ours]):
-                raise ValueError(f"{name}={ours} in the config, but {theirs} in the tokenizer: they must agree")
+            if None not in (ours, theirs) and theirs not in (
+                ours if isinstance(ours, list) else [ours]
+            ):
+                raise ValueError(
+                    f"{name}={ours} in the config, but {theirs} in the tokenizer: they must agree"
+                )
 
 
 __all__ = ["MiniBertConfig"]

@@ -24,7 +24,11 @@ BF16_WITHOUT_AMX = FEATURES.get("avx512_bf16", False) and not FEATURES.get("amx_
 FUSED_LINEAR, FUSED_DTYPES = getattr(torch.ops.mkldnn, "_linear_pointwise", None), set()
 # In inference it replaces `nn.Linear` for these types: bf16, and fp32 on AMD processors with AVX-512, where MKL, which
 # torch uses otherwise, runs at half speed.
-if FUSED_LINEAR and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+if (
+    FUSED_LINEAR
+    and torch.backends.mkldnn.is_available()
+    and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+):
     FUSED_DTYPES.add(torch.bfloat16)
     if FEATURES.get("avx512_f", False) and "AMD" in FEATURES.get("cpu_name", ""):
         FUSED_DTYPES.add(torch.float32)
@@ -44,11 +48,15 @@ LENGTH_STEP = 16
 UNFUSED_QUERIES = 512
 
 
-def unfused_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float) -> torch.Tensor:
+def unfused_attention(
+    q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float
+) -> torch.Tensor:
     """Two matrix products with a softmax between them."""
     scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
     if is_causal:
-        bias = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=q.device).triu(1)
+        bias = torch.full(
+            scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=q.device
+        ).triu(1)
     if bias is not None:
         scores += bias
     probs = F.softmax(scores, dim=-1)
@@ -57,7 +65,9 @@ def unfused_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropo
     return torch.matmul(probs, v)
 
 
-def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float) -> torch.Tensor:
+def chunked_attention(
+    q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float
+) -> torch.Tensor:
     """The same for [n, heads, queries, head width] without gradients or dropout, one head and a few queries at a time,
     so that their scores stay in the cache."""
     out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
@@ -72,7 +82,9 @@ def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropo
                 if is_causal:
                     scores_qk += torch.full_like(scores_qk, float("-inf")).triu(1 + start)
                 if bias is not None:  # a bias that only hides padding is one row for all queries
-                    scores_qk += bias[n if len(bias) > 1 else 0, 0].expand(length, -1)[start:stop, :keys]
+                    scores_qk += bias[n if len(bias) > 1 else 0, 0].expand(length, -1)[
+                        start:stop, :keys
+                    ]
                 out[n, h, start:stop] = _product(F.softmax(scores_qk, dim=-1), v_dk[:, :keys])
     return out
 
@@ -82,15 +94,22 @@ def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return FUSED_LINEAR(x, y, None, "none", [], None) if x.dtype in FUSED_DTYPES else F.linear(x, y)
 
 
-def choose_cpu_kernel(dtype: torch.dtype, dropout: float, queries: int, keys: int) -> tuple[Any, str]:
+def choose_cpu_kernel(
+    dtype: torch.dtype, dropout: float, queries: int, keys: int
+) -> tuple[Any, str]:
     """The kernel that replaces SDPA for this many queries and keys (None: SDPA itself), and the reason."""
     if dropout:  # SDPA would spend most of its time drawing random numbers one by one
         return unfused_attention, "attention dropout"
     if dtype == torch.bfloat16 and torch.is_grad_enabled() and queries <= UNFUSED_QUERIES:
-        return unfused_attention, "SDPA's backward in bf16 is slower than plain products for short rows"
+        return (
+            unfused_attention,
+            "SDPA's backward in bf16 is slower than plain products for short rows",
+        )
     if not torch.is_grad_enabled() and queries == keys:
         if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
-            return (unfused_attention if queries <= UNFUSED_QUERIES else chunked_attention), "bf16 without AMX"
+            return (
+                unfused_attention if queries <= UNFUSED_QUERIES else chunked_attention
+            ), "bf16 without AMX"
         if dtype == torch.float32 and dtype in FUSED_DTYPES and queries > UNFUSED_QUERIES:
             return chunked_attention, "fp32 on AMD"
     return None, "plain products are slower here"
@@ -109,7 +128,9 @@ _FUSED_ACTIVATIONS = {
 }
 
 
-def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, gated: bool = False) -> torch.Tensor:
+def project(
+    linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, gated: bool = False
+) -> torch.Tensor:
     """Compute linear(x), or act(linear(x)), or, if gated, act(a) · b with a and b the halves of linear(x).
 
     In inference on CPU this is one fused operation where oneDNN has it.
@@ -140,9 +161,13 @@ def _can_fuse(linear: nn.Module, x: torch.Tensor, act: nn.Module | None) -> bool
         and type(linear) is nn.Linear
         and type(linear.weight) is nn.Parameter
         and linear.weight.dtype == x.dtype
-        and not any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules)
+        and not any(
+            m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules
+        )
         and not is_traced(x)
-        and not (torch.nn.modules.module._has_any_global_hook() or torch._C._len_torch_dispatch_stack())
+        and not (
+            torch.nn.modules.module._has_any_global_hook() or torch._C._len_torch_dispatch_stack()
+        )
     )
 
 
@@ -157,7 +182,9 @@ def bucket_rows(x_td: torch.Tensor, training: bool = False) -> int:
     the appended rows, 2 % on average, takes less time than that.
     """
     by_shape = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    by_shape = by_shape or (x_td.dtype in FUSED_DTYPES and not (training or torch.is_grad_enabled()))
+    by_shape = by_shape or (
+        x_td.dtype in FUSED_DTYPES and not (training or torch.is_grad_enabled())
+    )
     if not by_shape or x_td.device.type != "cpu" or is_captured(x_td):
         return 0
     return -len(x_td) % max(16, 1 << max(0, len(x_td).bit_length() - 5))
@@ -178,9 +205,13 @@ def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
     One draw of the generator makes four decisions of 16 bits; `bernoulli_` draws once for each. The factors have the
     dtype of `like`, since multiplying by booleans is slower.
     """
-    draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
+    draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(
+        torch.iinfo(torch.int64).min, None
+    )
     draws = draws.view(torch.int16)[: like.numel()].view(like.shape)
-    return torch.ge(draws, round(rate * 65536) - 32768, out=torch.empty(like.shape, dtype=like.dtype))
+    return torch.ge(
+        draws, round(rate * 65536) - 32768, out=torch.empty(like.shape, dtype=like.dtype)
+    )
 
 
 class MiniBertDropout(nn.Dropout):
@@ -206,7 +237,9 @@ class CrossEntropyByRows(torch.autograd.Function):
 
     @staticmethod
     def forward(logits, labels):
-        log_sums = torch.cat([at_least_fp32(rows).logsumexp(-1) for rows in logits.split(CrossEntropyByRows.ROWS)])
+        log_sums = torch.cat(
+            [at_least_fp32(rows).logsumexp(-1) for rows in logits.split(CrossEntropyByRows.ROWS)]
+        )
         at_labels = at_least_fp32(logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1))
         return (log_sums - at_labels).masked_fill(labels < 0, 0).sum(), log_sums
 
@@ -226,6 +259,8 @@ class CrossEntropyByRows(torch.autograd.Function):
         parts = (x.split(CrossEntropyByRows.ROWS) for x in (out, logits, labels, log_sums))
         for out_rows, rows, label, log_sum in zip(*parts):
             probs = (at_least_fp32(rows) - log_sum.unsqueeze(1)).exp_()
-            probs.scatter_add_(1, label.clamp(min=0).unsqueeze(1), probs.new_full((len(label), 1), -1))
+            probs.scatter_add_(
+                1, label.clamp(min=0).unsqueeze(1), probs.new_full((len(label), 1), -1)
+            )
             out_rows.copy_(probs.mul_((grad * (label >= 0)).unsqueeze(1)))
         return out, None

@@ -35,12 +35,16 @@ def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
 # --- positions ---
 
 
-def rotary_frequencies(width: int, theta: float | torch.Tensor, device: torch.device) -> torch.Tensor:
+def rotary_frequencies(
+    width: int, theta: float | torch.Tensor, device: torch.device
+) -> torch.Tensor:
     """theta^(-2i / width) (Su et al. 2021, eq. 15), [width / 2], in fp32."""
     return theta ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
 
 
-def rotary_angles(position_bs: torch.Tensor, frequencies: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary_angles(
+    position_bs: torch.Tensor, frequencies: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, frequencies], always in fp32."""
     angles = position_bs.to(torch.float32)[..., None, None] * frequencies
     return angles.cos(), angles.sin()
@@ -77,7 +81,9 @@ class MiniBertRotary:
     def __init__(self, config: MiniBertConfig, layer_type: str):
         parameters = config.rope_parameters[layer_type]
         kind, part = parameters["rope_type"], parameters.get("partial_rotary_factor") or 1.0
-        self.width = int(config.hidden_size // config.num_attention_heads * part)  # elements of a head that rotate
+        self.width = int(
+            config.hidden_size // config.num_attention_heads * part
+        )  # elements of a head that rotate
         self.theta, self.scaling = parameters["rope_theta"], 1.0
         self.limit = config.max_position_embeddings  # the length trained for
         self.factor = parameters["factor"] if kind == "dynamic" else None
@@ -91,16 +97,22 @@ class MiniBertRotary:
             self.frequencies = frequencies.tolist()
             if kind == "longrope":
                 self.limit = parameters["original_max_position_embeddings"]
-                self.long_frequencies = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
+                self.long_frequencies = compute(config, "cpu", self.limit + 1, layer_type)[
+                    0
+                ].tolist()
 
-    def __call__(self, position_bs: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(
+        self, position_bs: torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The cosines and sines that `rotate` takes, [b, s, 1, width] each: computed in fp32, then rounded to `dtype`,
         once for all layers."""
         device, theta, length = position_bs.device, self.theta, None
         if self.factor is not None or self.long_frequencies is not None:
             length = F.pad(position_bs.flatten(), (0, 1)).max() + 1  # `max` refuses an empty tensor
         if self.factor is not None:  # NTK-aware scaling: the base grows with the length
-            grown = (self.factor * length / self.limit - (self.factor - 1)) ** (self.width / (self.width - 2))
+            grown = (self.factor * length / self.limit - (self.factor - 1)) ** (
+                self.width / (self.width - 2)
+            )
             theta = torch.where(length > self.limit, theta * grown, theta)
         if self.frequencies is None:
             frequencies = rotary_frequencies(self.width, theta, device)
@@ -110,7 +122,10 @@ class MiniBertRotary:
             longer = torch.tensor(self.long_frequencies, device=device)
             frequencies = torch.where(length > self.limit, longer, frequencies)
         cos, sin = rotary_angles(position_bs, frequencies)
-        pair = torch.cat((cos, cos), dim=-1) * self.scaling, torch.cat((-sin, sin), dim=-1) * self.scaling
+        pair = (
+            torch.cat((cos, cos), dim=-1) * self.scaling,
+            torch.cat((-sin, sin), dim=-1) * self.scaling,
+        )
         return pair[0].to(dtype), pair[1].to(dtype)
 
 
@@ -124,7 +139,9 @@ def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
     if rows and ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
         low, high = map(int, ids.aminmax())
         if low < 0 or high >= rows:
-            raise ValueError(f"{name} has {low if low < 0 else high}: use numbers from 0 to {rows - 1}")
+            raise ValueError(
+                f"{name} has {low if low < 0 else high}: use numbers from 0 to {rows - 1}"
+            )
     return table(ids)
 
 
@@ -136,8 +153,12 @@ class MiniBertEmbeddings(nn.Module):
         super().__init__()
         width = config.embedding_size or config.hidden_size
         if not -1 < (config.pad_token_id or 0) < config.vocab_size:
-            raise ValueError(f"pad_token_id={config.pad_token_id}: it must be below vocab_size={config.vocab_size}")
-        self.tok_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+            raise ValueError(
+                f"pad_token_id={config.pad_token_id}: it must be below vocab_size={config.vocab_size}"
+            )
+        self.tok_embeddings = nn.Embedding(
+            config.vocab_size, width, padding_idx=config.pad_token_id
+        )
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
@@ -146,18 +167,28 @@ class MiniBertEmbeddings(nn.Module):
         if config.type_vocab_size:
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.norm = build_norm(config, width) if config.embedding_norm else nn.Identity()
-        rate = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
+        rate = (
+            config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
+        )
         self.dropout, self.projection = MiniBertDropout(rate), nn.Identity()
         if width != config.hidden_size:
-            self.projection = build_linear(width, config.hidden_size, True, config.initializer_range)
+            self.projection = build_linear(
+                width, config.hidden_size, True, config.initializer_range
+            )
 
     def forward(
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.Tensor | None, position_ids: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
         """Embed the tokens: [b, s] → [b, s, d]."""
-        x = look_up(self.tok_embeddings, input_ids, "input_ids") if inputs_embeds is None else inputs_embeds
-        if not is_captured(x):  # integrated gradients replace one row by several copies of it, by a hook
+        x = (
+            look_up(self.tok_embeddings, input_ids, "input_ids")
+            if inputs_embeds is None
+            else inputs_embeds
+        )
+        if not is_captured(
+            x
+        ):  # integrated gradients replace one row by several copies of it, by a hook
             x = x.reshape(*position_ids.shape, x.shape[-1])
         if self.token_type_embeddings is not None:
             if token_type_ids is None:

@@ -60,7 +60,10 @@ class MiniBertMLP(nn.Module):
         self.gated = config.gated_mlp
         inner = config.intermediate_size
         self.Wi = build_linear(
-            config.hidden_size, inner * (2 if self.gated else 1), config.mlp_bias, config.initializer_range
+            config.hidden_size,
+            inner * (2 if self.gated else 1),
+            config.mlp_bias,
+            config.initializer_range,
         )
         self.act = ACT2FN[config.hidden_act]
         self.Wo = build_linear(inner, config.hidden_size, config.mlp_bias, output_std(config))
@@ -93,9 +96,13 @@ class MiniBertLayer(GradientCheckpointingLayer):
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
         """[b, s, d] → [b, s, d]; `kwargs` are those of `MiniBertAttention.forward`."""
         if self.pre_norm:
-            hidden_states = hidden_states + self.dropout(self.attn(self.attn_norm(hidden_states), **kwargs)[0])
+            hidden_states = hidden_states + self.dropout(
+                self.attn(self.attn_norm(hidden_states), **kwargs)[0]
+            )
             return hidden_states + self.dropout(self.mlp(self.mlp_norm(hidden_states)))
-        hidden_states = self.attn_norm(hidden_states + self.dropout(self.attn(hidden_states, **kwargs)[0]))
+        hidden_states = self.attn_norm(
+            hidden_states + self.dropout(self.attn(hidden_states, **kwargs)[0])
+        )
         return self.mlp_norm(hidden_states + self.dropout(self.mlp(hidden_states)))
 
 
@@ -104,7 +111,9 @@ class MiniBertPooler(nn.Module):
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
-        self.dense = build_linear(config.hidden_size, config.hidden_size, True, config.initializer_range)
+        self.dense = build_linear(
+            config.hidden_size, config.hidden_size, True, config.initializer_range
+        )
         self.act = ACT2FN[config.pooler_activation]
 
     def forward(self, pooled_nd: torch.Tensor) -> torch.Tensor:
@@ -116,7 +125,9 @@ class MiniBertPredictionHead(nn.Module):
 
     def __init__(self, config: MiniBertConfig, width: int | None = None):
         super().__init__()
-        self.dense = build_linear(config.hidden_size, width or config.hidden_size, config.head_bias, output_std(config))
+        self.dense = build_linear(
+            config.hidden_size, width or config.hidden_size, config.head_bias, output_std(config)
+        )
         self.act = ACT2FN[config.classifier_activation]
         self.norm = build_norm(config, width)
 
@@ -182,7 +193,10 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module):
         if not isinstance(module, (nn.Linear, nn.Embedding)):
             return super()._init_weights(module)
-        std, cutoff = getattr(module, "init_std", self.config.initializer_range), self.config.initializer_cutoff_factor
+        std, cutoff = (
+            getattr(module, "init_std", self.config.initializer_range),
+            self.config.initializer_cutoff_factor,
+        )
         if cutoff is None:
             init.normal_(module.weight, mean=0.0, std=std)
         else:
@@ -207,7 +221,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         config.validate_architecture()
         config.validate_layer_type()
         self.embeddings = MiniBertEmbeddings(config)
-        self.layers = nn.ModuleList([MiniBertLayer(config, i) for i in range(config.num_hidden_layers)])
+        self.layers = nn.ModuleList(
+            [MiniBertLayer(config, i) for i in range(config.num_hidden_layers)]
+        )
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
         pooler = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = MiniBertPooler(config) if pooler else None
@@ -245,14 +261,28 @@ class MiniBertModel(MiniBertPreTrainedModel):
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
-        for name in ("past_key_values", "cache", "encoder_hidden_states"):  # "cache": from Transformers 5.24
+        for name in (
+            "past_key_values",
+            "cache",
+            "encoder_hidden_states",
+        ):  # "cache": from Transformers 5.24
             if kwargs.get(name) is not None:
-                raise ValueError(f"{name}: there is no cache and no cross-attention; pass the whole text at every step")
+                raise ValueError(
+                    f"{name}: there is no cache and no cross-attention; pass the whole text at every step"
+                )
         columns = dict(token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask, columns)
-        mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
+        mask_2d = (
+            attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
+        )
         sequences = PackedSequences(
-            *inputs.shape[:2], inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q, max_length_q
+            *inputs.shape[:2],
+            inputs.device,
+            mask_2d,
+            position_ids,
+            seq_idx,
+            cu_seq_lens_q,
+            max_length_q,
         )
         wants_layers = any(
             kwargs.get(name, getattr(self.config, name, False)) not in (None, False)
@@ -272,33 +302,49 @@ class MiniBertModel(MiniBertPreTrainedModel):
             )
 
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
-        if unpad:  # a hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`)
+        if (
+            unpad
+        ):  # a hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`)
             hidden = hidden.reshape(1, -1, hidden.shape[-1])
         extra = bucket_rows(hidden[0], self.training) if unpad else 0
         if extra:
             hidden, position_bs = repeat_last(hidden, extra, 1), F.pad(position_bs, (0, extra))
         device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype  # of queries
+        dtype = (
+            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        )  # of queries
         rotary = {name: angles(position_bs, dtype) for name, angles in self.rotary.items()}
         causal = self.config.is_causal if is_causal is None else is_causal
         plans = self._plan(sequences, hidden, attention_mask, causal, dtype, unpad, kwargs)
         for layer in self.layers:
             hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
-        hidden = self.final_norm(hidden).to(inputs.device)  # with `device_map`, the last layer may be elsewhere
+        hidden = self.final_norm(hidden).to(
+            inputs.device
+        )  # with `device_map`, the last layer may be elsewhere
 
         # The heads get unpadded tokens, except in a captured graph: it has no shape for them, so padding stays.
         if unpad:
             hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra]
         else:
             hidden_td = hidden.flatten(0, 1) if captured else sequences.find_tokens().unpad(hidden)
-        pooled = None if self.pooler is None else self.pooler(sequences.pool(hidden_td, self.pooling))
+        pooled = (
+            None if self.pooler is None else self.pooler(sequences.pool(hidden_td, self.pooling))
+        )
         if padded_output:
-            return MiniBertModelOutput(last_hidden_state=sequences.pad(hidden_td), pooler_output=pooled)
+            return MiniBertModelOutput(
+                last_hidden_state=sequences.pad(hidden_td), pooler_output=pooled
+            )
         padded = sequences.pad(hidden_td) if wants_layers else None
-        return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, sequences=sequences, plans=plans)
+        return MiniBertModelOutput(
+            padded, pooled, unpadded=hidden_td, sequences=sequences, plans=plans
+        )
 
     def _check_inputs(
-        self, input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor, columns: dict[str, Any]
+        self,
+        input_ids: MaybeTensor,
+        inputs_embeds: MaybeTensor,
+        attention_mask: MaybeTensor,
+        columns: dict[str, Any],
     ) -> torch.Tensor:
         """Refuse inputs of the wrong shape or type; return `input_ids` or `inputs_embeds`."""
         if (input_ids is None) == (inputs_embeds is None):
@@ -308,20 +354,38 @@ class MiniBertModel(MiniBertPreTrainedModel):
             width = self.config.embedding_size or self.config.hidden_size
             inputs, name, form = inputs_embeds, "inputs_embeds", f"[batch, length, {width}]"
         shape = tuple(inputs.shape[:2])
-        fits = inputs.dim() == 2 if inputs_embeds is None else inputs.dim() == 3 and inputs.shape[2] == width
+        fits = (
+            inputs.dim() == 2
+            if inputs_embeds is None
+            else inputs.dim() == 3 and inputs.shape[2] == width
+        )
         if not fits or 0 in shape:
-            raise ValueError(f"{name} has the shape {tuple(inputs.shape)}: use {form}, with at least one token")
-        if attention_mask is not None and attention_mask.dim() != 4 and tuple(attention_mask.shape) != shape:
+            raise ValueError(
+                f"{name} has the shape {tuple(inputs.shape)}: use {form}, with at least one token"
+            )
+        if (
+            attention_mask is not None
+            and attention_mask.dim() != 4
+            and tuple(attention_mask.shape) != shape
+        ):
             raise ValueError(
                 f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: use "
                 "[batch, length] or [batch, 1, length, length]"
             )
-        is_number = attention_mask is not None and attention_mask.dim() == 4 and attention_mask.dtype != torch.bool
+        is_number = (
+            attention_mask is not None
+            and attention_mask.dim() == 4
+            and attention_mask.dtype != torch.bool
+        )
         if is_number and not attention_mask.is_floating_point():
-            raise ValueError(f"attention_mask is {attention_mask.dtype}: a 4D mask holds booleans, or floats to add")
+            raise ValueError(
+                f"attention_mask is {attention_mask.dtype}: a 4D mask holds booleans, or floats to add"
+            )
         for name, x in columns.items():
             if x is not None and (x.shape not in (shape, (1, shape[1])) or x.dtype == torch.bool):
-                raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}")
+                raise ValueError(
+                    f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}"
+                )
         return inputs
 
     def _check_positions(self, sequences: PackedSequences, position_ids: MaybeTensor):
@@ -329,7 +393,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if self.embeddings.position_embeddings is None or is_captured(sequences.position_bs):
             return
         table = self.embeddings.position_embeddings.num_embeddings
-        if (position_ids is not None or sequences.longest > table) and int(sequences.position_bs.max()) >= table:
+        if (position_ids is not None or sequences.longest > table) and int(
+            sequences.position_bs.max()
+        ) >= table:
             raise ValueError(
                 f"position {int(sequences.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
                 f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
@@ -345,21 +411,33 @@ class MiniBertModel(MiniBertPreTrainedModel):
         is_flash = "flash" in backend and len(sequences.find_tokens().id_t) > 0
         return is_flash and (sequences.order == "contiguous" or not any(self.windows.values()))
 
-    def _plan(self, sequences, hidden, attention_mask, causal, dtype, unpadded, keywords) -> dict[Any, Any]:
+    def _plan(
+        self, sequences, hidden, attention_mask, causal, dtype, unpadded, keywords
+    ) -> dict[Any, Any]:
         """The plan of each kind of layer (`MiniBertLayer.kind`)."""
         backend, plans = self.config._attn_implementation, {}
         if unpadded and backend != "sdpa":  # flash attention
-            keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seq_lens)
+            keywords = keywords | dict.fromkeys(
+                ("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seq_lens
+            )
             keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), sequences.longest)
         for kind in {layer.kind for layer in self.layers}:
             window, dropout = self.windows[kind[0]], kind[1]
             if unpadded and backend == "sdpa":
-                plans[kind] = plan_attention(sequences, window, causal, dropout, dtype, self.head_width)
+                plans[kind] = plan_attention(
+                    sequences, window, causal, dropout, dtype, self.head_width
+                )
             else:
                 # The attention functions of vLLM (`attention_instances`) keep its requests apart themselves.
                 needs_no_mask = unpadded or "attention_instances" in keywords
-                mask = None if needs_no_mask else self._mask(sequences, hidden, attention_mask, window, causal)
-                plans[kind] = InterfacePlan(backend, mask, window, dropout, is_causal=causal, **keywords)
+                mask = (
+                    None
+                    if needs_no_mask
+                    else self._mask(sequences, hidden, attention_mask, window, causal)
+                )
+                plans[kind] = InterfacePlan(
+                    backend, mask, window, dropout, is_causal=causal, **keywords
+                )
         return plans
 
     def _mask(self, sequences, hidden, attention_mask, window, causal):
@@ -374,10 +452,16 @@ class MiniBertModel(MiniBertPreTrainedModel):
             return attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
         if sequences.id_bs is None and ("flash" in backend or (window is None and not causal)):
             return None  # flash attention takes window and direction as arguments
-        if backend in ("eager", "sdpa") or "flash" in backend or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
+        if (
+            backend in ("eager", "sdpa")
+            or "flash" in backend
+            or backend not in ALL_MASK_ATTENTION_FUNCTIONS
+        ):
             return sequences.dense_mask(window, causal)
         sees = sequences.mask_function(window, causal)
-        return create_bidirectional_mask(self.config, hidden, attention_mask=None, and_mask_function=sees)
+        return create_bidirectional_mask(
+            self.config, hidden, attention_mask=None, and_mask_function=sees
+        )
 
 
 # --- losses ---
@@ -389,7 +473,9 @@ def mean_loss(
     """Divide the sum of the losses of a micro-batch by its number of targets, or by that of all steps of gradient
     accumulation (`Trainer` passes it, and then does not divide the loss itself). Without any target the loss is 0."""
     total = count if num_items_in_batch is None else num_items_in_batch
-    return loss_sum / (total.to(loss_sum.device).clamp(min=1) if isinstance(total, torch.Tensor) else max(total, 1))
+    return loss_sum / (
+        total.to(loss_sum.device).clamp(min=1) if isinstance(total, torch.Tensor) else max(total, 1)
+    )
 
 
 def cross_entropy(
@@ -400,7 +486,9 @@ def cross_entropy(
     labels = labels.to(logits.device)
     if labels.shape != logits.shape[:1] or labels.dtype not in (torch.long, torch.int):
         wrong = f"{labels.dtype} of the shape {tuple(labels.shape)}"
-        raise ValueError(f"labels: {wrong} for {len(logits)} predictions; use torch.long, one for each")
+        raise ValueError(
+            f"labels: {wrong} for {len(logits)} predictions; use torch.long, one for each"
+        )
     labels = labels.long()
     counted = labels != ignore_index
     if labels.device.type == "cpu" and len(labels) and not is_captured(labels):
@@ -409,7 +497,9 @@ def cross_entropy(
             known = f"0 to {logits.shape[1] - 1}, or {ignore_index} for none"
             raise ValueError(f"labels: {low if low < 0 else high} is not a class; use {known}")
     if is_traced(logits) or logits.device.type != "cpu" or not len(logits):
-        loss_sum = F.cross_entropy(at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum")
+        loss_sum = F.cross_entropy(
+            at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum"
+        )
     else:
         loss_sum, _ = CrossEntropyByRows.apply(logits, labels.masked_fill(~counted, -1))
     return mean_loss(loss_sum, counted.sum(), num_items_in_batch)
@@ -429,13 +519,20 @@ def classification_loss(
             config.problem_type = "multi_label_classification"
     if config.problem_type == "single_label_classification":
         return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
-    losses = {"regression": F.mse_loss, "multi_label_classification": F.binary_cross_entropy_with_logits}
+    losses = {
+        "regression": F.mse_loss,
+        "multi_label_classification": F.binary_cross_entropy_with_logits,
+    }
     if config.problem_type not in losses:
-        raise ValueError(f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}")
+        raise ValueError(
+            f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}"
+        )
     logits_nc = at_least_fp32(logits_nc)
     if labels.numel() != logits_nc.numel() or labels.shape[:1] not in ((), logits_nc.shape[:1]):
         wrong, kind = f"{labels.dtype}, of the shape {tuple(labels.shape)}", config.problem_type
-        raise ValueError(f"labels: {wrong}, for problem_type={kind!r}; use {tuple(logits_nc.shape)}")
+        raise ValueError(
+            f"labels: {wrong}, for problem_type={kind!r}; use {tuple(logits_nc.shape)}"
+        )
     labels = labels.to(logits_nc).view(logits_nc.shape)
     loss_sum = losses[config.problem_type](logits_nc, labels, reduction="sum")
     return mean_loss(loss_sum, labels.numel(), num_items_in_batch)
@@ -453,7 +550,9 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
         transform = config.prediction_transform
-        self.head = MiniBertPredictionHead(config, config.embedding_size) if transform else nn.Identity()
+        self.head = (
+            MiniBertPredictionHead(config, config.embedding_size) if transform else nn.Identity()
+        )
         width, std = config.embedding_size or config.hidden_size, output_std(config)
         self.decoder = build_linear(width, config.vocab_size, config.decoder_bias, std)
 
@@ -481,7 +580,9 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
             masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
         sparse = sparse_prediction and masked_lm_positions is not None
         if sparse:
-            hidden_td, labels_t = (None if x is None else x[masked_lm_positions] for x in (hidden_td, labels_t))
+            hidden_td, labels_t = (
+                None if x is None else x[masked_lm_positions] for x in (hidden_td, labels_t)
+            )
         extra = bucket_rows(hidden_td)
         if extra:
             hidden_td = repeat_last(hidden_td, extra, 0)
@@ -498,7 +599,9 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)
         if config.is_causal:
-            logger.warning_once("is_causal=True: masked tokens see only what comes before them; set it to False")
+            logger.warning_once(
+                "is_causal=True: masked tokens see only what comes before them; set it to False"
+            )
         self.post_init()
 
     @can_return_tuple
@@ -518,9 +621,19 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
             masked_lm_positions: [labelled positions], the indices in the flattened, unpadded batch whose `labels` are
                 not -100. By default they are found here, which waits for the device.
         """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+        outputs = self.encode(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            seq_idx,
+            **kwargs,
+        )
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
-        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count, masked_lm_positions)
+        logits, loss = self.predict_tokens(
+            outputs, labels_t, sparse_prediction, count, masked_lm_positions
+        )
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -550,7 +663,15 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
             num_rows_in_batch: `next_sentence_label`s over all micro-batches. Without it, a micro-batch is weighted in
                 the NSP loss by its share of masked tokens, which is exact if all hold equally many.
         """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+        outputs = self.encode(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            seq_idx,
+            **kwargs,
+        )
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         relationship = self.seq_relationship(outputs.pooler_output)
@@ -563,7 +684,13 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         loss = sum(losses) if losses else None
         return MiniBertForPreTrainingOutput(
-            loss, logits, relationship, outputs.hidden_states, outputs.attentions, mlm_loss, nsp_loss
+            loss,
+            logits,
+            relationship,
+            outputs.hidden_states,
+            outputs.attentions,
+            mlm_loss,
+            nsp_loss,
         )
 
 
@@ -571,7 +698,9 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
     """The same layers as a decoder: every token predicts the next one of its document. Always causal. Without a cache,
     generation runs the whole text at every step."""
 
-    _is_stateful = True  # without a cache, tokens cannot be taken back: `generate` refuses assisted decoding
+    _is_stateful = (
+        True  # without a cache, tokens cannot be taken back: `generate` refuses assisted decoding
+    )
 
     def __init__(self, config: MiniBertConfig):
         config = copy.deepcopy(config)
@@ -612,7 +741,15 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             labels: [batch, length], usually `input_ids`; shifted here. The last token of a document predicts nothing.
             sparse_prediction: return logits at labelled positions only, [labelled positions, vocabulary].
         """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+        outputs = self.encode(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            seq_idx,
+            **kwargs,
+        )
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift=True)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -622,7 +759,12 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 
 
 # sentence-transformers reads the names of outputs from annotations.
-HeadOutput = NextSentencePredictorOutput | SequenceClassifierOutput | MultipleChoiceModelOutput | TokenClassifierOutput
+HeadOutput = (
+    NextSentencePredictorOutput
+    | SequenceClassifierOutput
+    | MultipleChoiceModelOutput
+    | TokenClassifierOutput
+)
 
 
 class MiniBertTaskModel(MiniBertPreTrainedModel):
@@ -638,7 +780,15 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
         labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> HeadOutput:  # fmt: skip
         """The inputs of `MiniBertModel`, and `labels` as `_predict` describes them."""
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+        outputs = self.encode(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            seq_idx,
+            **kwargs,
+        )
         logits, loss = self._predict(outputs, labels, num_items_in_batch)
         return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -651,7 +801,11 @@ class MiniBertClassifier(MiniBertTaskModel):
         self.num_labels = classes
         self.model = MiniBertModel(config, add_pooling_layer=None if pooled else False)
         self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
-        rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
+        rate = (
+            config.hidden_dropout
+            if config.classifier_dropout is None
+            else config.classifier_dropout
+        )
         self.dropout = MiniBertDropout(rate)
         # ModernBERT initializes its classifiers with 1/√width; BERT as all other layers.
         std = config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
@@ -683,7 +837,9 @@ class MiniBertForNextSentencePrediction(MiniBertTaskModel):
     def _predict(self, outputs, labels, num_items_in_batch):
         """`labels`: [batch]; 0: B follows A, 1: B is random."""
         logits = self.seq_relationship(outputs.pooler_output)
-        loss = None if labels is None else cross_entropy(logits, labels.view(-1), num_items_in_batch)
+        loss = (
+            None if labels is None else cross_entropy(logits, labels.view(-1), num_items_in_batch)
+        )
         return logits, loss
 
 
@@ -700,7 +856,11 @@ class MiniBertForSequenceClassification(MiniBertClassifier):
         """`labels`: [batch], class numbers or (`num_labels=1`) values; or [batch, num_labels], floating, values or
         0/1."""
         logits = self.classify(self._pool(outputs))
-        loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
+        loss = (
+            None
+            if labels is None
+            else classification_loss(self.config, logits, labels, num_items_in_batch)
+        )
         return logits, loss
 
 
@@ -714,7 +874,9 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
 
     def encode(self, *inputs: MaybeTensor, **kwargs) -> MiniBertModelOutput:
         """Encode each choice as a row; the pooled output is [batch, choices, width]."""
-        outputs = super().encode(*(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs)
+        outputs = super().encode(
+            *(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs
+        )
         choices = next(x.shape[1] for x in inputs if x is not None)
         outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, choices))
         return outputs
@@ -753,7 +915,9 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=False)
         # The names differ from those of other heads, which cannot use these weights.
-        self.dense = build_linear(config.hidden_size, config.hidden_size, True, config.initializer_range)
+        self.dense = build_linear(
+            config.hidden_size, config.hidden_size, True, config.initializer_range
+        )
         self.act = ACT2FN[config.classifier_activation]
         self.detector = build_linear(config.hidden_size, 1, True, config.initializer_range)
         self.post_init()
@@ -767,7 +931,10 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
             labels_t = labels_t.to(logits_t1.device)
             counted, logits_t = labels_t != -100, at_least_fp32(logits_t1.squeeze(1))
             loss_sum = F.binary_cross_entropy_with_logits(
-                logits_t, labels_t.clamp(min=0).to(logits_t), weight=counted.to(logits_t), reduction="sum"
+                logits_t,
+                labels_t.clamp(min=0).to(logits_t),
+                weight=counted.to(logits_t),
+                reduction="sum",
             )
             loss = mean_loss(loss_sum, counted.sum(), count)
         return outputs.sequences.pad(logits_t1).squeeze(-1), loss
@@ -792,16 +959,29 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
         Args:
             start_positions, end_positions: [batch], columns. An answer on padding or outside the row is ignored.
         """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+        outputs = self.encode(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            seq_idx,
+            **kwargs,
+        )
         logits_tc = self.classify(outputs.unpadded)
         logits = outputs.sequences.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
         loss = None
         if start_positions is not None and end_positions is not None:
             answers = zip((start_logits, end_logits), (start_positions, end_positions))
-            losses = [self._loss(x, y.view(-1), outputs.sequences.real_bs, num_items_in_batch) for x, y in answers]
+            losses = [
+                self._loss(x, y.view(-1), outputs.sequences.real_bs, num_items_in_batch)
+                for x, y in answers
+            ]
             loss = sum(losses) / 2
-        return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
+        return QuestionAnsweringModelOutput(
+            loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
+        )
 
     @staticmethod
     def _loss(logits_bs, column_b, real_bs, num_items_in_batch) -> torch.Tensor:

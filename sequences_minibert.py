@@ -28,7 +28,11 @@ from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 def is_traced(x: torch.Tensor) -> bool:
     """Whether the values of `x` cannot be read, or an operator chosen here would lose derivatives: while a graph is
     traced, under `torch.func`, and in forward-mode differentiation."""
-    return is_tracing(x) or torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
+    return (
+        is_tracing(x)
+        or torch._C._functorch.maybe_current_level() is not None
+        or forward_ad._current_level >= 0
+    )
 
 
 def is_captured(x: torch.Tensor) -> bool:
@@ -47,17 +51,25 @@ def at_least_fp32(x: torch.Tensor) -> torch.Tensor:
 # --- which tokens see each other ---
 
 
-def restrict(seen: torch.Tensor, distance: torch.Tensor, window: int | None, causal: bool) -> torch.Tensor:
+def restrict(
+    seen: torch.Tensor, distance: torch.Tensor, window: int | None, causal: bool
+) -> torch.Tensor:
     """Apply the window and the causal direction to `seen`, given `distance`, query position minus key position."""
     if window is not None:
         seen = seen & (distance.abs() <= window)
     return seen & (distance >= 0) if causal else seen
 
 
-def visibility(id_s: torch.Tensor | None, position_s: torch.Tensor, window: int | None, causal: bool) -> torch.Tensor:
+def visibility(
+    id_s: torch.Tensor | None, position_s: torch.Tensor, window: int | None, causal: bool
+) -> torch.Tensor:
     """The rule of this module for tokens with these documents and positions: [..., s] → [..., s queries, s keys]."""
     distance = position_s.unsqueeze(-1) - position_s.unsqueeze(-2)
-    seen = torch.ones_like(distance, dtype=torch.bool) if id_s is None else id_s.unsqueeze(-1) == id_s.unsqueeze(-2)
+    seen = (
+        torch.ones_like(distance, dtype=torch.bool)
+        if id_s is None
+        else id_s.unsqueeze(-1) == id_s.unsqueeze(-2)
+    )
     return restrict(seen, distance, window, causal)
 
 
@@ -113,8 +125,18 @@ class PackedSequences:
         columns = torch.arange(length, device=device)
         if attention_mask is None and position_ids is None and not self.may_pack:
             self.position_bs = columns.expand(batch_size, length)
-            self.id_t = torch.arange(batch_size, device=device).unsqueeze(1).expand(batch_size, length).flatten()
-        elif batch_size == 1 and cu_seq_lens is not None and attention_mask is None and seq_idx is None:
+            self.id_t = (
+                torch.arange(batch_size, device=device)
+                .unsqueeze(1)
+                .expand(batch_size, length)
+                .flatten()
+            )
+        elif (
+            batch_size == 1
+            and cu_seq_lens is not None
+            and attention_mask is None
+            and seq_idx is None
+        ):
             self._use_bounds(columns, cu_seq_lens, position_ids)
         else:
             self._find_documents(columns, attention_mask, position_ids, seq_idx, cu_seq_lens)
@@ -122,10 +144,15 @@ class PackedSequences:
     def _use_bounds(self, columns, cu_seq_lens, position_ids):
         """One row without padding whose bounds are given, as packing collators give them: nothing has to be found."""
         length = self.shape[1]
-        self.cu_seq_lens, self.is_packed = cu_seq_lens.to(self.device, torch.int32), len(cu_seq_lens) > 2
+        self.cu_seq_lens, self.is_packed = (
+            cu_seq_lens.to(self.device, torch.int32),
+            len(cu_seq_lens) > 2,
+        )
         # only on CPU: reading values on other devices means waiting for them
         can_read = self.device.type == "cpu" and not is_captured(columns)
-        if can_read and (sum(self.lengths) != length or self.cu_seq_lens[0] != 0 or min(self.lengths) < 1):
+        if can_read and (
+            sum(self.lengths) != length or self.cu_seq_lens[0] != 0 or min(self.lengths) < 1
+        ):
             raise ValueError(
                 f"cu_seq_lens_q={cu_seq_lens.tolist()} does not cover the {length} tokens of the row: use increasing "
                 f"numbers from 0 to {length}"
@@ -160,7 +187,9 @@ class PackedSequences:
         self.starts_bs = starts & real
         self.real_bs = None if attention_mask is None else real
         # Padding is a document of its own, so that no row of a mask is empty.
-        self.id_bs = torch.where(real, self.starts_bs.flatten().long().cumsum(0).view_as(real) - 1, -1)
+        self.id_bs = torch.where(
+            real, self.starts_bs.flatten().long().cumsum(0).view_as(real) - 1, -1
+        )
         self.id_t = self.id_bs.flatten()
         if position_ids is not None:
             self.position_bs = self._expand(position_ids)
@@ -189,7 +218,9 @@ class PackedSequences:
             return self
         batch_size, length = self.shape
         if self.id_bs is None:
-            self.cu_seq_lens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
+            self.cu_seq_lens = torch.arange(
+                0, batch_size * length + 1, length, dtype=torch.int32, device=self.device
+            )
             self.position_t, self.lengths = self.position_bs.flatten(), [length] * batch_size
         else:
             self._find_tokens()
@@ -241,7 +272,10 @@ class PackedSequences:
         return x_t.flatten().view(*self.shape, x_t.shape[-1])
 
     def unpad_labels(
-        self, labels_bs: torch.Tensor | None, num_items: int | torch.Tensor | None = None, shift: bool = False
+        self,
+        labels_bs: torch.Tensor | None,
+        num_items: int | torch.Tensor | None = None,
+        shift: bool = False,
     ) -> tuple[torch.Tensor | None, int | torch.Tensor | None]:
         """Return the labels of the unpadded tokens, [tokens], and the number of targets to average the loss over.
 
@@ -257,11 +291,17 @@ class PackedSequences:
         if labels_bs is None:
             return None, num_items
         if tuple(labels_bs.shape) != tuple(self.shape):
-            raise ValueError(f"labels have the shape {tuple(labels_bs.shape)}: use {tuple(self.shape)}, one a token")
-        labels_t = self.unpad(labels_bs if self.real_bs is None else labels_bs.masked_fill(~self.real_bs, -100))
+            raise ValueError(
+                f"labels have the shape {tuple(labels_bs.shape)}: use {tuple(self.shape)}, one a token"
+            )
+        labels_t = self.unpad(
+            labels_bs if self.real_bs is None else labels_bs.masked_fill(~self.real_bs, -100)
+        )
         if shift:
             labels_bs = labels_bs[:, 1:]
-            has_next = F.pad(self.id_t, (0, 1), value=-2)[1:] == self.id_t  # another token of the same document
+            has_next = (
+                F.pad(self.id_t, (0, 1), value=-2)[1:] == self.id_t
+            )  # another token of the same document
             labels_t = F.pad(labels_t, (0, 1), value=-100)[1:].masked_fill(~has_next, -100)
         if num_items is not None and (shift or self.real_bs is not None):
             counted, used = ((x != -100).sum() for x in (labels_bs, labels_t))
@@ -289,8 +329,14 @@ class PackedSequences:
     def _pool_rows(self, hidden_bsd: torch.Tensor, pooling: str) -> torch.Tensor:
         """`pool` without reading values. It assumes that every row is one document, which it cannot verify."""
         if self.may_pack:
-            raise ValueError("seq_idx: a captured graph pools one vector a row; use one row with cu_seq_lens_q")
-        chosen_bs = hidden_bsd.new_ones(self.shape, dtype=torch.bool) if self.real_bs is None else self.real_bs
+            raise ValueError(
+                "seq_idx: a captured graph pools one vector a row; use one row with cu_seq_lens_q"
+            )
+        chosen_bs = (
+            hidden_bsd.new_ones(self.shape, dtype=torch.bool)
+            if self.real_bs is None
+            else self.real_bs
+        )
         if pooling != "mean":
             count_bs = chosen_bs.long().cumsum(1)
             chosen_bs = chosen_bs & (count_bs == (1 if pooling == "cls" else count_bs[:, -1:]))
@@ -324,5 +370,7 @@ def _forward_fill(marked_bs: torch.Tensor, value_bs: torch.Tensor, start: int) -
     batch_size, length = marked_bs.shape
     rank = marked_bs.long().cumsum(1)
     held = value_bs.new_full((batch_size, length + 2), start)
-    held = held.scatter(1, torch.where(marked_bs, rank, length + 1), value_bs)  # the last slot takes the unmarked
+    held = held.scatter(
+        1, torch.where(marked_bs, rank, length + 1), value_bs
+    )  # the last slot takes the unmarked
     return held.gather(1, rank - marked_bs.long())

@@ -26,7 +26,9 @@ def packed(vocab_size: int, tokens: int, seed: int) -> dict[str, torch.Tensor]:
     """Documents of 120 tokens in the middle, packed into one row without padding; 15 % labelled."""
     chance, generator, lengths = random.Random(seed), torch.Generator().manual_seed(seed), []
     while sum(lengths) < tokens:
-        lengths.append(min(512, tokens - sum(lengths), max(3, int(chance.lognormvariate(0, 0.8) * 120))))
+        lengths.append(
+            min(512, tokens - sum(lengths), max(3, int(chance.lognormvariate(0, 0.8) * 120)))
+        )
     ids = torch.randint(5, vocab_size, (1, tokens), generator=generator)
     positions = torch.cat([torch.arange(n) for n in lengths]).unsqueeze(0)
     labels = torch.where(torch.rand(1, tokens, generator=generator) < 0.15, ids, -100)
@@ -39,7 +41,9 @@ def sentences(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
     lengths = [min(128, max(4, int(chance.lognormvariate(0, 0.5) * 30))) for _ in range(32)]
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
     ids = torch.randint(5, vocab_size, mask.shape, generator=generator) * mask
-    return dict(input_ids=ids, attention_mask=mask, labels=torch.randint(0, 2, (32,), generator=generator))
+    return dict(
+        input_ids=ids, attention_mask=mask, labels=torch.randint(0, 2, (32,), generator=generator)
+    )
 
 
 def rows_of(vocab_size: int, tokens: int):
@@ -77,11 +81,15 @@ def plain_calls() -> dict[str, list]:
     return {
         "cross-entropy by rows": [mock.patch.object(modeling, "cross_entropy", cross_entropy)],
         "shape buckets": [mock.patch.object(modeling, "bucket_rows", lambda *arguments: 0)],
-        "short documents packed": [mock.patch.object(attention, "PackedPlan", attention.DocumentsPlan)],
+        "short documents packed": [
+            mock.patch.object(attention, "PackedPlan", attention.DocumentsPlan)
+        ],
         "unfused attention": [mock.patch.object(attention, "choose_cpu_kernel", sdpa_alone)],
         "cheap dropout": [
             mock.patch.object(cpu.MiniBertDropout, "forward", torch.nn.Dropout.forward),
-            mock.patch.object(cpu, "random_keep", lambda like, rate: torch.empty_like(like).bernoulli_(1 - rate)),
+            mock.patch.object(
+                cpu, "random_keep", lambda like, rate: torch.empty_like(like).bernoulli_(1 - rate)
+            ),
         ],
     }
 
@@ -118,11 +126,17 @@ def line(cell: str, what: str, ours: list[float], theirs: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--cells", nargs="*", default=[], help="words of which a cell's name has one; default: all")
+    parser.add_argument(
+        "--cells", nargs="*", default=[], help="words of which a cell's name has one; default: all"
+    )
     parser.add_argument("--checkout", help="another state of the project, as FOLDER/minibert")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    cells = [name for name in CELLS if not arguments.cells or any(word in name for word in arguments.cells)]
+    cells = [
+        name
+        for name in CELLS
+        if not arguments.cells or any(word in name for word in arguments.cells)
+    ]
     if arguments.json:  # one state, for the one that compares two
         times = {}
         for name in cells:
@@ -130,18 +144,29 @@ def main() -> None:
             times[name] = [step(100 + number) for number in range(8)]
         print(json.dumps(times))
         return
-    print("| cell | optimisation | with it | time without it: ratio of medians (minima) |\n|---|---|---|---|")
+    print(
+        "| cell | optimisation | with it | time without it: ratio of medians (minima) |\n|---|---|---|---|"
+    )
     if arguments.checkout:
         times = {side: {name: [] for name in cells} for side in (True, False)}
         for number in range(arguments.rounds):
             for ours in (True, False) if number % 2 else (False, True):
                 environment = os.environ | ({} if ours else {"PYTHONPATH": arguments.checkout})
                 command = [sys.executable, __file__, "--json", "--cells", *cells]
-                output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+                output = subprocess.run(
+                    command, env=environment, capture_output=True, text=True, check=True
+                ).stdout
                 for name, found in json.loads(output.splitlines()[-1]).items():
                     times[ours][name] += found
         for name in cells:
-            print(line(name, f"this state beside {arguments.checkout}", times[True][name], times[False][name]))
+            print(
+                line(
+                    name,
+                    f"this state beside {arguments.checkout}",
+                    times[True][name],
+                    times[False][name],
+                )
+            )
         return
     for name in cells:
         step, plain = build(name), plain_calls()

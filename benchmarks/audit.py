@@ -15,9 +15,9 @@ from pathlib import Path
 
 from common import names_beginning_with, option, parse
 
-from minibert.training.files import write_json
-from minibert.training.loading import quietly, random_state_kept
-from minibert.training.report import format_table
+from minibert.training.common.files import write_json
+from minibert.training.common.loading import quietly, random_state_kept
+from minibert.training.common.printing import format_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from encoder_checks import CHECKS, Finding, examine, load
@@ -36,11 +36,16 @@ def main(arguments: Arguments) -> dict[str, list[Finding]]:
     chosen = names_beginning_with(arguments.checks, CHECKS)
     with random_state_kept(), quietly():
         models = {name: load(name, json.loads(arguments.set)) for name in arguments.model}
-        findings = {name: [examine(model, check) for check in chosen] for name, model in models.items()}
+        findings = {
+            name: [examine(model, check) for check in chosen] for name, model in models.items()
+        }
     rows = []
     for of_check in zip(*findings.values()):
         cells = ["" if each.measured is None else f"{each.measured:.1e}" for each in of_check]
-        cells = [f"{cell} FAIL" if each.verdict == "fail" else cell for cell, each in zip(cells, of_check)]
+        cells = [
+            f"{cell} FAIL" if each.verdict == "fail" else cell
+            for cell, each in zip(cells, of_check)
+        ]
         rows.append((of_check[0].check, f"{of_check[0].limit:g}", *cells))
     print(format_table(("check", "limit", *findings), rows))
     for name, of_model in findings.items():

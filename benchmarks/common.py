@@ -20,7 +20,7 @@ import torch
 import transformers
 from transformers import HfArgumentParser
 
-from minibert.training.precision import fast_bf16
+from minibert.training.common.precision import fast_bf16
 
 
 def now(device: torch.device) -> float:
@@ -39,7 +39,9 @@ def option(default: Any, help: str) -> Any:
 
 def parse(description: str | None, *kinds: type) -> tuple[Any, ...]:
     """An instance of each dataclass from the command line."""
-    return HfArgumentParser(kinds, description=description, allow_abbrev=False).parse_args_into_dataclasses()
+    return HfArgumentParser(
+        kinds, description=description, allow_abbrev=False
+    ).parse_args_into_dataclasses()
 
 
 # Settings of `minibert.finetune` by which the last model is kept, and the test rows are looked at once.
@@ -54,7 +56,9 @@ KEEP_LAST = {
 
 @dataclass
 class Corpus:
-    data: list[str] = option([], "Text files, tables, folders or Hub data sets; by default Python's documentation.")
+    data: list[str] = option(
+        [], "Text files, tables, folders or Hub data sets; by default Python's documentation."
+    )
 
     def documents(self) -> datasets.Dataset:
         """A column `text`, a row per document."""
@@ -76,13 +80,19 @@ def names_beginning_with(beginnings: Sequence[str], known: Collection[str]) -> l
     for beginning in beginnings:
         if not any(name.lower().startswith(beginning.lower()) for name in known):
             raise ValueError(f"unknown name {beginning!r}; available: {', '.join(known)}")
-    return [name for name in known if name.lower().startswith(tuple(map(str.lower, beginnings)) or "")]
+    return [
+        name for name in known if name.lower().startswith(tuple(map(str.lower, beginnings)) or "")
+    ]
 
 
 def save_figures(file: str | Path, **figures: Any) -> None:
     """Write figures of a notebook, a row a line, with the command that made them, the date and the machine."""
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    facts = {"command": command, "date": str(date.today()), "machine": describe_machine(torch.device("cpu"))}
+    facts = {
+        "command": command,
+        "date": str(date.today()),
+        "machine": describe_machine(torch.device("cpu")),
+    }
     text = json.dumps(facts | figures).replace("}, {", "},\n{").replace("[{", "[\n{")
     Path(file).write_text(text + "\n", encoding="utf-8")
 
@@ -105,7 +115,11 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*: *(.+)", info.read_text(errors="replace")) if info.exists() else None
+    model = (
+        re.search(r"model name\s*: *(.+)", info.read_text(errors="replace"))
+        if info.exists()
+        else None
+    )
     return model[1].strip() if model else platform.processor() or platform.machine()
 
 
@@ -119,7 +133,11 @@ def slow_in_bf16(names: Iterable[str], device: str) -> tuple[list[str], str]:
 def memory_of_process(name: str) -> int:
     """Bytes of a field of /proc/self/status (VmRSS, VmHWM); 0 where the system has none."""
     status = Path("/proc/self/status")
-    return int(re.search(rf"{name}:\s+(\d+) kB", status.read_text())[1]) * 1024 if status.exists() else 0
+    return (
+        int(re.search(rf"{name}:\s+(\d+) kB", status.read_text())[1]) * 1024
+        if status.exists()
+        else 0
+    )
 
 
 def first_line(error: BaseException) -> str:

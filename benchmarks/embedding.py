@@ -41,13 +41,17 @@ from transformers.modeling_outputs import BaseModelOutput
 from workloads import SEED
 
 from minibert import MiniBertConfig, convert
+from minibert.training.common.files import write_json
+from minibert.training.common.loading import quietly
+from minibert.training.common.printing import format_table
+from minibert.training.conversion.export import graph_inputs, quantize, trace
 from minibert.training.embeddings.encoders import encode, open_encoder
-from minibert.training.export import graph_inputs, quantize, trace
-from minibert.training.files import write_json
-from minibert.training.loading import quietly
-from minibert.training.report import format_table
 
-MEAN_WORDS, SPREAD, LONGEST = 60, 0.8, 400  # lengths of texts are log-normal: many short ones, a few long ones
+MEAN_WORDS, SPREAD, LONGEST = (
+    60,
+    0.8,
+    400,
+)  # lengths of texts are log-normal: many short ones, a few long ones
 ORIGINAL = "sentence-transformers"
 
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -89,14 +93,22 @@ def openvino(folder: Path, max_length: int) -> Encode:
     return _with_states(original(folder, max_length), lambda inputs: compiled(inputs)[0])
 
 
-def _with_states(model: SentenceTransformer, compute: Callable[[dict[str, np.ndarray]], np.ndarray]) -> Encode:
+def _with_states(
+    model: SentenceTransformer, compute: Callable[[dict[str, np.ndarray]], np.ndarray]
+) -> Encode:
     """`encode` of a model whose last states another engine computes."""
     encoder = model[0].auto_model
     names = [*graph_inputs(encoder)]
 
-    def forward(input_ids=None, attention_mask=None, token_type_ids=None, **kwargs) -> BaseModelOutput:
-        given = dict(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        return BaseModelOutput(torch.from_numpy(compute({name: given[name].numpy() for name in names})))
+    def forward(
+        input_ids=None, attention_mask=None, token_type_ids=None, **kwargs
+    ) -> BaseModelOutput:
+        given = dict(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        )
+        return BaseModelOutput(
+            torch.from_numpy(compute({name: given[name].numpy() for name in names}))
+        )
 
     encoder.forward = forward
     return model.encode
@@ -117,7 +129,10 @@ ENGINES: dict[str, tuple[Callable[[Path, int], Encode], tuple[str, ...]]] = {
 def export_graphs(folder: Path, engines: Sequence[str]) -> None:
     """`model.onnx`, fp32, and `int8.onnx` of the native model, as `minibert export` makes them."""
     if any("onnx" in package for name in engines for package in ENGINES[name][1]):
-        trace(original(folder, 64, attn_implementation="eager")[0].auto_model.eval(), folder / "model.onnx")
+        trace(
+            original(folder, 64, attn_implementation="eager")[0].auto_model.eval(),
+            folder / "model.onnx",
+        )
     if "onnxruntime int8" in engines:
         quantize(folder / "model.onnx", folder / "int8.onnx")
 
@@ -159,11 +174,17 @@ def results(name: str) -> tuple[int, np.ndarray]:
 
 @dataclass
 class Arguments:
-    model: str = option("", "A BERT or ModernBERT as sentence-transformers saves it: a folder or a Hub name.")
+    model: str = option(
+        "", "A BERT or ModernBERT as sentence-transformers saves it: a folder or a Hub name."
+    )
     texts: int = option(1000, "Number of texts: pieces of the data, 60 words on average.")
     max_length: int = option(256, "Cut texts off after this many tokens.")
-    engines: list[str] = option([], "Names or their beginnings; by default all, none in bf16 where that is slow.")
-    rounds: int = option(5, "Rounds, in each of which all engines embed all texts; median and best are shown.")
+    engines: list[str] = option(
+        [], "Names or their beginnings; by default all, none in bf16 where that is slow."
+    )
+    rounds: int = option(
+        5, "Rounds, in each of which all engines embed all texts; median and best are shown."
+    )
     output: str = option("runs/embedding.json", "JSON file of the results.")
 
 
@@ -178,17 +199,28 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
     chosen = names_beginning_with(arguments.engines, ENGINES)
     with quietly():
         native = SentenceTransformer(arguments.model, device="cpu")
-    if native.transformers_model is None or isinstance(native.transformers_model.config, MiniBertConfig):
-        raise ValueError(f"{arguments.model!r} is no BERT or ModernBERT as sentence-transformers saves it")
+    if native.transformers_model is None or isinstance(
+        native.transformers_model.config, MiniBertConfig
+    ):
+        raise ValueError(
+            f"{arguments.model!r} is no BERT or ModernBERT as sentence-transformers saves it"
+        )
     native.max_seq_length = arguments.max_length
     texts = pieces(corpus.documents()["text"], arguments.texts)
     slow, why = slow_in_bf16([] if arguments.engines else chosen, "cpu")
     skipped = dict.fromkeys(slow, f"{why}; --engines takes its name")
     for name in chosen:
-        if lacking := [package for package in ENGINES[name][1] if importlib.util.find_spec(package) is None]:
+        if lacking := [
+            package for package in ENGINES[name][1] if importlib.util.find_spec(package) is None
+        ]:
             skipped[name] = f"{', '.join(lacking)} not installed"
     chosen = [name for name in chosen if name not in skipped]
-    packages = ("torch", "transformers", ORIGINAL, *{p for name in chosen for p in ENGINES[name][1]})
+    packages = (
+        "torch",
+        "transformers",
+        ORIGINAL,
+        *{p for name in chosen for p in ENGINES[name][1]},
+    )
     settings = {name: importlib.metadata.version(name) for name in packages}
     settings |= {"device": device_name(torch.device("cpu")), "threads": torch.get_num_threads()}
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
@@ -197,7 +229,10 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
             native.save(str(folder / "native"))
         convert(folder / "native", folder / "minibert")
         export_graphs(folder, chosen)
-        pools = {name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), silence)) for name in chosen}
+        pools = {
+            name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), silence))
+            for name in chosen
+        }
 
         def of_each(function: Callable[..., Any], *given: Any) -> dict[str, tuple[Any, float]]:
             """What a function gives in the process of every engine, and its seconds. One that fails is left out."""
@@ -205,7 +240,10 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
             for name in [*pools]:
                 begin = time.perf_counter()
                 try:
-                    found[name] = pools[name].submit(function, name, *given).result(), time.perf_counter() - begin
+                    found[name] = (
+                        pools[name].submit(function, name, *given).result(),
+                        time.perf_counter() - begin,
+                    )
                 except Exception as error:  # the others go on
                     skipped[name] = first_line(error)
                     pools.pop(name).shutdown()
@@ -227,7 +265,9 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
     print(show(measured))
     if any(ENGINES[name][1] for name in measured):
-        print("onnxruntime and OpenVINO: start-up and memory with the model of sentence-transformers, which tokenizes")
+        print(
+            "onnxruntime and OpenVINO: start-up and memory with the model of sentence-transformers, which tokenizes"
+        )
     for name, why in skipped.items():
         print(f"{name}: left out ({why})")
     if not measured:
@@ -246,20 +286,46 @@ def pieces(documents: Sequence[str], number: int) -> list[str]:
     if len(words) < LONGEST:
         raise ValueError(f"{len(words)} words are too few for texts of {LONGEST}; give more text")
     rng = np.random.default_rng(SEED)
-    lengths = rng.lognormal(np.log(MEAN_WORDS) - SPREAD**2 / 2, SPREAD, number).round().clip(3, LONGEST).astype(int)
-    return [" ".join(words[start : start + n]) for n in lengths for start in [rng.integers(len(words) - n + 1)]]
+    lengths = (
+        rng.lognormal(np.log(MEAN_WORDS) - SPREAD**2 / 2, SPREAD, number)
+        .round()
+        .clip(3, LONGEST)
+        .astype(int)
+    )
+    return [
+        " ".join(words[start : start + n])
+        for n in lengths
+        for start in [rng.integers(len(words) - n + 1)]
+    ]
 
 
 def show(measured: dict[str, dict[str, Any]]) -> str:
     """The table; how many times as fast speaks of medians."""
     medians = {name: statistics.median(entry["rates"]) for name, entry in measured.items()}
-    header = ("engine", "texts/s, median", "best", f"× {ORIGINAL}", "start-up, s", "memory, MiB", "smallest cosine")
+    header = (
+        "engine",
+        "texts/s, median",
+        "best",
+        f"× {ORIGINAL}",
+        "start-up, s",
+        "memory, MiB",
+        "smallest cosine",
+    )
     rows = []
     for name, entry in measured.items():
         speeds = [f"{rate:.1f}" for rate in (medians[name], max(entry["rates"]))]
         relative = f"{medians[name] / medians[ORIGINAL]:.2f}" if ORIGINAL in medians else None
         cosine = f"{entry['cosine']:.5f}" if "cosine" in entry else None
-        rows.append((name, *speeds, relative, f"{entry['startup']:.1f}", f"{entry['memory'] / 2**20:.0f}", cosine))
+        rows.append(
+            (
+                name,
+                *speeds,
+                relative,
+                f"{entry['startup']:.1f}",
+                f"{entry['memory'] / 2**20:.0f}",
+                cosine,
+            )
+        )
     return format_table(header, rows)
 
 

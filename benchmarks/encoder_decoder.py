@@ -28,7 +28,9 @@ def accuracy(start, train, test, seed):
 def encoder_decoder(data):
     """Pretrained on 10,000 sentences of SST-2, or not; then classifying them frozen and fine-tuned."""
     train, test = sentences(data, "train", 10_000, least=8), sentences(data, "test")
-    words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression()).fit(train["text"], train["label"])
+    words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression()).fit(
+        train["text"], train["label"]
+    )
     yield dict(objective="bag of words", tuned=round(words.score(test["text"], test["label"]), 4))
     tokenizer = train_tokenizer(train["text"], vocab_size=2048, model_max_length=LENGTH)
     rows = rows_of(train["text"], tokenizer)
@@ -37,11 +39,20 @@ def encoder_decoder(data):
         for objective in ("mlm", "clm"):
             for steps in (200, 1):  # 1, at a rate of almost 0: not pretrained
                 config = MiniBertConfig.modernbert("tiny", **shape, max_position_embeddings=LENGTH)
-                options = dict(objective=objective, evaluations=4, learning_rate=1e-8 if steps == 1 else 2e-3)
-                trainer, curve = pretrain(config, rows, rows.select(range(8)), tokenizer, seed, steps, **options)
-                start, run = save(trainer), dict(objective=objective, steps=steps, seed=seed, curve=curve.points)
+                options = dict(
+                    objective=objective, evaluations=4, learning_rate=1e-8 if steps == 1 else 2e-3
+                )
+                trainer, curve = pretrain(
+                    config, rows, rows.select(range(8)), tokenizer, seed, steps, **options
+                )
+                start, run = (
+                    save(trainer),
+                    dict(objective=objective, steps=steps, seed=seed, curve=curve.points),
+                )
                 run |= dict(parameters=trainer.model.num_parameters())
-                for place, known, new in zip(("first", "last", "mean"), vectors(start, train), vectors(start, test)):
+                for place, known, new in zip(
+                    ("first", "last", "mean"), vectors(start, train), vectors(start, test)
+                ):
                     run[f"frozen_{place}"] = probe(known, train["label"], new, test["label"])
                 run["tuned"] = accuracy(start, train, test, seed)
                 yield run

@@ -29,7 +29,9 @@ from typing import Any
 
 import tomllib
 
-if __name__ == "__main__" and "HF_DATASETS_CACHE" not in os.environ:  # rows cached by another state would be read
+if (
+    __name__ == "__main__" and "HF_DATASETS_CACHE" not in os.environ
+):  # rows cached by another state would be read
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="equality-")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -47,7 +49,9 @@ from minibert import MaskedLMCollator, MiniBertConfig
 
 PACKAGE = Path(minibert.__file__).parent
 Value = torch.Tensor | str | float
-Facts = Iterator[tuple[str, Value]]  # tensors are compared within TOLERANCE, texts exactly, numbers within LOSS
+Facts = Iterator[
+    tuple[str, Value]
+]  # tensors are compared within TOLERANCE, texts exactly, numbers within LOSS
 
 TOLERANCE = 1e-5  # of a tensor, relative to its largest number
 LOSS = 2e-3
@@ -62,20 +66,29 @@ def make_texts(count: int, seed: int) -> list[str]:
     words = ["".join(chance.choices(syllables, k=chance.randint(1, 4))) for _ in range(3000)]
     weights = [1 / rank for rank in range(1, 3001)]
     texts = [chance.choices(words, weights, k=chance.randint(3, 60)) for _ in range(count)]
-    return [". ".join(" ".join(text[i : i + 9]) for i in range(0, len(text), 9)) + "." for text in texts]
+    return [
+        ". ".join(" ".join(text[i : i + 9]) for i in range(0, len(text), 9)) + "." for text in texts
+    ]
 
 
 def make_inputs(folder: Path) -> None:
     folder.mkdir(parents=True)
     for name, seed in (("train", 0), ("validation", 1)):
-        (folder / f"{name}.txt").write_text("\n\n".join(make_texts(1000 if name == "train" else 100, seed)))
+        (folder / f"{name}.txt").write_text(
+            "\n\n".join(make_texts(1000 if name == "train" else 100, seed))
+        )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = trainers.WordPieceTrainer(vocab_size=500, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(make_texts(1000, 0), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     names = zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special)
     columns = ["input_ids", "token_type_ids", "attention_mask"]
@@ -87,7 +100,9 @@ def make_inputs(folder: Path) -> None:
 def digest(*arrays: Any) -> str:
     result = hashlib.sha256()
     for array in arrays:
-        array = array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else np.asarray(array)
+        array = (
+            array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else np.asarray(array)
+        )
         array = array.astype(np.int64) if array.dtype.kind in "iu" else array
         result.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     return result.hexdigest()[:16]
@@ -116,7 +131,9 @@ ROPE = {
     "partial": dict(partial_rotary_factor=0.5),
     "theta": dict(full_attention=dict(rope_theta=100.0)),
 }  # fmt: skip
-SWITCHES: dict[str, list[dict[str, Any]]] = {  # in either preset, by field; what the preset has anyway costs little
+SWITCHES: dict[
+    str, list[dict[str, Any]]
+] = {  # in either preset, by field; what the preset has anyway costs little
     "embedding_size": [dict(embedding_size=8)],
     "type_vocab_size": [dict(type_vocab_size=0), dict(type_vocab_size=3)],
     "hidden_act": [dict(hidden_act=name) for name in ("relu", "silu", "gelu_new")],
@@ -131,7 +148,9 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {  # in either preset, by field; wha
     "position_embedding_type": [
         dict(position_embedding_type=kind) for kind in ("absolute", "sinusoidal", "rope", "none")
     ],
-    "rope_parameters": [dict(position_embedding_type="rope", rope_parameters=given) for given in ROPE.values()],
+    "rope_parameters": [
+        dict(position_embedding_type="rope", rope_parameters=given) for given in ROPE.values()
+    ],
     "global_attn_every_n_layers": [dict(global_attn_every_n_layers=n) for n in (1, 2, 3)],
     "layer_types": [dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"])],
     "local_attention": [dict(global_attn_every_n_layers=2, local_attention=n) for n in (2, 7, 64)],
@@ -147,7 +166,10 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {  # in either preset, by field; wha
     "tie_word_embeddings": [dict(tie_word_embeddings=False)],
     "hidden_dropout": [dict(hidden_dropout=0.1)],
     "embedding_dropout": [dict(embedding_dropout=0.2)],
-    "attention_dropout": [dict(attention_dropout=0.1), dict(attention_dropout=0.1, global_attn_every_n_layers=2)],
+    "attention_dropout": [
+        dict(attention_dropout=0.1),
+        dict(attention_dropout=0.1, global_attn_every_n_layers=2),
+    ],
     "classifier_dropout": [dict(classifier_dropout=0.3)],
     "initializer_range": [dict(initializer_range=0.05)],
     "initializer_cutoff_factor": [dict(initializer_cutoff_factor=value) for value in (None, 1.0)],
@@ -159,7 +181,9 @@ NO_SWITCHES = {  # sizes, which the presets and other tests vary, and names
     "max_position_embeddings", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id", "bos_token_id",
     "eos_token_id", "converted_from", "converted_rest", "thresholds",
 }  # fmt: skip
-HEADS = [name for name in minibert.__all__ if name == "MiniBertModel" or name.startswith("MiniBertFor")]
+HEADS = [
+    name for name in minibert.__all__ if name == "MiniBertModel" or name.startswith("MiniBertFor")
+]
 LAYOUTS = ("right", "left", "holes", "packed", "seq_idx", "cu_seq_lens", "long")
 
 
@@ -177,7 +201,9 @@ def make_batch(head: str, layout: str, segments: bool) -> dict[str, Any]:
     documents = torch.bucketize(columns, starts, right=True)
     if layout in ("right", "left", "holes"):
         holes = torch.rand(rows, length) < 0.7
-        real = {"right": columns < lengths, "left": columns >= length - lengths, "holes": holes}[layout]
+        real = {"right": columns < lengths, "left": columns >= length - lengths, "holes": holes}[
+            layout
+        ]
         batch["attention_mask"] = real.long()
     elif layout == "packed":
         batch["position_ids"] = (columns - starts[documents - 1]).expand(rows, length)
@@ -185,7 +211,9 @@ def make_batch(head: str, layout: str, segments: bool) -> dict[str, Any]:
         batch["seq_idx"] = documents.expand(rows, length)
     elif layout == "cu_seq_lens":
         bounds = torch.tensor([0, 3, 150, 151, 201, 300], dtype=torch.int32)
-        batch |= dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=147, max_length_k=147)
+        batch |= dict(
+            cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=147, max_length_k=147
+        )
     if segments:
         batch["token_type_ids"] = (columns > 10).long().expand(rows, length).contiguous()
     outputs = rows if layout not in ("packed", "seq_idx") else rows * len(starts)
@@ -194,16 +222,22 @@ def make_batch(head: str, layout: str, segments: bool) -> dict[str, Any]:
         labels = torch.randint(VOCAB, (rows, length))
         batch["labels"] = torch.where(torch.rand(rows, length) < 0.3, labels, -100)
     elif head in ("MiniBertForTokenClassification", "MiniBertForReplacedTokenDetection"):
-        labels = torch.randint(LABELS if "Token" in head and "Replaced" not in head else 2, (rows, length))
+        labels = torch.randint(
+            LABELS if "Token" in head and "Replaced" not in head else 2, (rows, length)
+        )
         batch["labels"] = torch.where(real, labels, -100)
     elif head == "MiniBertForQuestionAnswering":
-        batch |= dict(start_positions=torch.randint(7, (rows,)), end_positions=torch.randint(40, (rows,)))
+        batch |= dict(
+            start_positions=torch.randint(7, (rows,)), end_positions=torch.randint(40, (rows,))
+        )
     elif head != "MiniBertModel":
         batch["labels"] = torch.randint(2, (outputs,))
     if head == "MiniBertForPreTraining":
         batch["next_sentence_label"] = torch.randint(2, (outputs,))
     if choices > 1:
-        batch = {name: x.view(-1, choices, length) if x.dim() == 2 else x for name, x in batch.items()}
+        batch = {
+            name: x.view(-1, choices, length) if x.dim() == 2 else x for name, x in batch.items()
+        }
     return batch
 
 
@@ -211,7 +245,9 @@ def build(head: str, config: MiniBertConfig) -> torch.nn.Module:
     """A model whose weights depend on their names and shapes alone, whatever the order in which they are made."""
     model = getattr(minibert, head)(config)
     for name, parameter in model.named_parameters():
-        generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(parameter.shape)}".encode()))
+        generator = torch.Generator().manual_seed(
+            zlib.crc32(f"{name} {tuple(parameter.shape)}".encode())
+        )
         noise = torch.randn(parameter.shape, generator=generator)
         parameter.data = 0.2 * noise if parameter.dim() > 1 else parameter.data + 0.1 * noise
     return model
@@ -224,7 +260,10 @@ def gradients(model: torch.nn.Module) -> torch.Tensor:
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         rows.append(
-            [float(gradient.norm()), float((gradient * torch.randn(gradient.shape, generator=generator)).sum())]
+            [
+                float(gradient.norm()),
+                float((gradient * torch.randn(gradient.shape, generator=generator)).sum()),
+            ]
         )
     return torch.tensor(rows)
 
@@ -251,21 +290,39 @@ def outputs(folder: Path) -> Facts:
         name = json.loads((released / "config.json").read_text())["architectures"][0]
         model = getattr(minibert, name).from_pretrained(released)
         inputs = {column: expected[column] for column in ("input_ids", "attention_mask")}
-        labels = inputs["input_ids"].clamp(max=model.config.num_labels - 1) if "Token" in name else inputs["input_ids"]
+        labels = (
+            inputs["input_ids"].clamp(max=model.config.num_labels - 1)
+            if "Token" in name
+            else inputs["input_ids"]
+        )
         labels = labels[:, 0] % 2 if "Sequence" in name else labels
         yield from run_model(f"released {released.name}", model, inputs | dict(labels=labels))
     fields = {
-        name for name, value in MiniBertConfig.__dataclass_fields__.items() if name in MiniBertConfig.__annotations__
+        name
+        for name, value in MiniBertConfig.__dataclass_fields__.items()
+        if name in MiniBertConfig.__annotations__
     }
     yield (
         "fields of MiniBertConfig without a row here",
         ", ".join(sorted(fields - SWITCHES.keys() - NO_SWITCHES)) or "none",
     )
     for head, base in itertools.product(HEADS, BASES):
-        cases = [(f"{name} {i}", fields) for name, rows in SWITCHES.items() for i, fields in enumerate(rows)]
-        for case, fields in [("as it is", {}), ("eager", dict(attn_implementation="eager")), *cases]:
+        cases = [
+            (f"{name} {i}", fields)
+            for name, rows in SWITCHES.items()
+            for i, fields in enumerate(rows)
+        ]
+        for case, fields in [
+            ("as it is", {}),
+            ("eager", dict(attn_implementation="eager")),
+            *cases,
+        ]:
             config = BASES[base](**fields)
-            layouts = ("right", "packed") if head in ("MiniBertModel", "MiniBertForMaskedLM") else ("right",)
+            layouts = (
+                ("right", "packed")
+                if head in ("MiniBertModel", "MiniBertForMaskedLM")
+                else ("right",)
+            )
             for layout in LAYOUTS if case in ("as it is", "eager", "is_causal 1") else layouts:
                 if batch := make_batch(head, layout, config.type_vocab_size > 0):
                     key = f"{base}/{head.removeprefix('MiniBert')}/{case}/{layout}"
@@ -277,14 +334,19 @@ def initialisation(folder: Path) -> Facts:
     for head, base in itertools.product(HEADS, BASES):
         torch.manual_seed(0)
         model = getattr(minibert, head)(BASES[base]())
-        yield f"{base}/{head}", digest(*(tensor for _, tensor in sorted(model.state_dict().items())))
+        yield (
+            f"{base}/{head}",
+            digest(*(tensor for _, tensor in sorted(model.state_dict().items()))),
+        )
 
 
 # --- masks and rows ---
 
 COLLATORS = {
     "token": dict(),
-    "token 0.3, 80 10 10": dict(mlm_probability=0.3, mask_replace_prob=0.8, random_replace_prob=0.1),
+    "token 0.3, 80 10 10": dict(
+        mlm_probability=0.3, mask_replace_prob=0.8, random_replace_prob=0.1
+    ),
     "all [MASK]": dict(mask_replace_prob=1.0, random_replace_prob=0.0),
     "whole words": dict(masking="whole_word"),
     "whole words 0.4": dict(masking="whole_word", mlm_probability=0.4),
@@ -301,7 +363,9 @@ COLLATORS = {
 def masks(folder: Path) -> Facts:
     """1,000 rows, padded and packed, under every setting."""
     tokenizer = AutoTokenizer.from_pretrained(folder / "inputs/tokenizer")
-    documents = tokenizer((folder / "inputs/train.txt").read_text().split("\n\n"), truncation=True)["input_ids"]
+    documents = tokenizer((folder / "inputs/train.txt").read_text().split("\n\n"), truncation=True)[
+        "input_ids"
+    ]
     packed = [
         {"input_ids": [*a, *b], "position_ids": [*range(len(a)), *range(len(b))]}
         for a, b in zip(documents, documents[1:] + documents[:1])
@@ -309,9 +373,14 @@ def masks(folder: Path) -> Facts:
     for (name, given), unpadded in itertools.product(COLLATORS.items(), (False, True)):
         if unpadded and "pad_to_multiple_of" in given:
             continue
-        for kind, rows in (("padded", [{"input_ids": ids} for ids in documents]), ("packed", packed)):
+        for kind, rows in (
+            ("padded", [{"input_ids": ids} for ids in documents]),
+            ("packed", packed),
+        ):
             key = f"{name}, {kind}{', unpadded' if unpadded else ''}"
-            yield from guarded(key, masks_of(key, tokenizer, rows, dict(seed=0) | given | dict(unpadded=unpadded)))
+            yield from guarded(
+                key, masks_of(key, tokenizer, rows, dict(seed=0) | given | dict(unpadded=unpadded))
+            )
 
 
 def masks_of(key: str, tokenizer, rows: list[dict[str, Any]], settings: dict[str, Any]) -> Facts:
@@ -319,7 +388,11 @@ def masks_of(key: str, tokenizer, rows: list[dict[str, Any]], settings: dict[str
     for epoch in (0, 1):
         collator.set_progress(epoch)
         batches = [collator(rows[i : i + 32]) for i in range(0, len(rows), 32)]
-        names = ("input_ids", "labels", "cu_seq_lens_q") if settings["unpadded"] else ("input_ids", "labels")
+        names = (
+            ("input_ids", "labels", "cu_seq_lens_q")
+            if settings["unpadded"]
+            else ("input_ids", "labels")
+        )
         yield f"{key}, epoch {epoch}", digest(*(batch[name] for batch in batches for name in names))
 
 
@@ -333,10 +406,16 @@ def rows(folder: Path) -> Facts:
 def rows_of(key: str, folder: Path, packing: str, length: int) -> Facts:
     with tempfile.TemporaryDirectory() as temporary, contextlib.redirect_stdout(io.StringIO()):
         output, inputs = Path(temporary) / "rows", folder / "inputs"
-        options = dict(packing=packing, seq_length=length, validation_size=10, output_dir=str(output))
-        minibert.prepare(data=[str(inputs / "train.txt")], tokenizer=str(inputs / "tokenizer"), **options)
+        options = dict(
+            packing=packing, seq_length=length, validation_size=10, output_dir=str(output)
+        )
+        minibert.prepare(
+            data=[str(inputs / "train.txt")], tokenizer=str(inputs / "tokenizer"), **options
+        )
         tables = [pq.read_table(path) for path in sorted(output.rglob("*.parquet"))]
-        lists = [[table[name].to_pylist() for table in tables] for name in ("input_ids", "position_ids")]
+        lists = [
+            [table[name].to_pylist() for table in tables] for name in ("input_ids", "position_ids")
+        ]
     ids, positions = (list(itertools.chain.from_iterable(column)) for column in lists)
     yield f"{key}: rows", str(len(ids))
     yield f"{key}: in order", digest(*ids, *positions)
@@ -360,7 +439,9 @@ TRAININGS = {
     "mlm, bert": dict(objective="mlm", model="bert"),
     "mlm, padded": dict(objective="mlm", packing="padded"),
     "mlm, spans": dict(objective="mlm", masking="span"),
-    "mlm, accumulated": dict(objective="mlm", gradient_accumulation_steps=2, per_device_train_batch_size=4),
+    "mlm, accumulated": dict(
+        objective="mlm", gradient_accumulation_steps=2, per_device_train_batch_size=4
+    ),
 }
 
 
@@ -382,24 +463,29 @@ def loss_of(name: str, folder: Path, options: dict[str, Any]) -> Facts:
 
 def corpus(folder: Path) -> dict[str, Any]:
     inputs = folder / "inputs"
-    return dict(data=str(inputs / "train.txt"), tokenizer=str(inputs / "tokenizer"), validation_size=0.1)
+    return dict(
+        data=str(inputs / "train.txt"), tokenizer=str(inputs / "tokenizer"), validation_size=0.1
+    )
 
 
 def words(options: dict[str, Any]) -> list[str]:
     given = (
-        (f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)) for name, value in options.items()
+        (f"--{name}", str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in options.items()
     )
     return list(itertools.chain.from_iterable(given))
 
 
 def start_command(package: Path, *arguments: Any, **popen: Any) -> subprocess.Popen:
     """`minibert …` of the checkout `package`, in a process of its own."""
-    module, function = tomllib.loads((package / "pyproject.toml").read_text())["project"]["scripts"]["minibert"].split(
-        ":"
-    )
+    module, function = tomllib.loads((package / "pyproject.toml").read_text())["project"][
+        "scripts"
+    ]["minibert"].split(":")
     code = f"import sys; from {module} import {function}; sys.exit({function}())"
     environment = os.environ | dict(PYTHONPATH=str(package.parent))
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], env=environment, text=True, **popen)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], env=environment, text=True, **popen
+    )
 
 
 def run_command(package: Path, *arguments: Any) -> str:
@@ -419,7 +505,9 @@ def resumed(folder: Path) -> Facts:
         whole, killed = Path(temporary, "whole"), Path(temporary, "killed")
         run_command(PACKAGE, "pretrain", *words(options | dict(output_dir=whole)))
         command = ["pretrain", *words(options | dict(output_dir=killed))]
-        process = start_command(PACKAGE, *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = start_command(
+            PACKAGE, *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         while process.poll() is None and not any(killed.glob("checkpoint-*")):
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
@@ -463,7 +551,9 @@ def conversions(folder: Path) -> Facts:
         for parameter in native.parameters():
             parameter.data += 0.1 * torch.randn_like(parameter)
         native.tie_weights()
-        yield from guarded(f"{family}/{auto}", conversion(f"{family}/{auto}", native, from_native, to_native))
+        yield from guarded(
+            f"{family}/{auto}", conversion(f"{family}/{auto}", native, from_native, to_native)
+        )
 
 
 def conversion(key: str, native, from_native, to_native) -> Facts:
@@ -471,16 +561,26 @@ def conversion(key: str, native, from_native, to_native) -> Facts:
         ours = from_native(native)
         again = to_native(ours)
     yield f"{key}: weights", digest(*(tensor for _, tensor in sorted(ours.state_dict().items())))
-    config = {name: value for name, value in ours.config.to_dict().items() if name in MiniBertConfig.__annotations__}
+    config = {
+        name: value
+        for name, value in ours.config.to_dict().items()
+        if name in MiniBertConfig.__annotations__
+    }
     yield f"{key}: config", json.dumps(config, sort_keys=True)
     there, back = native.state_dict(), again.state_dict()
-    lost = [name for name, tensor in there.items() if name not in back or not torch.equal(tensor, back[name])]
+    lost = [
+        name
+        for name, tensor in there.items()
+        if name not in back or not torch.equal(tensor, back[name])
+    ]
     yield f"{key}: not the same again", ", ".join(lost) or "none"
 
 
 # --- record, compare ---
 
-SECTIONS = {f.__name__: f for f in (outputs, initialisation, masks, rows, losses, resumed, conversions)}
+SECTIONS = {
+    f.__name__: f for f in (outputs, initialisation, masks, rows, losses, resumed, conversions)
+}
 
 
 def guarded(key: str, facts: Facts) -> Facts:
@@ -490,10 +590,15 @@ def guarded(key: str, facts: Facts) -> Facts:
     except Exception as error:
         if os.environ.get("EQUALITY_DEBUG"):
             traceback.print_exc()
-        yield f"{key}: raises", type(error).__name__ if len(str(error)) < 300 else str(error)[-1200:]
+        yield (
+            f"{key}: raises",
+            type(error).__name__ if len(str(error)) < 300 else str(error)[-1200:],
+        )
 
 
-def collect(folder: Path, only: list[str]) -> tuple[dict[str, torch.Tensor], dict[str, str | float]]:
+def collect(
+    folder: Path, only: list[str]
+) -> tuple[dict[str, torch.Tensor], dict[str, str | float]]:
     torch.set_num_threads(1)
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, str | float] = {}
@@ -516,8 +621,13 @@ def record(folder: Path, only: list[str]) -> int:
         make_inputs(folder / "inputs")
     tensors, values = collect(folder, only)
     if only and (folder / "values.json").exists():  # the other sections as they are
-        kept = load_file(folder / "tensors.safetensors"), json.loads((folder / "values.json").read_text())
-        others = [{key: x for key, x in facts.items() if key.split(": ")[0] not in only} for facts in kept]
+        kept = (
+            load_file(folder / "tensors.safetensors"),
+            json.loads((folder / "values.json").read_text()),
+        )
+        others = [
+            {key: x for key, x in facts.items() if key.split(": ")[0] not in only} for facts in kept
+        ]
         tensors, values = others[0] | tensors, others[1] | values
     save_file(tensors, folder / "tensors.safetensors")
     (folder / "values.json").write_text(json.dumps(values, indent=1))
@@ -536,7 +646,11 @@ def difference(value: Value | None, expected: Value) -> str | None:
         finite = expected.abs() < 1e30
         scale = float(expected[finite].abs().max()) if finite.any() else scale
         worst = float((value - expected)[finite].abs().max()) if finite.any() else 0.0
-        return None if worst <= TOLERANCE * max(scale, 1e-3) else f"differs by {worst:.1e} of {scale:.1e}"
+        return (
+            None
+            if worst <= TOLERANCE * max(scale, 1e-3)
+            else f"differs by {worst:.1e} of {scale:.1e}"
+        )
     if isinstance(expected, float) and isinstance(value, float):
         return None if abs(value - expected) <= LOSS else f"{value:.4f}, was {expected:.4f}"
     return None if value == expected else f"{value}, was {expected}"
@@ -544,13 +658,19 @@ def difference(value: Value | None, expected: Value) -> str | None:
 
 def is_equal(value: Value, expected: Value) -> bool:
     both = isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor)
-    return torch.equal(value, expected) if both else type(value) is type(expected) and value == expected
+    return (
+        torch.equal(value, expected)
+        if both
+        else type(value) is type(expected) and value == expected
+    )
 
 
 def compare(folder: Path, only: list[str]) -> int:
     """A table of what is recorded, and what this checkout computes otherwise."""
     (tensors, values), status = collect(folder, only), 0
-    expected = load_file(folder / "tensors.safetensors") | json.loads((folder / "values.json").read_text())
+    expected = load_file(folder / "tensors.safetensors") | json.loads(
+        (folder / "values.json").read_text()
+    )
     found: dict[str, Any] = tensors | values
     print(f"\n{'':<16}{'facts':>8}{'to the bit':>12}{'different':>11}")
     for section in only or SECTIONS:
@@ -558,7 +678,9 @@ def compare(folder: Path, only: list[str]) -> int:
         exact = sum(key in found and is_equal(found[key], expected[key]) for key in keys)
         different = {key: why for key in keys if (why := difference(found.get(key), expected[key]))}
         different |= {
-            key: "new" for key in found if key.startswith(f"{section}: ") and key not in expected and "raises" in key
+            key: "new"
+            for key in found
+            if key.startswith(f"{section}: ") and key not in expected and "raises" in key
         }
         print(f"{section:<16}{len(keys):>8,}{exact:>12,}{len(different):>11,}")
         for key, why in itertools.islice(different.items(), 12):
@@ -568,7 +690,9 @@ def compare(folder: Path, only: list[str]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=("record", "compare"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[])

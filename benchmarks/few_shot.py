@@ -28,7 +28,9 @@ class Arguments:
     data: str = option("data/sst2", "The folder of the data set.")
 
 
-def accuracy(model: str, train: datasets.Dataset, test: datasets.Dataset, method: str, seed: int) -> float:
+def accuracy(
+    model: str, train: datasets.Dataset, test: datasets.Dataset, method: str, seed: int
+) -> float:
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):
         report = minibert.finetune(
             "classify",
@@ -54,10 +56,17 @@ def main(arguments: Arguments) -> None:
         draw = np.random.default_rng(seed)
         shuffled = [rows[i] for i in draw.permutation(len(rows))]
         for size, method in scores:
-            few = [row for label in (0, 1) for row in [row for row in shuffled if row["label"] == label][:size]]
+            few = [
+                row
+                for label in (0, 1)
+                for row in [row for row in shuffled if row["label"] == label][:size]
+            ]
             data = [datasets.Dataset.from_list(each) for each in (few, test)]
             scores[size, method].append(accuracy(arguments.model, *data, method, seed))
-            print(f"seed {seed}, {size:>2} a class, {method:<11} {scores[size, method][-1]:.4f}", flush=True)
+            print(
+                f"seed {seed}, {size:>2} a class, {method:<11} {scores[size, method][-1]:.4f}",
+                flush=True,
+            )
     for (size, method), each in scores.items():
         print(
             f"{size:>2} a class, {method:<11} mean {np.mean(each):.3f}, standard deviation {np.std(each, ddof=1):.3f}"

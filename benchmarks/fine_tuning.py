@@ -55,12 +55,20 @@ class Arguments:
     tasks: list[str] = option([*TASKS], "The tasks to run.")
 
 
-def train_once(arguments: Arguments, task: str, rows: int, method: str, seed: int) -> dict[str, Any]:
+def train_once(
+    arguments: Arguments, task: str, rows: int, method: str, seed: int
+) -> dict[str, Any]:
     name, folder, measured, metric = TASKS[task]
-    files = {"train": f"{arguments.data}/{folder}/train.jsonl", "test": f"{arguments.data}/{folder}/{measured}.jsonl"}
+    files = {
+        "train": f"{arguments.data}/{folder}/train.jsonl",
+        "test": f"{arguments.data}/{folder}/{measured}.jsonl",
+    }
     splits = load_dataset("json", data_files=files)
     train, test = splits["train"].shuffle(seed=seed), splits["test"].shuffle(seed=0)
-    train, test = train.select(range(min(rows, len(train)))), test.select(range(min(arguments.test_rows, len(test))))
+    train, test = (
+        train.select(range(min(rows, len(train)))),
+        test.select(range(min(arguments.test_rows, len(test)))),
+    )
     started = time.process_time()
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):
         report = minibert.finetune(
@@ -101,7 +109,12 @@ def main(arguments: Arguments) -> None:
         done = {(run["task"], run["asked"], run["seed"], run["method"]) for run in saved()}
         if task in arguments.tasks and (task, rows, seed, method) not in done:
             run = {"asked": rows, **train_once(arguments, task, rows, method, seed)}
-            print({key: run[key] for key in ("task", "rows", "method", "seed", "score", "cpu_seconds")})
+            print(
+                {
+                    key: run[key]
+                    for key in ("task", "rows", "method", "seed", "score", "cpu_seconds")
+                }
+            )
             save_figures(output, epochs=EPOCHS, methods=METHODS, runs=[*saved(), run])
 
 

@@ -22,7 +22,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import transformers
-from transformers import BertConfig, BertForMaskedLM, HfArgumentParser, ModernBertConfig, ModernBertForMaskedLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    HfArgumentParser,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from minibert import MaskedLMCollator, MiniBertConfig, MiniBertForMaskedLM
@@ -53,17 +59,31 @@ def minibert_config(size: str, tiny: bool, **fields: Any) -> MiniBertConfig:
 def modernbert(size: str, tiny: bool) -> ModernBertForMaskedLM:
     """The same shape, with a vocabulary computed at masked tokens alone, its fastest setting."""
     ours = minibert_config(size, tiny)
-    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    special = dict(pad_token_id=0, bos_token_id=None, eos_token_id=None, cls_token_id=2, sep_token_id=3)
+    names = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+    )
+    special = dict(
+        pad_token_id=0, bos_token_id=None, eos_token_id=None, cls_token_id=2, sep_token_id=3
+    )
     shape = {name: getattr(ours, name) for name in names}
     return ModernBertForMaskedLM(ModernBertConfig(**shape, **special, sparse_prediction=True))
 
 
 def bert(size: str, tiny: bool) -> BertForMaskedLM:
-    shape = {"large": (1024, 24, 16, 4096), "base": (768, 12, 12, 3072)}[size] if not tiny else (128, 2, 2, 512)
+    shape = (
+        {"large": (1024, 24, 16, 4096), "base": (768, 12, 12, 3072)}[size]
+        if not tiny
+        else (128, 2, 2, 512)
+    )
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     vocabulary = minibert_config(size, tiny).vocab_size
-    return BertForMaskedLM(BertConfig(**dict(zip(names, shape)), vocab_size=vocabulary, max_position_embeddings=8192))
+    return BertForMaskedLM(
+        BertConfig(**dict(zip(names, shape)), vocab_size=vocabulary, max_position_embeddings=8192)
+    )
 
 
 MODELS: dict[str, Callable[[str, bool], Any]] = {
@@ -88,7 +108,13 @@ def packed(lengths: list[int], vocabulary: int, device: torch.device) -> dict[st
     ids = torch.randint(5, vocabulary, (1, sum(lengths)))
     labels = torch.where(torch.rand(ids.shape) < MASKED, ids, -100)
     places = (labels[0] != -100).nonzero().squeeze(1)
-    batch = dict(input_ids=ids, labels=labels, masked_lm_positions=places, cu_seq_lens_q=bounds, cu_seq_lens_k=bounds)
+    batch = dict(
+        input_ids=ids,
+        labels=labels,
+        masked_lm_positions=places,
+        cu_seq_lens_q=bounds,
+        cu_seq_lens_k=bounds,
+    )
     longest = dict(max_length_q=max(lengths), max_length_k=max(lengths))
     return {name: x.to(device) for name, x in batch.items()} | longest
 
@@ -97,7 +123,9 @@ def padded(lengths: list[int], vocabulary: int, device: torch.device) -> dict[st
     """A row for each document, as other models need it."""
     real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     ids = torch.randint(5, vocabulary, real.shape) * real
-    batch = dict(input_ids=ids, labels=torch.where((torch.rand(real.shape) < MASKED) & real, ids, -100))
+    batch = dict(
+        input_ids=ids, labels=torch.where((torch.rand(real.shape) < MASKED) & real, ids, -100)
+    )
     batch |= {} if real.all() else dict(attention_mask=real.long())
     return {name: x.to(device) for name, x in batch.items()}
 
@@ -128,7 +156,9 @@ def compile_layers(model: torch.nn.Module, device: torch.device) -> None:
     """Compile one layer, for any number of tokens, and use its code for all layers alike."""
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
-            layer.compile(dynamic=True, backend="inductor" if device.type == "cuda" else "aot_eager")
+            layer.compile(
+                dynamic=True, backend="inductor" if device.type == "cuda" else "aot_eager"
+            )
 
 
 class Step:
@@ -151,7 +181,9 @@ class Step:
         self.optimizer.zero_grad()
 
 
-def measure(what: str, works: dict[str, Callable[[], Any]], tokens: int, options: Options) -> list[dict[str, Any]]:
+def measure(
+    what: str, works: dict[str, Callable[[], Any]], tokens: int, options: Options
+) -> list[dict[str, Any]]:
     """Median seconds of each, and those of the first call; all run in every round. What fails is left out, as is what
     needs more memory than there is."""
     device, found, first = torch.device(options.device), {name: [] for name in works}, {}
@@ -168,9 +200,18 @@ def measure(what: str, works: dict[str, Callable[[], Any]], tokens: int, options
             first.setdefault(name, seconds)
             found[name] += [seconds] if turn >= 0 else []  # the first two are not timed
     medians = {name: statistics.median(seconds) for name, seconds in found.items()}
-    ours = min((x for name, x in medians.items() if name.startswith("MiniBERT")), default=float("nan"))
+    ours = min(
+        (x for name, x in medians.items() if name.startswith("MiniBERT")), default=float("nan")
+    )
     return [
-        dict(what=what, model=name, seconds=seconds, first=first[name], tokens=tokens / seconds, times=seconds / ours)
+        dict(
+            what=what,
+            model=name,
+            seconds=seconds,
+            first=first[name],
+            tokens=tokens / seconds,
+            times=seconds / ours,
+        )
         for name, seconds in medians.items()
     ]
 
@@ -190,7 +231,12 @@ def training_rows(size: str, options: Options) -> Iterator[dict[str, Any]]:
         steps[f"{name}, compiled"] = Step(name, size, options, compiled=True)
     for kind, lengths in kinds.items():
         works = {
-            name: partial(step, (packed if name.startswith("MiniBERT") else padded)(lengths, config.vocab_size, device))
+            name: partial(
+                step,
+                (packed if name.startswith("MiniBERT") else padded)(
+                    lengths, config.vocab_size, device
+                ),
+            )
             for name, step in steps.items()
         }
         for row in measure(f"training, {size}, {kind}", works, sum(lengths), options):
@@ -207,17 +253,24 @@ def inference_rows(options: Options) -> Iterator[dict[str, Any]]:
         with device:
             model = MODELS[name]("base", options.tiny).base_model.eval()
         models[name] = model.to(torch.bfloat16 if device.type == "cuda" else None)
-    for kind, lengths in (("mixed lengths to 512", mixed), ("one text of 8,192", [256 if options.tiny else 8192])):
+    for kind, lengths in (
+        ("mixed lengths to 512", mixed),
+        ("one text of 8,192", [256 if options.tiny else 8192]),
+    ):
         batch = padded(lengths, 250, device)
         batch.pop("labels")
-        works = {name: partial(torch.inference_mode()(model), **batch) for name, model in models.items()}
+        works = {
+            name: partial(torch.inference_mode()(model), **batch) for name, model in models.items()
+        }
         yield from measure(f"inference, base, {kind}", works, sum(lengths), options)
 
 
 def profile_rows(options: Options, compiled: bool = False) -> Iterator[dict[str, Any]]:
     """The ten dearest kernels of a step, and the share of its time in which no kernel runs."""
     device, step = torch.device(options.device), Step("MiniBERT", "base", options, compiled)
-    batch = packed(random_lengths(256 if options.tiny else 8192, 1024), step.model.config.vocab_size, device)
+    batch = packed(
+        random_lengths(256 if options.tiny else 8192, 1024), step.model.config.vocab_size, device
+    )
     for _ in range(4):
         start = wait(device)
         step(batch)
@@ -225,12 +278,25 @@ def profile_rows(options: Options, compiled: bool = False) -> Iterator[dict[str,
     with torch.profiler.profile() as profile:
         step(batch)
         wait(device)
-    kind = torch.autograd.DeviceType.CUDA if device.type == "cuda" else torch.autograd.DeviceType.CPU
-    cost = operator.attrgetter("self_device_time_total" if device.type == "cuda" else "self_cpu_time_total")
-    events = [event for event in profile.key_averages() if event.device_type == kind and not event.is_user_annotation]
+    kind = (
+        torch.autograd.DeviceType.CUDA if device.type == "cuda" else torch.autograd.DeviceType.CPU
+    )
+    cost = operator.attrgetter(
+        "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+    )
+    events = [
+        event
+        for event in profile.key_averages()
+        if event.device_type == kind and not event.is_user_annotation
+    ]
     total = sum(map(cost, events))
     what = f"profile of a step, {'compiled' if compiled else 'not compiled'}"
-    yield dict(what=what, model="no kernel runs", share=max(0.0, 1 - total / 1e6 / seconds), seconds=seconds)
+    yield dict(
+        what=what,
+        model="no kernel runs",
+        share=max(0.0, 1 - total / 1e6 / seconds),
+        seconds=seconds,
+    )
     for event in sorted(events, key=cost, reverse=True)[:10]:
         yield dict(what=what, model=event.key[:90], share=cost(event) / total, calls=event.count)
 
@@ -261,7 +327,10 @@ def learning_rows(options: Options) -> Iterator[dict[str, Any]]:
 
     tokenizer = AutoTokenizer.from_pretrained(Path(options.data) / "tokenizer")
     rows = read_rows(Path(options.data), 128 if options.tiny else 1024)
-    held, rows = rows[:: 4 if options.tiny else 50][:64], [row for i, row in enumerate(rows) if i % 50]
+    held, rows = (
+        rows[:: 4 if options.tiny else 50][:64],
+        [row for i, row in enumerate(rows) if i % 50],
+    )
     for name, rate in (("MiniBERT", 2e-3), ("ModernBERT", 5e-4), ("ModernBERT", 1e-3)):
         torch.manual_seed(0)
         ours, device = name == "MiniBERT", torch.device(options.device)
@@ -272,15 +341,25 @@ def learning_rows(options: Options) -> Iterator[dict[str, Any]]:
         if ours:
             decayed = [key for key, p in model.named_parameters() if p.dim() > 1]
             optimizer = muon_optimizer(
-                model, decayed, learning_rate=rate, muon_learning_rate=3.5e-3, weight_decay=0.3, betas=(0.9, 0.98)
+                model,
+                decayed,
+                learning_rate=rate,
+                muon_learning_rate=3.5e-3,
+                weight_decay=0.3,
+                betas=(0.9, 0.98),
             )
         else:
-            optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
+            optimizer = torch.optim.AdamW(
+                model.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True
+            )
         compile_layers(model, device)
         rates = [group["lr"] for group in optimizer.param_groups]
 
         def loss_of(rows, collate, model=model, device=device, ours=ours):
-            batch = {key: x.to(device) if isinstance(x, torch.Tensor) else x for key, x in collate(rows).items()}
+            batch = {
+                key: x.to(device) if isinstance(x, torch.Tensor) else x
+                for key, x in collate(rows).items()
+            }
             batch = batch if ours else {key: x for key, x in batch.items() if key != "position_ids"}
             with torch.autocast(device.type, torch.bfloat16, device.type == "cuda"):
                 return model(**batch).loss
@@ -301,7 +380,13 @@ def learning_rows(options: Options) -> Iterator[dict[str, Any]]:
                 losses.append((share * options.seconds, evaluate(model, held, fixed, loss_of)))
                 evaluating += wait(device) - begin
         losses.append((options.seconds, evaluate(model, held, fixed, loss_of)))
-        yield dict(what="learning, base", model=f"{name}, {rate:g}", steps=step, losses=losses, loss=losses[-1][1])
+        yield dict(
+            what="learning, base",
+            model=f"{name}, {rate:g}",
+            steps=step,
+            losses=losses,
+            loss=losses[-1][1],
+        )
 
 
 def evaluate(model, rows, collate, loss_of) -> float:
@@ -317,9 +402,16 @@ def evaluate(model, rows, collate, loss_of) -> float:
 def main() -> None:
     (options,) = HfArgumentParser(Options).parse_args_into_dataclasses()
     device = torch.device(options.device)
-    torch._dynamo.config.recompile_limit = 64  # all kinds of layers of all models share one function
+    torch._dynamo.config.recompile_limit = (
+        64  # all kinds of layers of all models share one function
+    )
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    machine = dict(device=name, torch=torch.__version__, cuda=torch.version.cuda, transformers=transformers.__version__)
+    machine = dict(
+        device=name,
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        transformers=transformers.__version__,
+    )
     speed = [training_rows("base", options), inference_rows(options), profile_rows(options)]
     speed += [profile_rows(options, compiled=True), training_rows("large", options)]
     parts = [learning_rows(options)] if options.work == "learning" else speed
@@ -328,9 +420,15 @@ def main() -> None:
     print(machine | dict(date=time.strftime("%Y-%m-%d")))
     for row in itertools.chain.from_iterable(parts):
         rows.append(row)
-        path.write_text(json.dumps(dict(machine=machine, rows=rows), indent=1))  # what is measured by now is kept
+        path.write_text(
+            json.dumps(dict(machine=machine, rows=rows), indent=1)
+        )  # what is measured by now is kept
         numbers = {key: f"{x:.4g}" for key, x in row.items() if isinstance(x, float | int)}
-        print(f"{row['what']:<52} {row['model']:<24}", *(f"{key} {x}" for key, x in numbers.items()), flush=True)
+        print(
+            f"{row['what']:<52} {row['model']:<24}",
+            *(f"{key} {x}" for key, x in numbers.items()),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -31,10 +31,11 @@ from transformers import (
 
 from minibert.modeling_minibert import MiniBertLanguageModel
 from minibert.tokenization.words import word_start_table
+from minibert.training.common.files import write_json
+from minibert.training.common.precision import fast_bf16
+from minibert.training.common.printing import format_table
 from minibert.training.data.packing import group_by_length
-from minibert.training.files import write_json
-from minibert.training.precision import fast_bf16
-from minibert.training.report import format_table, picture
+from minibert.training.evaluation.plots import picture
 
 DECODERS = ("CausalLM", "LMHeadModel")  # what the names of their classes end in
 COLUMNS = ("sentence_good", "sentence_bad")
@@ -52,22 +53,36 @@ class Target(NamedTuple):
 
 @dataclass
 class Arguments:
-    model: str = option("runs/minibert", "A masked language model or a decoder: a folder or a Hub name.")
-    data: str = option("blimp.jsonl", "A table: sentence_good, sentence_bad, and UID, linguistics_term to group by.")
+    model: str = option(
+        "runs/minibert", "A masked language model or a decoder: a folder or a Hub name."
+    )
+    data: str = option(
+        "blimp.jsonl",
+        "A table: sentence_good, sentence_bad, and UID, linguistics_term to group by.",
+    )
     pairs: int = option(0, "Pairs of each UID at most, evenly spaced; 0: all.")
     masking: Literal["token", "word"] = option(
-        "token", "Mask one token at a time, or with it those behind it in its word (Kauf & Ivanova 2023)."
+        "token",
+        "Mask one token at a time, or with it those behind it in its word (Kauf & Ivanova 2023).",
     )
     batch_tokens: int = option(4096, "Tokens in a batch, padding included.")
-    bf16: bool | None = option(None, "Compute in bf16; by default where the hardware is fast at it.")
+    bf16: bool | None = option(
+        None, "Compute in bf16; by default where the hardware is fast at it."
+    )
     output_dir: str = option("runs/grammar", "Folder for the results and the plot.")
 
 
 def main(arguments: Arguments) -> dict[str, Any]:
     """Measure; print a table; write a plot and `results.json`."""
-    found = measure_accuracy(**{name: x for name, x in vars(arguments).items() if name != "output_dir"})
+    found = measure_accuracy(
+        **{name: x for name, x in vars(arguments).items() if name != "output_dir"}
+    )
     rows = [[name, 100 * share] for name, share in found["phenomena"].items()]
-    print(format_table(["phenomenon", "accuracy"], [*rows, ["all", 100 * found["accuracy"]]], digits=1))
+    print(
+        format_table(
+            ["phenomenon", "accuracy"], [*rows, ["all", 100 * found["accuracy"]]], digits=1
+        )
+    )
     folder = Path(arguments.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "results.json", {"arguments": asdict(arguments), **found})
@@ -76,14 +91,23 @@ def main(arguments: Arguments) -> dict[str, Any]:
 
 
 def measure_accuracy(
-    model: str, data: str, pairs: int = 0, masking: str = "token", batch_tokens: int = 4096, bf16: bool | None = None
+    model: str,
+    data: str,
+    pairs: int = 0,
+    masking: str = "token",
+    batch_tokens: int = 4096,
+    bf16: bool | None = None,
 ) -> dict[str, Any]:
     """`accuracy` over all `pairs` (a tie is a half), and that of each of the file's `paradigms` and `phenomena`."""
     rows = read_minimal_pairs(data, pairs)
     bf16 = fast_bf16()[0] if bf16 is None else bf16
-    language_model, tokenizer = load_language_model(model, torch.bfloat16 if bf16 else torch.float32)
+    language_model, tokenizer = load_language_model(
+        model, torch.bfloat16 if bf16 else torch.float32
+    )
     sentences = [row[column] for row in rows for column in COLUMNS]
-    scores = score_sentences(language_model, tokenizer, sentences, masking, batch_tokens).reshape(-1, 2)
+    scores = score_sentences(language_model, tokenizer, sentences, masking, batch_tokens).reshape(
+        -1, 2
+    )
     points = (scores[:, 0] > scores[:, 1]) + 0.5 * (scores[:, 0] == scores[:, 1])
     found: dict[str, Any] = {"pairs": len(rows), "accuracy": float(points.mean())}
     for name, column in (("paradigms", PARADIGM), ("phenomena", PHENOMENON)):
@@ -105,15 +129,21 @@ def read_minimal_pairs(file: str, pairs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def load_language_model(path: str, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def load_language_model(
+    path: str, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer."""
-    decoder = any(name.endswith(DECODERS) for name in AutoConfig.from_pretrained(path).architectures or [])
+    decoder = any(
+        name.endswith(DECODERS) for name in AutoConfig.from_pretrained(path).architectures or []
+    )
     auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
     model, loaded = auto.from_pretrained(path, dtype=dtype, output_loading_info=True)
     if loaded["missing_keys"]:
         raise ValueError(f"{path!r} has no head that predicts tokens")
     if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
-        raise ValueError(f"{path!r} is a {type(model).__name__}, which takes no attention_mask: padding would count")
+        raise ValueError(
+            f"{path!r} is a {type(model).__name__}, which takes no attention_mask: padding would count"
+        )
     tokenizer = AutoTokenizer.from_pretrained(path)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
@@ -136,15 +166,23 @@ def score_sentences(
     if decoder:
         rows_of = _decoder_row
     else:
-        within = _within_words(tokenizer) if masking == "word" else lambda encoding: [False] * len(encoding)
+        within = (
+            _within_words(tokenizer)
+            if masking == "word"
+            else lambda encoding: [False] * len(encoding)
+        )
         rows_of = partial(_masked_rows, within=within)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
     # Rows and what is predicted in them: two sentences that differ in one token are one row where that one is masked.
     targets: dict[tuple[int, ...], list[Target]] = {}
     kind = getattr(model.config, "position_embedding_type", "absolute")
-    learned = kind == "absolute" and not getattr(model.config, "rope_parameters", None)  # others have no end
-    longest = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", np.inf))
+    learned = kind == "absolute" and not getattr(
+        model.config, "rope_parameters", None
+    )  # others have no end
+    longest = min(
+        tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", np.inf)
+    )
     encodings = tokenizer(list(sentences), return_special_tokens_mask=True, verbose=False).encodings
     for sentence, encoding in zip(sentences, encodings):
         made = list(rows_of(encoding, tokenizer))
@@ -164,7 +202,9 @@ def score_sentences(
     with tqdm(total=len(rows), desc="Sentences", unit=" rows", leave=False, delay=1) as bar:
         for chosen in group_by_length([len(row) for row, _ in rows], batch_tokens):
             batch = [rows[number] for number in chosen]
-            labels, owner = torch.tensor([[x.label, x.sentence] for _, found in batch for x in found]).T
+            labels, owner = torch.tensor(
+                [[x.label, x.sentence] for _, found in batch for x in found]
+            ).T
             logits = _logits(model, batch, tokenizer.pad_token_id or 0).float()
             losses = F.cross_entropy(logits, labels.to(logits.device), reduction="none")
             scores.index_add_(0, owner, losses.double().cpu(), alpha=-1)
@@ -175,7 +215,10 @@ def score_sentences(
 def _within_words(tokenizer: PreTrainedTokenizerFast) -> Callable[[Any], Sequence[bool]]:
     """Of an encoding, whether each token goes on with the word before it."""
     if len({*tokenizer("a a", add_special_tokens=False).word_ids()}) == 2:
-        return lambda encoding: [False, *(a == b is not None for a, b in itertools.pairwise(encoding.word_ids))]
+        return lambda encoding: [
+            False,
+            *(a == b is not None for a, b in itertools.pairwise(encoding.word_ids)),
+        ]
     starts = word_start_table(tokenizer)  # it does not split texts, as Llama's
     return lambda encoding: ~starts[encoding.ids]
 
@@ -185,7 +228,11 @@ def _masked_rows(
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
     """The sentence once for each of its tokens, with that token masked, and those behind it that are still `within` its
     word; the token's place and the token."""
-    ids, special, mask = tuple(encoding.ids), encoding.special_tokens_mask, (tokenizer.mask_token_id,)
+    ids, special, mask = (
+        tuple(encoding.ids),
+        encoding.special_tokens_mask,
+        (tokenizer.mask_token_id,),
+    )
     goes_on = within(encoding)
     for place, token in enumerate(ids):
         if special[place]:
@@ -205,27 +252,39 @@ def _decoder_row(encoding: Any, tokenizer: PreTrainedTokenizerFast) -> Iterator[
     return ((ids, place - 1, ids[place]) for place in range(1, len(ids)) if not special[place])
 
 
-def _logits(model: PreTrainedModel, batch: list[tuple[tuple[int, ...], list[Target]]], pad: int) -> torch.Tensor:
+def _logits(
+    model: PreTrainedModel, batch: list[tuple[tuple[int, ...], list[Target]]], pad: int
+) -> torch.Tensor:
     """Logits [targets, vocabulary] of a batch."""
     lengths = [len(row) for row, _ in batch]
     longest = max(lengths)
-    inputs = {"input_ids": torch.tensor([row + (pad,) * (longest - len(row)) for row, _ in batch], device=model.device)}
+    inputs = {
+        "input_ids": torch.tensor(
+            [row + (pad,) * (longest - len(row)) for row, _ in batch], device=model.device
+        )
+    }
     if min(lengths) < longest:
         real = torch.arange(longest) < torch.tensor(lengths).unsqueeze(1)
         inputs["attention_mask"] = real.long().to(model.device)
     unpadded = isinstance(model, MiniBertLanguageModel)
     starts = itertools.accumulate(lengths if unpadded else [longest] * len(batch), initial=0)
-    places = torch.tensor([start + x.place for start, (_, found) in zip(starts, batch) for x in found])
+    places = torch.tensor(
+        [start + x.place for start, (_, found) in zip(starts, batch) for x in found]
+    )
     places = places.to(model.device)
     if unpadded:  # the vocabulary at the targets alone
-        return model.predict_tokens(model.encode(**inputs), None, True, masked_lm_positions=places)[0]
+        return model.predict_tokens(model.encode(**inputs), None, True, masked_lm_positions=places)[
+            0
+        ]
     return model(**inputs).logits.flatten(0, 1)[places]
 
 
 def plot(path: str | Path, results: Mapping[str, Any]) -> None:
     """The accuracy of each phenomenon as a bar, beside chance and the mean over all pairs."""
     names, values = zip(*sorted(results["phenomena"].items(), key=lambda item: item[1]))
-    with picture(path, "Grammatical against ungrammatical sentences", size=(8, 1.5 + 0.3 * len(names))) as axes:
+    with picture(
+        path, "Grammatical against ungrammatical sentences", size=(8, 1.5 + 0.3 * len(names))
+    ) as axes:
         axes.barh(names, values)
         axes.axvline(0.5, color="grey", linestyle=":", label="chance")
         label = f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"

@@ -40,27 +40,44 @@ from workloads import sparse_masked_lm
 
 from minibert import MiniBertConfig, train_tokenizer
 from minibert.training import cli
+from minibert.training.common.files import write_json
+from minibert.training.common.precision import fast_bf16
+from minibert.training.common.printing import format_table
 from minibert.training.data.documents import tokenize_documents
-from minibert.training.files import write_json
-from minibert.training.precision import fast_bf16
-from minibert.training.report import format_table, picture
+from minibert.training.evaluation.plots import picture
 
 MLM_PROBABILITY = 0.15
 HELD_OUT, TEXT = "held_out.json", "train.jsonl"
 # What must be alike for runs to be compared.
 FIXED = ("data", "size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
 PEERS = ("bert", "modernbert")
-QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
+QUICK = dict(
+    size="tiny",
+    vocab_size=1024,
+    steps=12,
+    evaluations=3,
+    documents=40,
+    turn=2,
+    rows=2,
+    seq_length=128,
+)
 
 
 @dataclass
 class Arguments(Corpus):
-    recipes: list[str] = option([], "Recipes that run beside MiniBERT's default: names or YAML files.")
-    peers: list[str] = option(
-        ["bert", "modernbert"], "Transformers' models to run against, each trained plainly; bert=5e-4 has one rate."
+    recipes: list[str] = option(
+        [], "Recipes that run beside MiniBERT's default: names or YAML files."
     )
-    learning_rates: list[float] = option([5e-4, 1e-3, 2e-3], "Learning rates of the peers that name none.")
-    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = option("mini", "The size of all models.")
+    peers: list[str] = option(
+        ["bert", "modernbert"],
+        "Transformers' models to run against, each trained plainly; bert=5e-4 has one rate.",
+    )
+    learning_rates: list[float] = option(
+        [5e-4, 1e-3, 2e-3], "Learning rates of the peers that name none."
+    )
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = option(
+        "mini", "The size of all models."
+    )
     vocab_size: int = option(8192, "Size of the vocabulary that is trained for all.")
     steps: int = option(500, "Optimizer steps of every run.")
     rows: int = option(4, "Rows of a step.")
@@ -69,9 +86,16 @@ class Arguments(Corpus):
     documents: int = option(400, "Held-out documents: so many, but at most one in twenty.")
     turn: int = option(5, "Steps that a run takes before it is the next one's turn.")
     seed: int = option(0, "Seed of the split, the rows, the weights and the masks.")
-    grammar: str | None = option(None, "Minimal pairs (BLiMP) that every trained model is measured on as well.")
-    output: str = option("runs/learning", "Folder for the results, one file a run; a run whose file is there is done.")
-    quick: bool = option(False, "Tiny models, few steps, one learning rate: shows that all runs, not who learns.")
+    grammar: str | None = option(
+        None, "Minimal pairs (BLiMP) that every trained model is measured on as well."
+    )
+    output: str = option(
+        "runs/learning",
+        "Folder for the results, one file a run; a run whose file is there is done.",
+    )
+    quick: bool = option(
+        False, "Tiny models, few steps, one learning rate: shows that all runs, not who learns."
+    )
 
 
 def main(arguments: Arguments) -> dict[str, Any]:
@@ -91,7 +115,9 @@ def main(arguments: Arguments) -> dict[str, Any]:
     runs |= {Path(recipe).stem: {"recipe": recipe} for recipe in arguments.recipes}
     if arguments.grammar:
         read_minimal_pairs(arguments.grammar, 1)
-    settings = {name: getattr(arguments, name) for name in FIXED} | describe_machine(choose_device())
+    settings = {name: getattr(arguments, name) for name in FIXED} | describe_machine(
+        choose_device()
+    )
     if not (folder / HELD_OUT).exists():
         prepare(arguments, settings)
     elif (before := json.loads((folder / HELD_OUT).read_text())["settings"]) != settings:
@@ -101,7 +127,9 @@ def main(arguments: Arguments) -> dict[str, Any]:
     results = {name: json.loads(path.read_text()) for name, path in files.items()}
     for name, result in results.items() if arguments.grammar else ():
         if result.get("grammar_data") != arguments.grammar:
-            accuracy = measure_accuracy(str(folder / name), arguments.grammar, pairs=100)["accuracy"]
+            accuracy = measure_accuracy(str(folder / name), arguments.grammar, pairs=100)[
+                "accuracy"
+            ]
             result |= {"grammar": accuracy, "grammar_data": arguments.grammar}
             write_json(files[name], result)
     results = dict(sorted(results.items(), key=lambda item: _final_loss(item[1])))
@@ -117,7 +145,11 @@ def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
     loss is as low (between two measurements by a straight line); None where it never is."""
     best: dict[str, dict[str, Any]] = {}
     for peer in PEERS:
-        of_peer = [name for name, run in results.items() if run["peer"] == peer and math.isfinite(run["loss"])]
+        of_peer = [
+            name
+            for name, run in results.items()
+            if run["peer"] == peer and math.isfinite(run["loss"])
+        ]
         if of_peer:
             name = min(of_peer, key=lambda name: _final_loss(results[name]))
             goal = results[name]["curve"][-1]
@@ -134,8 +166,15 @@ def _final_loss(run: Mapping[str, Any]) -> float:
 def _reached(curve: list[dict[str, float]], goal: dict[str, float]) -> dict[str, float] | None:
     for before, after in zip([curve[0], *curve], curve):
         if after["loss"] <= goal["loss"]:
-            share = (before["loss"] - goal["loss"]) / (before["loss"] - after["loss"]) if before is not after else 1
-            at = {axis: before[axis] + share * (after[axis] - before[axis]) for axis in ("seconds", "tokens", "flops")}
+            share = (
+                (before["loss"] - goal["loss"]) / (before["loss"] - after["loss"])
+                if before is not after
+                else 1
+            )
+            at = {
+                axis: before[axis] + share * (after[axis] - before[axis])
+                for axis in ("seconds", "tokens", "flops")
+            }
             return {axis: value / goal[axis] for axis, value in at.items()}
     return None
 
@@ -143,7 +182,16 @@ def _reached(curve: list[dict[str, float]], goal: dict[str, float]) -> dict[str,
 def results_table(summary: Mapping[str, Any]) -> str:
     """The runs as aligned text, best loss first."""
     best = summary["best"]
-    header = ["run", "loss", "bits per byte", "accuracy", "tokens", "seconds", "tokens/s", "grammar"]
+    header = [
+        "run",
+        "loss",
+        "bits per byte",
+        "accuracy",
+        "tokens",
+        "seconds",
+        "tokens/s",
+        "grammar",
+    ]
     header += [f"seconds to {found['run']}" for found in best.values()]
     rows = []
     for name, run in summary["runs"].items():
@@ -176,7 +224,9 @@ def take_turns(runs: Mapping[str, Mapping[str, Any]], arguments: Arguments) -> N
     try:
         for name, run in tqdm(runs.items(), desc="Start", unit=" runs"):
             lines[name], theirs = context.Pipe()
-            process = context.Process(target=train_run, args=(name, run, arguments, theirs), daemon=True)
+            process = context.Process(
+                target=train_run, args=(name, run, arguments, theirs), daemon=True
+            )
             process.start()
             theirs.close()
             processes.append(process)
@@ -202,9 +252,13 @@ def train_run(name: str, run: Mapping[str, Any], arguments: Arguments, line: Con
     for stream in (1, 2):
         os.dup2(log, stream)
     held_out = json.loads((folder / HELD_OUT).read_text())
-    batches = [{name: torch.tensor(x) for name, x in batch.items()} for batch in held_out["batches"]]
+    batches = [
+        {name: torch.tensor(x) for name, x in batch.items()} for batch in held_out["batches"]
+    ]
     turns = Turns(line, arguments, batches)
-    trainer.DEFAULT_CALLBACKS.append(turns)  # of this process: the only way into a training that a recipe describes
+    trainer.DEFAULT_CALLBACKS.append(
+        turns
+    )  # of this process: the only way into a training that a recipe describes
     shutil.rmtree(folder / name, ignore_errors=True)  # of a run that was not finished
     model = (train_peer if "peer" in run else train_minibert)(name, run, arguments)
     turns.measure(*turns.end, model)  # as it was saved
@@ -229,7 +283,9 @@ class Turns(TrainerCallback):
     (Kaplan et al. 2020, arXiv 2001.08361), at every measurement.
     """
 
-    def __init__(self, line: Connection, arguments: Arguments, batches: list[dict[str, torch.Tensor]]):
+    def __init__(
+        self, line: Connection, arguments: Arguments, batches: list[dict[str, torch.Tensor]]
+    ):
         self.line, self.batches, self.curve, self.seconds = line, batches, [], 0.0
         self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
 
@@ -270,7 +326,11 @@ class Turns(TrainerCallback):
                 logits = logits[batch["labels"] != -100]
             loss = F.cross_entropy(logits.float(), labels, reduction="sum")
             sums += (
-                torch.stack([loss, (logits.argmax(-1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
+                torch.stack(
+                    [loss, (logits.argmax(-1) == labels).sum(), loss.new_tensor(len(labels))]
+                )
+                .double()
+                .cpu()
             )
         model.train()
         loss, right, targets = sums.tolist()
@@ -296,13 +356,22 @@ def prepare(arguments: Arguments, settings: Mapping[str, Any]) -> None:
     train = [text for text in documents if text not in {*texts}]
     folder.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_dict({"text": train}).to_json(folder / TEXT)
-    tokenizer = train_tokenizer(train, vocab_size=arguments.vocab_size, model_max_length=arguments.seq_length)
+    tokenizer = train_tokenizer(
+        train, vocab_size=arguments.vocab_size, model_max_length=arguments.seq_length
+    )
     tokenizer.save_pretrained(folder / "tokenizer")
     rows = tokenizer(texts, truncation=True, return_special_tokens_mask=True)
-    length = sum(len(text[: max(e for _, e in row.offsets)].encode()) for text, row in zip(texts, rows.encodings))
+    length = sum(
+        len(text[: max(e for _, e in row.offsets)].encode())
+        for text, row in zip(texts, rows.encodings)
+    )
     tokens = sum(mask.count(0) for mask in rows["special_tokens_mask"])
-    rows = sorted((dict(zip(rows, row)) for row in zip(*rows.values())), key=lambda row: len(row["input_ids"]))
-    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY, seed=arguments.seed)
+    rows = sorted(
+        (dict(zip(rows, row)) for row in zip(*rows.values())), key=lambda row: len(row["input_ids"])
+    )
+    collator = DataCollatorForLanguageModeling(
+        tokenizer, mlm_probability=MLM_PROBABILITY, seed=arguments.seed
+    )
     batches = [collator(rows[start : start + 8]) for start in range(0, len(rows), 8)]
     batches = [{name: x.tolist() for name, x in batch.items()} for batch in batches]
     held_out = {"settings": settings, "bytes_per_token": length / tokens, "batches": batches}
@@ -312,17 +381,32 @@ def prepare(arguments: Arguments, settings: Mapping[str, Any]) -> None:
 def train_minibert(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTrainedModel:
     """`minibert pretrain` with its defaults, or a recipe. A few of the documents are held out for its own report."""
     folder = Path(arguments.output)
-    length = dict(max_steps=arguments.steps, per_device_train_batch_size=arguments.rows, gradient_accumulation_steps=1)
-    length |= dict(seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed, validation_size=8)
-    saved = dict(
-        output_dir=str(folder / name), tokenizer=str(folder / "tokenizer"), eval_strategy="no", save_strategy="no"
+    length = dict(
+        max_steps=arguments.steps,
+        per_device_train_batch_size=arguments.rows,
+        gradient_accumulation_steps=1,
     )
-    options = {"data": folder / TEXT, **length, **saved} | ({"recipe": run["recipe"]} if run.get("recipe") else {})
-    function, keywords = cli.parse("pretrain", [f"--{option}={value}" for option, value in options.items()])
+    length |= dict(
+        seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed, validation_size=8
+    )
+    saved = dict(
+        output_dir=str(folder / name),
+        tokenizer=str(folder / "tokenizer"),
+        eval_strategy="no",
+        save_strategy="no",
+    )
+    options = {"data": folder / TEXT, **length, **saved} | (
+        {"recipe": run["recipe"]} if run.get("recipe") else {}
+    )
+    function, keywords = cli.parse(
+        "pretrain", [f"--{option}={value}" for option, value in options.items()]
+    )
     return function(**keywords).model
 
 
-def join_documents(batch: Mapping[str, list], length: int, cls: int, sep: int) -> dict[str, list[list[int]]]:
+def join_documents(
+    batch: Mapping[str, list], length: int, cls: int, sep: int
+) -> dict[str, list[list[int]]]:
     """Rows of documents joined and cut, in which they see each other."""
     ids = [token for document in batch["input_ids"] if document for token in (cls, *document, sep)]
     return {"input_ids": [ids[start : start + length] for start in range(0, len(ids), length)]}
@@ -335,7 +419,9 @@ def train_peer(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTr
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer", trust_remote_code=False)
     documents = datasets.load_dataset("json", data_files=str(folder / TEXT), split="train")
     documents = tokenize_documents(documents, tokenizer, None)
-    options = dict(length=arguments.seq_length, cls=tokenizer.cls_token_id, sep=tokenizer.sep_token_id)
+    options = dict(
+        length=arguments.seq_length, cls=tokenizer.cls_token_id, sep=tokenizer.sep_token_id
+    )
     rows = documents.map(join_documents, batched=True, batch_size=4096, fn_kwargs=options)
     training = TrainingArguments(
         output_dir=str(folder / name),
@@ -361,7 +447,9 @@ def train_peer(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTr
 
 def plot_losses(path: str | Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     """Held-out loss over seconds of training and over tokens, a curve a run."""
-    with picture(path, "Held-out loss at 15 % masks", panels=2, size=(11, 4.5), sharey=True) as panels:
+    with picture(
+        path, "Held-out loss at 15 % masks", panels=2, size=(11, 4.5), sharey=True
+    ) as panels:
         for axes, axis in zip(panels, ("seconds", "tokens")):
             for name, run in results.items():
                 x, y = ([point[key] for point in run["curve"]] for key in (axis, "loss"))

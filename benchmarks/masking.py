@@ -34,13 +34,20 @@ def main(corpus: Corpus, arguments: Arguments) -> None:
     train, test = draw_sentences(corpus, max(arguments.sentences))
     tokenizer = train_tokenizer(train, vocab_size=VOCAB_SIZE, show_progress=False)
     train, test = (tokenizer(texts)["input_ids"] for texts in (train, test))
-    ways = [dict(masking=kind) for kind in KINDS] + [dict(masking="token", mask_replace_prob=1, random_replace_prob=0)]
+    ways = [dict(masking=kind) for kind in KINDS] + [
+        dict(masking="token", mask_replace_prob=1, random_replace_prob=0)
+    ]
     runs = []
     for count in arguments.sentences:
         for seed in range(arguments.seeds):
             for way in ways:
                 model = train_model(tokenizer, train[:count], way, seed, arguments.steps)
-                row = {"sentences": count, "seed": seed, "masking": way["masking"], "all_masked": len(way) > 1}
+                row = {
+                    "sentences": count,
+                    "seed": seed,
+                    "masking": way["masking"],
+                    "all_masked": len(way) > 1,
+                }
                 runs.append(row | measure(model, tokenizer, test))
                 print(runs[-1], flush=True)
                 save_figures(arguments.output, steps=arguments.steps, runs=runs)
@@ -51,18 +58,26 @@ def draw_sentences(corpus: Corpus, count: int) -> tuple[list[str], list[str]]:
     found = chain.from_iterable(map(sentences_of, corpus.documents()["text"]))
     plain = [text for text in dict.fromkeys(found) if PLAIN.fullmatch(text)]
     if len(plain) < count + TEST_SENTENCES:
-        raise ValueError(f"data: it has {len(plain)} plain sentences; use {count + TEST_SENTENCES} or more")
+        raise ValueError(
+            f"data: it has {len(plain)} plain sentences; use {count + TEST_SENTENCES} or more"
+        )
     random.Random(0).shuffle(plain)
     return plain[TEST_SENTENCES : TEST_SENTENCES + count], plain[:TEST_SENTENCES]
 
 
-def train_model(tokenizer, rows: list[list[int]], way: dict, seed: int, steps: int) -> MiniBertForMaskedLM:
+def train_model(
+    tokenizer, rows: list[list[int]], way: dict, seed: int, steps: int
+) -> MiniBertForMaskedLM:
     """A new model after `steps` steps of 32 rows."""
     torch.manual_seed(seed)
-    model = MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, "minibert", "tiny", **SHAPE))
+    model = MiniBertForMaskedLM(
+        MiniBertConfig.from_tokenizer(tokenizer, "minibert", "tiny", **SHAPE)
+    )
     collator, draw = MaskedLMCollator(tokenizer, **way), random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / 30) * (1 - step / steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, (step + 1) / 30) * (1 - step / steps)
+    )
     for _ in range(steps):
         loss = model(**collator([{"input_ids": row} for row in draw.sample(rows, 32)])).loss
         loss.backward()

@@ -31,7 +31,12 @@ def read(kind, *files):
 
 
 def rows_of(texts, tokenizer, packing="packed"):
-    return pack_documents(tokenize_documents(Dataset.from_dict({"text": texts}), tokenizer), tokenizer, LENGTH, packing)
+    return pack_documents(
+        tokenize_documents(Dataset.from_dict({"text": texts}), tokenizer),
+        tokenizer,
+        LENGTH,
+        packing,
+    )
 
 
 class Curve(TrainerCallback):
@@ -50,13 +55,28 @@ class Curve(TrainerCallback):
             control.should_training_stop = control.should_evaluate = True
 
     def on_evaluate(self, args, state, control, metrics, **kwargs):
-        loss = next(metrics[f"eval_{name}_loss"] for name in ("rtd", "mlm", "clm") if f"eval_{name}_loss" in metrics)
+        loss = next(
+            metrics[f"eval_{name}_loss"]
+            for name in ("rtd", "mlm", "clm")
+            if f"eval_{name}_loss" in metrics
+        )
         tokens = int(state.num_input_tokens_seen)
         self.points.append([state.global_step, tokens, round(self.seconds, 2), round(loss, 4)])
         self.metrics, self.since = metrics, time.process_time()
 
 
-def pretrain(config, train, held_out, tokenizer, seed, steps, budget=None, evaluations=1, rows=ROWS, **options):
+def pretrain(
+    config,
+    train,
+    held_out,
+    tokenizer,
+    seed,
+    steps,
+    budget=None,
+    evaluations=1,
+    rows=ROWS,
+    **options,
+):
     """A trainer that is done, and its curve. The rate stays constant, so a curve can be read at any place: 2e-3 with
     AdamW; with Muon what the trainer chooses for the width."""
     curve = Curve(budget)
@@ -94,7 +114,9 @@ def vectors(start, rows):
     pairs = (("text",), ("premise", "hypothesis"), ("sentence1", "sentence2"))
     columns, found = next(names for names in pairs if names[0] in rows.column_names), []
     for batch in rows.iter(64):
-        inputs = tokenizer(*(batch[name] for name in columns), padding=True, truncation=True, return_tensors="pt")
+        inputs = tokenizer(
+            *(batch[name] for name in columns), padding=True, truncation=True, return_tensors="pt"
+        )
         with torch.no_grad():
             output = model(**inputs).last_hidden_state
         real = inputs["attention_mask"][..., None]
@@ -123,5 +145,9 @@ def main(description: str, **comparisons: tuple[Callable, str]) -> None:
     runs = []
     for run in comparison(Path(given.data)):
         runs.append(run)
-        print({key: value for key, value in run.items() if key != "curve"}, *run.get("curve", [])[-1:], flush=True)
+        print(
+            {key: value for key, value in run.items() if key != "curve"},
+            *run.get("curve", [])[-1:],
+            flush=True,
+        )
         save_figures(Path(given.output_dir, file), runs=runs)

@@ -37,8 +37,9 @@ from common import (
 from matplotlib.ticker import LogFormatter
 from workloads import BENCHMARKS, FLOPS_FORMULA, MFU_FORMULA, Benchmark, Run, Work
 
-from minibert.training.files import write_json
-from minibert.training.report import format_table, picture
+from minibert.training.common.files import write_json
+from minibert.training.common.printing import format_table
+from minibert.training.evaluation.plots import picture
 
 MATRIX_PRODUCT = "matrix product"
 Step = Callable[[int], Any]
@@ -46,10 +47,16 @@ Step = Callable[[int], Any]
 
 @dataclasses.dataclass
 class Arguments:
-    benchmarks: list[str] = option([], "Names or their beginnings; by default all, none in bf16 where that is slow.")
+    benchmarks: list[str] = option(
+        [], "Names or their beginnings; by default all, none in bf16 where that is slow."
+    )
     list_benchmarks: bool = option(False, "Only show what can be measured on the device.")
-    output: str = option("runs/speed.json", "JSON file of the results; a picture of sequence lengths lies beside it.")
-    device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to measure; auto: cuda if there is one.")
+    output: str = option(
+        "runs/speed.json", "JSON file of the results; a picture of sequence lengths lies beside it."
+    )
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", "Where to measure; auto: cuda if there is one."
+    )
     rounds: int = option(5, "Rounds beside the first, in each of which all models run.")
     seconds: float = option(600.0, "Seconds after which a benchmark begins no further round.")
     compile: bool = option(False, "Compile all models with torch.compile.")
@@ -79,7 +86,10 @@ def main(corpus: Corpus, arguments: Arguments) -> list[dict[str, Any]]:
             failed = {"MiniBERT and its peers": first_line(error)}
             result = {"benchmark": name, "what": benchmark.what, "measured": {}, "failed": failed}
         results.append(result)
-        write_json(output, {"machine": machine, "arguments": dataclasses.asdict(arguments), "results": results})
+        write_json(
+            output,
+            {"machine": machine, "arguments": dataclasses.asdict(arguments), "results": results},
+        )
         print(show(result), flush=True)
     plot_lengths(results, output.with_suffix(".png"))
     print(f"\n{MFU_FORMULA}\n{FLOPS_FORMULA}")
@@ -102,15 +112,23 @@ def measure_benchmark(benchmark: Benchmark, run: Run, rounds: int, limit: float)
     probed = {name: probe(benchmark.name, name, run, limit) for name in probes}
     failed = {name: outcome["failed"] for name, outcome in probed.items() if "failed" in outcome}
     if benchmark.measure == "bytes":
-        samples = {name: [outcome["bytes"]] for name, outcome in probed.items() if name not in failed}
-        attention = {kind: why for outcome in probed.values() for kind, why in outcome.get("attention", {}).items()}
+        samples = {
+            name: [outcome["bytes"]] for name, outcome in probed.items() if name not in failed
+        }
+        attention = {
+            kind: why
+            for outcome in probed.values()
+            for kind, why in outcome.get("attention", {}).items()
+        }
     else:
         size = run.choose(8192 if run.device.type == "cuda" else 2048, 512)
         builders = {name: build for name, build in work.steps.items() if name not in failed}
         if work.flops is not None:
             builders[MATRIX_PRODUCT] = partial(matrix_product, size, work.dtype, run.device)
         shortest = 0.0 if run.quick else 0.1
-        samples, errors, attention = interleave(builders, work.calls, rounds, run.device, limit, shortest)
+        samples, errors, attention = interleave(
+            builders, work.calls, rounds, run.device, limit, shortest
+        )
         failed |= errors
         if products := samples.pop(MATRIX_PRODUCT, None):  # each round runs it once a batch
             rate = 2 * size**3 * work.calls / statistics.median(products)
@@ -120,13 +138,21 @@ def measure_benchmark(benchmark: Benchmark, run: Run, rounds: int, limit: float)
 
 
 def describe(
-    benchmark: Benchmark, work: Work, samples: dict[str, list[float]], failed: dict[str, str], rate: float | None
+    benchmark: Benchmark,
+    work: Work,
+    samples: dict[str, list[float]],
+    failed: dict[str, str],
+    rate: float | None,
 ) -> dict[str, Any]:
     """Samples (seconds or bytes by model, one a round) to medians, minima, rates and ratios (`reached` speaks of the
     medians); `rate` is that of the machine's matrix product, in FLOPs per second."""
     measured = {}
     for name, values in samples.items():
-        entry = measured[name] = {"samples": values, "median": statistics.median(values), "min": min(values)}
+        entry = measured[name] = {
+            "samples": values,
+            "median": statistics.median(values),
+            "min": min(values),
+        }
         if benchmark.measure == "seconds" and work.tokens:
             entry["tokens_per_second"] = work.tokens / entry["median"]
         if rate and work.flops and name not in work.guarded:  # those are of another architecture
@@ -136,8 +162,12 @@ def describe(
         if {ratio.numerator, ratio.denominator} <= set(measured):
             over, under = measured[ratio.numerator], measured[ratio.denominator]
             median, least = (over[key] / under[key] for key in ("median", "min"))
-            reached = ratio.target and (median <= ratio.target if ratio.at_most else median >= ratio.target)
-            ratios.append(dataclasses.asdict(ratio) | {"median": median, "min": least, "reached": reached})
+            reached = ratio.target and (
+                median <= ratio.target if ratio.at_most else median >= ratio.target
+            )
+            ratios.append(
+                dataclasses.asdict(ratio) | {"median": median, "min": least, "reached": reached}
+            )
     facts = {name: getattr(work, name) for name in ("tokens", "places", "flops")}
     facts |= {"dtype": str(work.dtype).removeprefix("torch."), "matrix_flops_per_second": rate}
     names = {"benchmark": benchmark.name, "what": benchmark.what, "measure": benchmark.measure}
@@ -241,13 +271,17 @@ def probe(benchmark: str, name: str, run: Run, limit: float) -> dict[str, Any]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, __file__, PROBE, benchmark, name, task]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, env=environment
+        )
     except subprocess.TimeoutExpired:
         return {"failed": f"not done within {limit:g} s"}
     if done.returncode == -9:
         return {"failed": "killed by the system: out of memory"}
     if done.returncode:
-        return {"failed": ([f"exit status {done.returncode}", *done.stderr.strip().splitlines()])[-1]}
+        return {
+            "failed": ([f"exit status {done.returncode}", *done.stderr.strip().splitlines()])[-1]
+        }
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -278,7 +312,10 @@ def results_table(results: Sequence[dict]) -> str:
 
     rows = []
     for result in results:
-        name, ratios = result["benchmark"], {ratio["numerator"]: ratio for ratio in result.get("ratios", ())}
+        name, ratios = (
+            result["benchmark"],
+            {ratio["numerator"]: ratio for ratio in result.get("ratios", ())},
+        )
         for model, entry in result["measured"].items():
             ratio, compared, target = ratios.get(model), None, None
             if ratio:
@@ -290,25 +327,54 @@ def results_table(results: Sequence[dict]) -> str:
             share = f"{entry['mfu']:.1%}" if "mfu" in entry else None
             amounts = (amount(entry[key], result["measure"]) for key in ("median", "min"))
             rows.append((name, model, *amounts, speed, share, compared, target))
-        rows += [(name, f"{model}: FAILED: {reason}", *[None] * 6) for model, reason in result["failed"].items()]
-    header = ("benchmark", "model", "median", "minimum", "tokens/s", "MFU", "ratio of medians (minima)", "target")
+        rows += [
+            (name, f"{model}: FAILED: {reason}", *[None] * 6)
+            for model, reason in result["failed"].items()
+        ]
+    header = (
+        "benchmark",
+        "model",
+        "median",
+        "minimum",
+        "tokens/s",
+        "MFU",
+        "ratio of medians (minima)",
+        "target",
+    )
     return format_table(header, rows)
 
 
 def plot_lengths(results: Sequence[dict], path: Path) -> None:
     """Draw the time of one text against its length, one panel per precision, if at least two lengths were measured."""
-    results = [result for result in results if result["benchmark"].startswith("infer-length-") and result["measured"]]
+    results = [
+        result
+        for result in results
+        if result["benchmark"].startswith("infer-length-") and result["measured"]
+    ]
     precisions = list(dict.fromkeys(result["dtype"] for result in results))
     if len({result["tokens"] for result in results}) < 2:
         return
     title = f"Inference of one text, {results[0]['benchmark'].split('/')[1]}"
     with picture(path, title, len(precisions), (5.5 * len(precisions), 4.5), sharey=True) as panels:
         for precision, axes in zip(precisions, panels):
-            chosen = sorted((each for each in results if each["dtype"] == precision), key=lambda each: each["tokens"])
+            chosen = sorted(
+                (each for each in results if each["dtype"] == precision),
+                key=lambda each: each["tokens"],
+            )
             for name in dict.fromkeys(name for result in chosen for name in result["measured"]):
-                points = [(each["tokens"], each["measured"][name]) for each in chosen if name in each["measured"]]
+                points = [
+                    (each["tokens"], each["measured"][name])
+                    for each in chosen
+                    if name in each["measured"]
+                ]
                 lengths, entries = zip(*points)
-                axes.plot(lengths, [entry["median"] for entry in entries], marker="o", markersize=4, label=name)
+                axes.plot(
+                    lengths,
+                    [entry["median"] for entry in entries],
+                    marker="o",
+                    markersize=4,
+                    label=name,
+                )
                 low, high = ([pick(entry["samples"]) for entry in entries] for pick in (min, max))
                 axes.fill_between(lengths, low, high, alpha=0.2)
             ylabel = "seconds a forward pass (median; band: all rounds)"

@@ -38,16 +38,30 @@ def work() -> None:
     lengths = np.random.default_rng(0).integers(20, 500, 16)
     lengths = [*lengths[lengths.cumsum() < 4000], 4096 - lengths[lengths.cumsum() < 4000].sum()]
     bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
-    sequences = dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=max(lengths), max_length_k=max(lengths))
+    sequences = dict(
+        cu_seq_lens_q=bounds,
+        cu_seq_lens_k=bounds,
+        max_length_q=max(lengths),
+        max_length_k=max(lengths),
+    )
     batches = {}
-    for kind, shape, more in (("packed step", (1, 4096), sequences), ("padded step", (32, 128), {})):
+    for kind, shape, more in (
+        ("packed step", (1, 4096), sequences),
+        ("padded step", (32, 128), {}),
+    ):
         ids = torch.randint(10, 8192, shape)
-        batches[kind] = dict(input_ids=ids, labels=torch.where(torch.rand(shape) < 0.3, ids, -100), **more)
-    batches["padded step"]["attention_mask"] = (torch.arange(128) < torch.randint(20, 129, (32, 1))).long()
+        batches[kind] = dict(
+            input_ids=ids, labels=torch.where(torch.rand(shape) < 0.3, ids, -100), **more
+        )
+    batches["padded step"]["attention_mask"] = (
+        torch.arange(128) < torch.randint(20, 129, (32, 1))
+    ).long()
     texts = make_texts(400, 3)
     tokenizer = train_tokenizer(texts[:500], vocab_size=500, show_progress=False)
     with tempfile.TemporaryDirectory() as name:
-        minibert.MiniBertModel(MiniBertConfig.minibert("mini", vocab_size=8192)).save_pretrained(name)
+        minibert.MiniBertModel(MiniBertConfig.minibert("mini", vocab_size=8192)).save_pretrained(
+            name
+        )
         tokenizer.save_pretrained(name)
         for line in sys.stdin:
             start = time.perf_counter(), time.process_time()
@@ -60,11 +74,18 @@ def work() -> None:
                     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                     optimizer.step()
                     optimizer.zero_grad()
-            print("SECONDS", time.perf_counter() - start[0], time.process_time() - start[1], flush=True)
+            print(
+                "SECONDS",
+                time.perf_counter() - start[0],
+                time.process_time() - start[1],
+                flush=True,
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("other", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
@@ -77,7 +98,9 @@ def main() -> None:
         )
         for package in (PACKAGE, given.other)
     ]  # fmt: skip
-    seconds = {kind: ([], []) for kind in WORK}  # [rounds, 2] of this and of the other: by the clock, of the processor
+    seconds = {
+        kind: ([], []) for kind in WORK
+    }  # [rounds, 2] of this and of the other: by the clock, of the processor
     for turn, kind in itertools.product(range(given.rounds + 1), WORK):
         for i in (0, 1) if turn % 2 else (1, 0):
             print(kind, file=workers[i].stdin, flush=True)
@@ -87,7 +110,9 @@ def main() -> None:
     for worker in workers:
         worker.stdin.close()
         worker.wait()
-    print(f"{'time of the other / of this':<28}{'':<11}{'median':>8}{'of minima':>11}{'seconds':>9}")
+    print(
+        f"{'time of the other / of this':<28}{'':<11}{'median':>8}{'of minima':>11}{'seconds':>9}"
+    )
     for kind, (measure, name) in itertools.product(WORK, enumerate(("clock", "processor"))):
         ours, theirs = np.array(seconds[kind])[:, :, measure]
         median, least = np.median(theirs / ours), theirs.min() / ours.min()

@@ -36,36 +36,62 @@ def switches(data):
         "packing": dict(packing="packed"),
         "30 % masks": dict(mlm_probability=0.3),
         "RMSNorm": dict(norm_type="rmsnorm"),
-        "MiniBERT": dict(norm_type="layernorm", local_attention=6, optimizer="muon", embedding_init="cooccurrence"),
+        "MiniBERT": dict(
+            norm_type="layernorm",
+            local_attention=6,
+            optimizer="muon",
+            embedding_init="cooccurrence",
+        ),
     }.items():
-        fields = fields | {key: value for key, value in change.items() if hasattr(MiniBertConfig, key)}
-        settings = settings | {key: value for key, value in change.items() if not hasattr(MiniBertConfig, key)}
+        fields = fields | {
+            key: value for key, value in change.items() if hasattr(MiniBertConfig, key)
+        }
+        settings = settings | {
+            key: value for key, value in change.items() if not hasattr(MiniBertConfig, key)
+        }
         runs[name] = (fields, settings)
     texts = list(builtin_documents(builtin_files()[:200]))
     held_out, train = texts[::10], [text for number, text in enumerate(texts) if number % 10]
-    tokenizer = train_tokenizer(train, vocab_size=1024, model_max_length=LENGTH, show_progress=False)
+    tokenizer = train_tokenizer(
+        train, vocab_size=1024, model_max_length=LENGTH, show_progress=False
+    )
     held_out = rows_of(held_out, tokenizer).shuffle(seed=0).select(range(64))
     rows = {packing: rows_of(train, tokenizer, packing) for packing in ("padded", "packed")}
     for seed in SEEDS:
         for name, (fields, settings) in runs.items():
             config = MiniBertConfig.modernbert("tiny", **fields)
-            trainer, curve = pretrain(config, rows[settings["packing"]], held_out, tokenizer, seed, **settings)
-            yield dict(name=name, seed=seed, parameters=trainer.model.num_parameters(), curve=curve.points)
+            trainer, curve = pretrain(
+                config, rows[settings["packing"]], held_out, tokenizer, seed, **settings
+            )
+            yield dict(
+                name=name, seed=seed, parameters=trainer.model.num_parameters(), curve=curve.points
+            )
 
 
 def in_order(texts, count):
     """Neighbouring sentences of these documents, every second pair the wrong way round (label 1)."""
-    pairs = [pair for text in texts for line in text.split("\n") for pair in pairwise(split_sentences(line))]
+    pairs = [
+        pair
+        for text in texts
+        for line in text.split("\n")
+        for pair in pairwise(split_sentences(line))
+    ]
     pairs = [pair for pair in pairs if max(len(part.split()) for part in pair) <= 25]
     chosen = np.random.default_rng(0).permutation(len(pairs))[:count]
-    rows = [(pairs[place][:: -1 if number % 2 else 1], number % 2) for number, place in enumerate(chosen)]
-    return Dataset.from_list([dict(sentence1=a, sentence2=b, label=label) for (a, b), label in rows])
+    rows = [
+        (pairs[place][:: -1 if number % 2 else 1], number % 2)
+        for number, place in enumerate(chosen)
+    ]
+    return Dataset.from_list(
+        [dict(sentence1=a, sentence2=b, label=label) for (a, b), label in rows]
+    )
 
 
 def objectives(data):
     """A minute of computing with every objective, or none; then three tasks for a probe on the frozen vectors."""
     train, test = (
-        read("text", data / f"corpus/{split}.txt").shuffle(seed=0)["text"] for split in ("train", "validation")
+        read("text", data / f"corpus/{split}.txt").shuffle(seed=0)["text"]
+        for split in ("train", "validation")
     )
     nli = [read("json", data / f"nli/{split}.jsonl").shuffle(seed=0) for split in ("train", "test")]
     tasks = {
@@ -74,7 +100,9 @@ def objectives(data):
         "order": (in_order(train[200:], 4000), in_order(test, 1500)),
     }
     train, test = train[:200], test[:3]
-    tokenizer = train_tokenizer(train, vocab_size=2048, model_max_length=LENGTH, token_type_ids=True)
+    tokenizer = train_tokenizer(
+        train, vocab_size=2048, model_max_length=LENGTH, token_type_ids=True
+    )
     shape = dict(hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=256)
     for seed in SEEDS:
         for objective in ("none", "mlm", "mlm+nsp", "rtd"):
@@ -85,14 +113,25 @@ def objectives(data):
                 options |= dict(objective="mlm", steps=1, learning_rate=1e-8)
             trainer, curve = pretrain(config, *texts, tokenizer, seed, **options)
             run = dict(objective=objective, seed=seed, curve=curve.points)
-            run |= {key: curve.metrics[key] for key in ("eval_nsp_accuracy", "eval_accuracy") if key in curve.metrics}
+            run |= {
+                key: curve.metrics[key]
+                for key in ("eval_nsp_accuracy", "eval_accuracy")
+                if key in curve.metrics
+            }
             start = save(trainer)
             for task, parts in tasks.items():
-                parts = [part.select(range(min(len(part), count))) for part, count in zip(parts, (FITTED, MEASURED))]
+                parts = [
+                    part.select(range(min(len(part), count)))
+                    for part, count in zip(parts, (FITTED, MEASURED))
+                ]
                 known, new = (np.hstack(vectors(start, part)[[0, 2]]) for part in parts)
                 run[task] = probe(known, parts[0]["label"], new, parts[1]["label"])
             yield run
 
 
 if __name__ == "__main__":
-    main(__doc__, switches=(switches, "04_switches.json"), objectives=(objectives, "04_objectives.json"))
+    main(
+        __doc__,
+        switches=(switches, "04_switches.json"),
+        objectives=(objectives, "04_objectives.json"),
+    )

@@ -27,7 +27,9 @@ from minibert.training.data.packing import group_by_length
 
 @dataclass
 class Arguments:
-    model: str = option("runs/minilm", "A MiniBERT, or any encoder of Transformers with a fast tokenizer.")
+    model: str = option(
+        "runs/minilm", "A MiniBERT, or any encoder of Transformers with a fast tokenizer."
+    )
     train: str = option("wsd/train.jsonl", "Labelled uses to learn from.")
     test: list[str] = option(["wsd/test.jsonl"], "Files that are measured.")
     output: str = option("docs/notebooks/07_contextual_vectors.json", "The file that is written.")
@@ -40,7 +42,9 @@ def word_vectors(model, tokenizer, rows: list[dict[str, Any]]) -> np.ndarray:
     states = [[]] * len(rows)
     for batch in group_by_length([len(each["input_ids"]) for each in encoded], 4096):
         padded = tokenizer.pad([encoded[row] for row in batch], return_tensors="pt")
-        hidden = torch.stack(model(**padded, output_hidden_states=True).hidden_states, 2)  # [batch, tokens, states, d]
+        hidden = torch.stack(
+            model(**padded, output_hidden_states=True).hidden_states, 2
+        )  # [batch, tokens, states, d]
         for row, of_tokens in zip(batch, hidden):
             inside = [word == rows[row]["target_index"] for word in encoded[row].word_ids()]
             states[row] = of_tokens[: len(inside)][torch.tensor(inside)].mean(0)
@@ -96,24 +100,43 @@ def main(arguments: Arguments) -> None:
     last = model.config.num_hidden_layers
     regression = lambda: make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))  # noqa: E731
     nearest = lambda: KNeighborsClassifier(1, metric="cosine", algorithm="brute")  # noqa: E731
-    bag = lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression(C=10, max_iter=1000))  # noqa: E731
+
+    def bag():
+        return make_pipeline(
+            TfidfVectorizer(sublinear_tf=True), LogisticRegression(C=10, max_iter=1000)
+        )
+
     methods = {"bag of words": (bag, None), "most frequent sense": (DummyClassifier, None)}
-    states = {"mean of the last four": slice(max(last - 3, 1), last + 1), "last": slice(last, last + 1)}
+    states = {
+        "mean of the last four": slice(max(last - 3, 1), last + 1),
+        "last": slice(last, last + 1),
+    }
     for name, chosen in states.items():
-        for method, make in (("sense means", SenseMeans), ("one neighbour", nearest), ("regression", regression)):
+        for method, make in (
+            ("sense means", SenseMeans),
+            ("one neighbour", nearest),
+            ("regression", regression),
+        ):
             methods[f"{method}, {name}"] = (make, chosen)
-    methods |= {f"sense means, state {state}": (SenseMeans, slice(state, state + 1)) for state in range(last + 1)}
+    methods |= {
+        f"sense means, state {state}": (SenseMeans, slice(state, state + 1))
+        for state in range(last + 1)
+    }
     scores: dict[str, dict[str, Any]] = {}
     train, *tests = columns
     for file, test in zip(list(files)[1:], tests):
         baseline = np.zeros(len(test[3]))
         for name, (make, chosen) in methods.items():
-            x = [each[0] if chosen is None else each[1][:, chosen].mean(1) for each in (train, test)]
+            x = [
+                each[0] if chosen is None else each[1][:, chosen].mean(1) for each in (train, test)
+            ]
             right = by_word((x[0], *train[2:]), (x[1], *test[2:]), make) == test[3]
             if name == "bag of words":  # the first
                 baseline = right
             scores.setdefault(name, {})[file] = score(right, baseline, test[2])
-    save_figures(arguments.output, rows={name: len(rows) for name, rows in files.items()}, accuracy=scores)
+    save_figures(
+        arguments.output, rows={name: len(rows) for name, rows in files.items()}, accuracy=scores
+    )
 
 
 if __name__ == "__main__":

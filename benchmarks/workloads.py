@@ -24,7 +24,13 @@ from transformers import BertForMaskedLM, DebertaV2Config, DebertaV2Model, PreTr
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from minibert import MaskedLMCollator, MiniBertConfig, MiniBertForMaskedLM, MiniBertModel, train_tokenizer
+from minibert import (
+    MaskedLMCollator,
+    MiniBertConfig,
+    MiniBertForMaskedLM,
+    MiniBertModel,
+    train_tokenizer,
+)
 from minibert.attention_minibert import plan_attention
 from minibert.sequences_minibert import PackedSequences
 from minibert.training.conversion import to_native
@@ -34,9 +40,7 @@ from minibert.training.data.packing import pack_documents
 SEED = 0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
-MFU_FORMULA = (
-    "MFU = model FLOPs / median time / the median rate of a large torch.matmul in the same precision and rounds"
-)
+MFU_FORMULA = "MFU = model FLOPs / median time / the median rate of a large torch.matmul in the same precision and rounds"
 FLOPS_FORMULA = (
     "model FLOPs = 2 · (encoder matrix parameters · tokens + head matrix parameters · predicted tokens)"
     " + 4 · width · Σ over layers and tokens of the tokens seen, times 3 in training (forward and backward);"
@@ -92,7 +96,9 @@ class Work:
     tokens: int | None = None  # that are not padding, over all calls
     places: int | None = None  # padding included
     flops: float | None = None  # of the model on these tokens, over all calls
-    guarded: tuple[str, ...] = ()  # steps that first have to prove in a process of their own that they end at all
+    guarded: tuple[
+        str, ...
+    ] = ()  # steps that first have to prove in a process of their own that they end at all
 
 
 @dataclass(frozen=True)
@@ -118,10 +124,15 @@ def model_work(
     plain = [{name: x for name, x in batch.items() if name != "position_ids"} for batch in batches]
     lengths = [length for batch in batches for length in document_lengths(batch)]
     predicted = sum(int((batch["labels"] != -100).sum()) for batch in batches if "labels" in batch)
-    given = dict(device=run.device, dtype=DTYPES[dtype], training=training, compiled=compiled or run.compile)
+    given = dict(
+        device=run.device, dtype=DTYPES[dtype], training=training, compiled=compiled or run.compile
+    )
     return Work(
         {ours.__name__: partial(ModelStep, ours, config, batches, **given)}
-        | {name: partial(ModelStep, build, config, plain, **given) for name, (build, _) in peers.items()},
+        | {
+            name: partial(ModelStep, build, config, plain, **given)
+            for name, (build, _) in peers.items()
+        },
         calls=len(batches),
         dtype=DTYPES[dtype],
         ratios=[Ratio(name, ours.__name__, target) for name, (_, target) in peers.items()],
@@ -148,11 +159,15 @@ class ModelStep:
         self.model = build(config).to(device, None if training else dtype).train(training)
         if training:
             self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
-        self.autocast = torch.autocast(device.type, torch.bfloat16, training and dtype == torch.bfloat16)
+        self.autocast = torch.autocast(
+            device.type, torch.bfloat16, training and dtype == torch.bfloat16
+        )
         self.compiled = compiled
         if compiled:
             self.model.compile()
-            for number in range(len(batches)):  # the graphs are made here, and not where calls are timed
+            for number in range(
+                len(batches)
+            ):  # the graphs are made here, and not where calls are timed
                 self(number)
 
     def __call__(self, number: int) -> torch.Tensor:
@@ -188,17 +203,25 @@ class Text:
 
     def __init__(self, corpus: Corpus, quick: bool):
         documents = corpus.documents().shuffle(seed=SEED)
-        documents = documents.select(range(min(len(documents), 300 if quick else 20_000)))  # there may be any number
+        documents = documents.select(
+            range(min(len(documents), 300 if quick else 20_000))
+        )  # there may be any number
         size = 1000 if quick else 8192
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a small corpus gives fewer tokens does not matter here
-            self.tokenizer = train_tokenizer(documents["text"], vocab_size=size, show_progress=False)
+            warnings.simplefilter(
+                "ignore"
+            )  # that a small corpus gives fewer tokens does not matter here
+            self.tokenizer = train_tokenizer(
+                documents["text"], vocab_size=size, show_progress=False
+            )
         self.tokenized = tokenize_documents(documents, self.tokenizer)
 
     def natural(self, count: int, batch_size: int, length: int) -> list[Batch]:
         """`count` batches of documents as they come, one a row, padded to the longest of the batch; those that are
         longer than `length` are cut into several."""
-        rows = pack_documents(self.tokenized, self.tokenizer, length, "padded").select_columns("input_ids")
+        rows = pack_documents(self.tokenized, self.tokenizer, length, "padded").select_columns(
+            "input_ids"
+        )
         order = np.random.default_rng(SEED).permutation(len(rows))
         order = np.resize(order, (count, batch_size))  # a small corpus is read again
         return [self._mask(rows.select(numbers)) for numbers in order]
@@ -207,9 +230,14 @@ class Text:
         """`count` batches of rows without any padding, with `position_ids` that restart at every document."""
         rows = pack_documents(self.tokenized, self.tokenizer, length, "packed").with_format("numpy")
         # Best-fit packing leaves a few places free: its rows one behind the other, cut anew, leave none.
-        columns = [np.concatenate(rows[name][:]).astype(np.int64) for name in ("input_ids", "position_ids")]
+        columns = [
+            np.concatenate(rows[name][:]).astype(np.int64) for name in ("input_ids", "position_ids")
+        ]
         ids, positions = (np.resize(column, (count, batch_size, length)) for column in columns)
-        batches = [[{"input_ids": i, "position_ids": p} for i, p in zip(*batch)] for batch in zip(ids, positions)]
+        batches = [
+            [{"input_ids": i, "position_ids": p} for i, p in zip(*batch)]
+            for batch in zip(ids, positions)
+        ]
         return [self._mask(rows) for rows in batches]
 
     def _mask(self, rows: Iterable[dict[str, Any]]) -> Batch:
@@ -219,7 +247,9 @@ class Text:
 def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
     """A batch of random tokens for inference, one text of each length, padded to the longest."""
     generator = torch.Generator().manual_seed(SEED)
-    ids = torch.randint(5, vocab_size, (len(lengths), max(lengths)), generator=generator)  # special tokens are below
+    ids = torch.randint(
+        5, vocab_size, (len(lengths), max(lengths)), generator=generator
+    )  # special tokens are below
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
     return {"input_ids": ids * mask, "attention_mask": mask}
 
@@ -227,24 +257,32 @@ def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
 def document_lengths(batch: Batch) -> list[int]:
     """Real tokens of every document of a batch."""
     ids = batch["input_ids"]
-    sequences = PackedSequences(*ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids"))
+    sequences = PackedSequences(
+        *ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids")
+    )
     return sequences.find_tokens().lengths
 
 
 # --- FLOPs ---
 
 
-def model_flops(config: MiniBertConfig, lengths: Sequence[int], predicted: int, training: bool) -> float:
+def model_flops(
+    config: MiniBertConfig, lengths: Sequence[int], predicted: int, training: bool
+) -> float:
     """See FLOPS_FORMULA; `lengths` are of documents, and the vocabulary is computed for `predicted` tokens."""
     with torch.device("meta"):
         model = MiniBertForMaskedLM(config)
 
     def matrices(module: nn.Module) -> int:
-        return sum(linear.weight.numel() for linear in module.modules() if isinstance(linear, nn.Linear))
+        return sum(
+            linear.weight.numel() for linear in module.modules() if isinstance(linear, nn.Linear)
+        )
 
     encoder = matrices(model.model)
     head = matrices(model) - encoder
-    windows = [None if kind == "full_attention" else config.sliding_window for kind in config.layer_types]
+    windows = [
+        None if kind == "full_attention" else config.sliding_window for kind in config.layer_types
+    ]
     seen = sum(tokens_seen(length, window) for window in windows for length in lengths)
     forward = 2.0 * (encoder * sum(lengths) + head * predicted) + 4.0 * config.hidden_size * seen
     return 3 * forward if training else forward
@@ -262,16 +300,31 @@ def tokens_seen(length: int, window: int | None) -> int:
 VOCABULARY = 30_522  # BERT's
 
 NATIVE = {"bert": "Bert", "modernbert": "ModernBert"}
-SPARSE = {"bert": "BertForMaskedLM, sparse head", "modernbert": "ModernBertForMaskedLM, sparse_prediction"}
+SPARSE = {
+    "bert": "BertForMaskedLM, sparse head",
+    "modernbert": "ModernBertForMaskedLM, sparse_prediction",
+}
 
-INSTALLED = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
+INSTALLED = {
+    "flash_attention_2": is_flash_attn_2_available,
+    "flash_attention_3": is_flash_attn_3_available,
+}
 
 BENCHMARKS: dict[str, Benchmark] = {}
 
 
-def add(name: str, what: str, build: Callable[..., Work], measure="seconds", devices=("cpu", "cuda"), **given) -> None:
+def add(
+    name: str,
+    what: str,
+    build: Callable[..., Work],
+    measure="seconds",
+    devices=("cpu", "cuda"),
+    **given,
+) -> None:
     _, shape, dtype = name.split("/")
-    BENCHMARKS[name] = Benchmark(name, what, partial(build, shape=shape, dtype=dtype, **given), measure, devices)
+    BENCHMARKS[name] = Benchmark(
+        name, what, partial(build, shape=shape, dtype=dtype, **given), measure, devices
+    )
 
 
 # --- peers ---
@@ -307,7 +360,9 @@ def sparse_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
 
 
 def with_attention(build: Build, implementation: str, config: MiniBertConfig) -> PreTrainedModel:
-    if implementation in INSTALLED and not INSTALLED[implementation]():  # Transformers would fetch it from the Hub
+    if (
+        implementation in INSTALLED and not INSTALLED[implementation]()
+    ):  # Transformers would fetch it from the Hub
         raise ImportError(f"{implementation} is not installed")
     model = build(config)
     model.set_attn_implementation(implementation)
@@ -340,9 +395,16 @@ def deberta_encoder(config: MiniBertConfig) -> PreTrainedModel:
 
 def train(run: Run, shape: str, dtype: str, packed: bool, targets: Sequence[float]) -> Work:
     """Against the peer as it is and with a sparse head; no targets: MiniBERT alone."""
-    config, family = run.config(shape, vocab_size=VOCABULARY, pad_token_id=0), shape.partition("-")[0]
+    config, family = (
+        run.config(shape, vocab_size=VOCABULARY, pad_token_id=0),
+        shape.partition("-")[0],
+    )
     rows, length = run.choose(16, 4), run.choose(512, 64)
-    batches = run.text.packed(2, rows, length) if packed else run.text.natural(run.choose(4, 2), rows, length)
+    batches = (
+        run.text.packed(2, rows, length)
+        if packed
+        else run.text.natural(run.choose(4, 2), rows, length)
+    )
     peers = ((f"{NATIVE[family]}ForMaskedLM", native_masked_lm), (SPARSE[family], sparse_masked_lm))
     with_targets = {name: (build, target) for (name, build), target in zip(peers, targets)}
     return model_work(run, config, batches, dtype, with_targets, training=True)
@@ -352,7 +414,10 @@ def train_compiled(run: Run, shape: str, dtype: str) -> Work:
     """What `torch.compile` gains, the time it takes to compile not counted."""
     work = train(run, shape, dtype, packed=False, targets=())
     ((ours, step),) = work.steps.items()
-    work.steps = {ours: partial(step, compiled=False), f"{ours}, compiled": partial(step, compiled=True)}
+    work.steps = {
+        ours: partial(step, compiled=False),
+        f"{ours}, compiled": partial(step, compiled=True),
+    }
     work.ratios = [Ratio(ours, f"{ours}, compiled")]
     return work
 
@@ -363,8 +428,13 @@ def train_packed_cuda(run: Run, shape: str, dtype: str, length: int) -> Work:
     batches = run.text.packed(run.choose(4, 2), run.choose(65_536, 512) // length, length)
     peers = {"ModernBertForMaskedLM": (native_masked_lm, 3.0)}
     for backend in ("sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"):
-        peers[f"{SPARSE['modernbert']}, {backend}"] = (partial(with_attention, sparse_masked_lm, backend), 1.2)
-    return model_work(run, run.config(shape, pad_token_id=0), batches, dtype, peers, training=True, compiled=True)
+        peers[f"{SPARSE['modernbert']}, {backend}"] = (
+            partial(with_attention, sparse_masked_lm, backend),
+            1.2,
+        )
+    return model_work(
+        run, run.config(shape, pad_token_id=0), batches, dtype, peers, training=True, compiled=True
+    )
 
 
 # --- inference ---
@@ -377,7 +447,10 @@ def infer(
     """Forward passes over `texts` (batches of the lengths of their texts) against one peer, the native model."""
     config = run.config(shape, add_pooling_layer=False, **switches)
     part = run.choose(1, 32)
-    batches = [random_texts([max(length // part, 1) for length in lengths], config.vocab_size) for lengths in texts]
+    batches = [
+        random_texts([max(length // part, 1) for length in lengths], config.vocab_size)
+        for lengths in texts
+    ]
     peer = peer or f"{NATIVE[shape.partition('-')[0]]}Model"
     return model_work(run, config, batches, dtype, {peer: (build, target)})
 
@@ -412,7 +485,9 @@ def local_attention(run: Run, shape: str, dtype: str, target: float) -> Work:
     backward = shape == "forward-backward"
     length, heads, width, window = run.choose(8192, 512), 12, 64, 64
     generator = torch.Generator().manual_seed(SEED)
-    q, k, v, grad = torch.randn(4, length, heads, width, generator=generator).to(run.device, DTYPES[dtype])
+    q, k, v, grad = torch.randn(4, length, heads, width, generator=generator).to(
+        run.device, DTYPES[dtype]
+    )
     for x in (q, k, v):
         x.requires_grad_(backward)
 
@@ -430,11 +505,15 @@ def local_attention(run: Run, shape: str, dtype: str, target: float) -> Work:
 
     def step(build: Callable[[], Callable[[], torch.Tensor]]) -> Callable[[int], object]:
         attend = build()
-        return lambda number: torch.autograd.grad(attend(), (q, k, v), grad) if backward else attend()
+        return lambda number: (
+            torch.autograd.grad(attend(), (q, k, v), grad) if backward else attend()
+        )
 
     peer = "scaled_dot_product_attention"
     steps = {"MiniBERT's attention": partial(step, ours), peer: partial(step, masked)}
-    return Work(steps, 1, DTYPES[dtype], [Ratio(peer, "MiniBERT's attention", target)], tokens=length)
+    return Work(
+        steps, 1, DTYPES[dtype], [Ratio(peer, "MiniBERT's attention", target)], tokens=length
+    )
 
 
 # --- all of them ---
@@ -449,15 +528,29 @@ for dtype in DTYPES:
     what = "the documents of train-natural, MiniBERT alone: what torch.compile gains once it has compiled"
     for shape in ("bert-small", "modernbert-small"):
         add(f"train-compiled/{shape}/{dtype}", what, train_compiled)
-    add(f"infer-8192/modernbert-base/{dtype}", "one text of 8192 tokens", infer, texts=[[8192]], target=3.0)
-    what, lengths = "32 texts of 16 to 512 tokens in one batch", torch.linspace(16, 512, 32).int().tolist()
+    add(
+        f"infer-8192/modernbert-base/{dtype}",
+        "one text of 8192 tokens",
+        infer,
+        texts=[[8192]],
+        target=3.0,
+    )
+    what, lengths = (
+        "32 texts of 16 to 512 tokens in one batch",
+        torch.linspace(16, 512, 32).int().tolist(),
+    )
     add(f"infer-mixed/modernbert-base/{dtype}", what, infer, texts=[lengths], target=2.0)
     add(f"infer-mixed/bert-base/{dtype}", what, infer, texts=[lengths])
     what = "peak memory of the inference of one text of 8192 tokens"
     add(f"memory-8192/modernbert-base/{dtype}", what, memory, "bytes")
     what = "one call of local attention: 12 heads of 64, 8192 tokens, 64 of them seen on each side"
     for shape, target in (("forward", 40.0), ("forward-backward", 20.0)):
-        add(f"local-attention/{shape}/{dtype}", what, local_attention, target=target if dtype == "fp32" else 1.0)
+        add(
+            f"local-attention/{shape}/{dtype}",
+            what,
+            local_attention,
+            target=target if dtype == "fp32" else 1.0,
+        )
     what = "inference of a model whose layers are all local, one text of 2048 to 8192 tokens"
     add(f"local-scaling/modernbert-small/{dtype}", what, local_scaling)
     for length in (128, 256, 512, 1024, 2048, 4096, 8192):

@@ -9,7 +9,9 @@ import pytest
 # Before torch is loaded, and for the processes that tests start: on tensors as small as here a second thread costs more
 # than it gives, most of all on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is no folder would be asked for, and waited for
+os.environ.setdefault(
+    "HF_HUB_OFFLINE", "1"
+)  # a name that is no folder would be asked for, and waited for
 # Workers of data loaders are forked, and a tokenizer's threads do not survive that: they would wait for ever.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"

@@ -39,10 +39,17 @@ from encoder_texts import (
 )  # fmt: skip
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PrinterCallback, Trainer, TrainingArguments
+from transformers import (
+    AutoConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+)
 
 import minibert
-from minibert.training.loading import quietly
+from minibert.training.common.loading import quietly
 
 
 def check_layout(model: PreTrainedModel, name: str) -> tuple[float, str]:
@@ -78,12 +85,16 @@ def check_positions(model: PreTrainedModel, shift: int) -> tuple[float, str]:
     if not takes(model, "position_ids") or kind_of(model) == "MultipleChoice":
         raise NotApplicable("takes no position_ids")
     absolute = getattr(model.config, "position_embedding_type", None) in ("absolute", "sinusoidal")
-    if shift and (absolute or any("position_embedding" in name for name, _ in model.named_parameters())):
+    if shift and (
+        absolute or any("position_embedding" in name for name, _ in model.named_parameters())
+    ):
         raise NotApplicable("its positions are absolute")
     texts, start = texts_for(model), first_position(model)
     layout = Layout([texts.cells(0)])
     positions = torch.arange(texts.lengths[0])[None] + start + shift
-    said, counted = (from_batch(model, texts, layout, **given) for given in (dict(position_ids=positions), {}))
+    said, counted = (
+        from_batch(model, texts, layout, **given) for given in (dict(position_ids=positions), {})
+    )
     return worst(difference(said, counted))[0], f"position_ids from {start + shift} on"
 
 
@@ -96,9 +107,13 @@ def check_embeddings(model: PreTrainedModel) -> tuple[float, str]:
         layout = make_layouts(texts)[side]
         inputs = inputs_for(model, texts, layout)
         vectors = model.get_input_embeddings()(inputs["input_ids"])
-        given = {name: x for name, x in inputs.items() if name != "input_ids"} | {"inputs_embeds": vectors}
+        given = {name: x for name, x in inputs.items() if name != "input_ids"} | {
+            "inputs_embeds": vectors
+        }
         with torch.no_grad():
-            results = [by_text(kind_of(model), model.eval()(**each), layout) for each in (given, inputs)]
+            results = [
+                by_text(kind_of(model), model.eval()(**each), layout) for each in (given, inputs)
+            ]
         found[side] = worst(difference(*results))[0]
     value, side = worst(found)
     return value, f"padding {side}"
@@ -115,18 +130,25 @@ def check_no_target(model: PreTrainedModel, **keywords: Any) -> tuple[float, str
         raise NotApplicable("values have no -100")
     if kind == "Detection" and "minibert" not in type(model).__module__:
         raise NotApplicable("every real token has a label")
-    nothing = 10_000 if kind == "QuestionAnswering" else -100  # positions behind the text do not count
+    nothing = (
+        10_000 if kind == "QuestionAnswering" else -100
+    )  # positions behind the text do not count
     model.train().zero_grad()
     labels = {name: torch.full_like(value, nothing) for name, value in labels.items()}
     loss = model(**inputs_for(model, texts, layout), **labels, **keywords).loss
     loss.backward()
     gradient = gradients(model).abs().max().item()
     model.eval().zero_grad()
-    return worst({"loss": abs(loss.item()), "gradients": gradient})[0], f"loss {loss.item():g}, gradient {gradient:g}"
+    return worst({"loss": abs(loss.item()), "gradients": gradient})[
+        0
+    ], f"loss {loss.item():g}, gradient {gradient:g}"
 
 
 def check_accumulation(
-    model: PreTrainedModel, texts: Texts | None = None, sizes: Sequence[int] = (8, 2, 1), collator: Any = None
+    model: PreTrainedModel,
+    texts: Texts | None = None,
+    sizes: Sequence[int] = (8, 2, 1),
+    collator: Any = None,
 ) -> tuple[float, str]:
     """The weights after one step of `Trainer` (plain SGD), in micro-batches of so many texts, against those after a
     step of the loss's formula over all texts.
@@ -199,8 +221,12 @@ def check_initialisation(model: PreTrainedModel, lacking: bool) -> tuple[float, 
         elif wanted.std(correction=0) == 0:
             found[name] = math.inf
         else:
-            zero = wanted == 0 if wanted.dim() < 2 else ~wanted.flatten(1).any(1)  # the row of the padding
-            alike = deviation(parameter[~zero] - wanted[~zero].mean(), wanted[~zero].double().std().item())
+            zero = (
+                wanted == 0 if wanted.dim() < 2 else ~wanted.flatten(1).any(1)
+            )  # the row of the padding
+            alike = deviation(
+                parameter[~zero] - wanted[~zero].mean(), wanted[~zero].double().std().item()
+            )
             found[name] = math.inf if parameter[zero].any() else alike
     value, name = worst(found)
     std, wanted = (each.std(correction=0) for each in (new.get_parameter(name), expected[name]))
@@ -212,7 +238,11 @@ def _initialised_by_hand(model: PreTrainedModel) -> PreTrainedModel:
     twin = copy.deepcopy(model)
     for name in twin.all_tied_weights_keys:
         module, _, last = name.rpartition(".")
-        setattr(twin.get_submodule(module), last, nn.Parameter(twin.get_parameter(name).detach().clone()))
+        setattr(
+            twin.get_submodule(module),
+            last,
+            nn.Parameter(twin.get_parameter(name).detach().clone()),
+        )
 
     def visit(module: nn.Module, owner: PreTrainedModel):
         for child in module.children():
@@ -224,13 +254,22 @@ def _initialised_by_hand(model: PreTrainedModel) -> PreTrainedModel:
     return twin
 
 
-def load_without(model: PreTrainedModel, folder: str | Path, lacks: Callable[[str], bool]) -> PreTrainedModel:
+def load_without(
+    model: PreTrainedModel, folder: str | Path, lacks: Callable[[str], bool]
+) -> PreTrainedModel:
     """The model as it is loaded from a checkpoint that lacks some weights, in memory that is full of NaN."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     with quietly():
         model.save_pretrained(folder)
         file = Path(folder) / "model.safetensors"
-        save_file({name: x for name, x in load_file(file).items() if not lacks(name)}, file, {"format": "pt"})
+        save_file(
+            {name: x for name, x in load_file(file).items() if not lacks(name)},
+            file,
+            {"format": "pt"},
+        )
         try:  # tensors that nobody wrote to are NaN by torch.utils.deterministic.fill_uninitialized_memory
             torch.use_deterministic_algorithms(True, warn_only=True)
             return type(model).from_pretrained(folder)
@@ -248,10 +287,15 @@ def check_window(model: PreTrainedModel) -> tuple[float, str]:
     if "sliding_attention" not in (getattr(config, "layer_types", None) or ()):
         raise NotApplicable("no local layers")
     half, wrong, notes = config.sliding_window, {}, []
-    middle, one_layer = half + 4, config.to_dict() | dict(num_hidden_layers=1, layer_types=["sliding_attention"])
+    middle, one_layer = (
+        half + 4,
+        config.to_dict() | dict(num_hidden_layers=1, layer_types=["sliding_attention"]),
+    )
     one_layer["max_position_embeddings"] = max(config.max_position_embeddings, 2 * middle + 1)
     for attention in implementations(model):
-        small = type(model)(type(config).from_dict(one_layer, attn_implementation=attention)).base_model.eval()
+        small = type(model)(
+            type(config).from_dict(one_layer, attn_implementation=attention)
+        ).base_model.eval()
         ids = torch.randint(8, config.vocab_size, (1, 2 * middle + 1))
         vectors = small.get_input_embeddings()(ids).detach().requires_grad_()
         small(inputs_embeds=vectors).last_hidden_state[0, middle].square().sum().backward()
@@ -289,7 +333,9 @@ def check_precision(
         given = dict(inputs)
         if large:
             vectors = half.get_input_embeddings()(given.pop("input_ids")).detach()
-            given["inputs_embeds"] = (vectors.float() * (1e4 / vectors.float().abs().max())).to(dtype)
+            given["inputs_embeds"] = (vectors.float() * (1e4 / vectors.float().abs().max())).to(
+                dtype
+            )
         outputs = half(**given, **labels, **keywords)
         loss = outputs.loss if labels else sum(x.float().square().mean() for x in values(outputs))
         loss.backward()
@@ -320,24 +366,46 @@ SAME, FORMULA = 1e-4, 1e-3
 STANDARD_ERRORS = 7.0  # of the difference of two samples; chance passes 5 once in a million times
 _PACKED = "Packed documents give what each gives alone, told apart by"
 CHECKS = {
-    "packed position_ids": Check(f"{_PACKED} position_ids", _layout("packed by position_ids, one row"), SAME),
-    "packed seq_idx": Check(f"{_PACKED} seq_idx", _layout("packed by seq_idx, padding between"), SAME),
+    "packed position_ids": Check(
+        f"{_PACKED} position_ids", _layout("packed by position_ids, one row"), SAME
+    ),
+    "packed seq_idx": Check(
+        f"{_PACKED} seq_idx", _layout("packed by seq_idx, padding between"), SAME
+    ),
     "packed cu_seq_lens": Check(f"{_PACKED} cu_seq_lens", _layout("packed by cu_seq_lens"), SAME),
     "packed mask": Check(f"{_PACKED} a mask of pairs", _layout("packed by a mask of pairs"), SAME),
-    "padding right": Check("Texts padded on the right give what each gives alone", _layout("right"), SAME),
-    "padding left": Check("Texts padded on the left give what each gives alone", _layout("left"), SAME),
-    "positions said": Check("position_ids that count the tokens change nothing", lambda m: check_positions(m, 0), SAME),
-    "positions shifted": Check("Nor do they when all are shifted", lambda m: check_positions(m, 7), SAME),
-    "inputs_embeds": Check("The vectors of tokens give what the tokens give", check_embeddings, SAME),
-    "accumulation": Check("Gradient accumulation gives the step of one batch", check_accumulation, FORMULA),
+    "padding right": Check(
+        "Texts padded on the right give what each gives alone", _layout("right"), SAME
+    ),
+    "padding left": Check(
+        "Texts padded on the left give what each gives alone", _layout("left"), SAME
+    ),
+    "positions said": Check(
+        "position_ids that count the tokens change nothing", lambda m: check_positions(m, 0), SAME
+    ),
+    "positions shifted": Check(
+        "Nor do they when all are shifted", lambda m: check_positions(m, 7), SAME
+    ),
+    "inputs_embeds": Check(
+        "The vectors of tokens give what the tokens give", check_embeddings, SAME
+    ),
+    "accumulation": Check(
+        "Gradient accumulation gives the step of one batch", check_accumulation, FORMULA
+    ),
     "no target": Check("A step without any target has the loss 0", check_no_target, 0.0),
-    "new weights": Check("New weights have the spread the class means", _initialisation(False), STANDARD_ERRORS),
-    "lacking weights": Check("So have those that a checkpoint lacks", _initialisation(True), STANDARD_ERRORS),
+    "new weights": Check(
+        "New weights have the spread the class means", _initialisation(False), STANDARD_ERRORS
+    ),
+    "lacking weights": Check(
+        "So have those that a checkpoint lacks", _initialisation(True), STANDARD_ERRORS
+    ),
     "window": Check("Local layers see |i - j| <= sliding_window, no more", check_window, 0.0),
     "half precision, padding": Check(
         "No NaN from rows of padding in 16 bits", lambda m: check_precision(m, False), 0.0
     ),
-    "half precision, large": Check("No NaN from large inputs in 16 bits", lambda m: check_precision(m, True), 0.0),
+    "half precision, large": Check(
+        "No NaN from large inputs in 16 bits", lambda m: check_precision(m, True), 0.0
+    ),
 }
 
 
@@ -407,8 +475,14 @@ def _class(name: str) -> type[PreTrainedModel] | None:
 def tiny_config(config_class: type[PreTrainedConfig], given: dict[str, Any]) -> PreTrainedConfig:
     known, aliases = [each.name for each in fields(config_class)], config_class.attribute_map
     given = {aliases.get(key, key): value for key, value in given.items()}
-    chosen = {aliases.get(key, key): value for key, value in TINY.items() if aliases.get(key, key) in known}
+    chosen = {
+        aliases.get(key, key): value
+        for key, value in TINY.items()
+        if aliases.get(key, key) in known
+    }
     # what is None or 0 stays it
-    special = [name for name in known if name.endswith("_token_id") and getattr(config_class, name, None)]
+    special = [
+        name for name in known if name.endswith("_token_id") and getattr(config_class, name, None)
+    ]
     chosen |= {name: i for i, name in enumerate(special, 1)}
     return config_class(**chosen | given)

@@ -31,7 +31,9 @@ class Texts:
         self.lengths = list(lengths)
         self.ids = [draw(vocab_size - first, n) + first for n in lengths]
         self.segments = [draw(2, n) for n in lengths]
-        self.tokens = [torch.where(draw(2, n) > 0, draw(CLASSES, n), -100) for n in lengths]  # token classes
+        self.tokens = [
+            torch.where(draw(2, n) > 0, draw(CLASSES, n), -100) for n in lengths
+        ]  # token classes
         self.tokens[0][1], self.tokens[2][3] = 1, 2  # some of them are there
         self.one = draw(2, len(lengths))  # a class a text
         self.answers = [(n // 3, n // 2) for n in lengths]
@@ -53,7 +55,9 @@ class Layout:
         length = max(map(len, rows))
         self.rows = [row + [None] * (length - len(row)) for row in rows]
         self.shape, self.how = (len(rows), length), how
-        self.place = {cell: (b, s) for b, row in enumerate(self.rows) for s, cell in enumerate(row) if cell}
+        self.place = {
+            cell: (b, s) for b, row in enumerate(self.rows) for s, cell in enumerate(row) if cell
+        }
         self.texts = sorted({text for text, _ in self.place})
         self.lengths = [sum(each == text for each, _ in self.place) for text in self.texts]
         # of every token of all texts, one after the other
@@ -68,7 +72,9 @@ class Layout:
         """[batch, length, …] → for each text [tokens, …]"""
         return x[self.index].split(self.lengths)
 
-    def inputs(self, texts: Texts, segments: bool, start: int = 0, pad: int = 0) -> dict[str, Tensor]:
+    def inputs(
+        self, texts: Texts, segments: bool, start: int = 0, pad: int = 0
+    ) -> dict[str, Tensor]:
         """What a model is given; `start` is the first of a text's `position_ids`, `pad` the padding's token."""
         out = {"input_ids": self.grid([texts.ids[i] for i in self.texts], pad)}
         if segments:
@@ -128,7 +134,9 @@ class NotApplicable(Exception):
 def kind_of(model: PreTrainedModel) -> str:
     """What a model's head does: the end of its class's name; "Detection" where tokens are told from replaced ones."""
     kind = type(model).__name__.rpartition("For")[2]
-    if kind == "ReplacedTokenDetection" or (kind == "PreTraining" and not takes(model, "next_sentence_label")):
+    if kind == "ReplacedTokenDetection" or (
+        kind == "PreTraining" and not takes(model, "next_sentence_label")
+    ):
         return "Detection"
     return kind if kind in (*TOKEN_KINDS, *ROW_KINDS, "QuestionAnswering") else "Model"
 
@@ -143,7 +151,9 @@ def labels_for(kind: str, texts: Texts, layout: Layout) -> dict[str, Tensor]:
         labels = {"labels": layout.grid([texts.tokens[i] for i in layout.texts], -100)}
         if kind == "Detection":
             labels["labels"].clamp_(max=1)
-        return labels | (dict(next_sentence_label=texts.one[layout.texts]) if kind == "PreTraining" else {})
+        return labels | (
+            dict(next_sentence_label=texts.one[layout.texts]) if kind == "PreTraining" else {}
+        )
     if kind == "QuestionAnswering":
         columns = [[layout.place[i, at][1] for at in texts.answers[i]] for i in layout.texts]
         return dict(zip(("start_positions", "end_positions"), torch.tensor(columns).unbind(1)))
@@ -161,7 +171,9 @@ def loss_by_formula(kind: str, outputs: Sequence[Any], texts: Texts) -> Tensor:
     tokens = torch.cat(texts.tokens)
     if kind == "PreTraining":
         following = torch.cat([output.seq_relationship_logits for output in outputs])
-        return F.cross_entropy(joined("prediction_logits"), tokens) + F.cross_entropy(following, texts.one)
+        return F.cross_entropy(joined("prediction_logits"), tokens) + F.cross_entropy(
+            following, texts.one
+        )
     if kind == "QuestionAnswering":
         sides = zip(("start_logits", "end_logits"), zip(*texts.answers))
         losses = [F.cross_entropy(each[name], torch.tensor([at])) for name, places in sides
@@ -172,9 +184,13 @@ def loss_by_formula(kind: str, outputs: Sequence[Any], texts: Texts) -> Tensor:
         return F.cross_entropy(predictions, torch.cat([labels[1:] for labels in texts.tokens]))
     if kind == "Detection":
         counted = tokens != -100
-        return F.binary_cross_entropy_with_logits(joined("logits")[counted], tokens[counted].clamp(max=1).float())
+        return F.binary_cross_entropy_with_logits(
+            joined("logits")[counted], tokens[counted].clamp(max=1).float()
+        )
     if kind == "MultipleChoice":
-        return F.cross_entropy(joined("logits").view(-1, CHOICES), texts.one[: len(outputs) // CHOICES])
+        return F.cross_entropy(
+            joined("logits").view(-1, CHOICES), texts.one[: len(outputs) // CHOICES]
+        )
     if kind in ROW_KINDS:
         logits = torch.cat([output.logits for output in outputs])
         if not texts.one.is_floating_point():
@@ -183,7 +199,10 @@ def loss_by_formula(kind: str, outputs: Sequence[Any], texts: Texts) -> Tensor:
             return F.mse_loss(logits.squeeze(1), texts.one)
         return F.binary_cross_entropy_with_logits(logits, texts.one)
     if kind == "Model":  # some number that everything changes
-        return sum(torch.cat([x.flatten() for x in column]).pow(3).mean() for column in zip(*map(values, outputs)))
+        return sum(
+            torch.cat([x.flatten() for x in column]).pow(3).mean()
+            for column in zip(*map(values, outputs))
+        )
     return F.cross_entropy(joined("logits"), tokens)
 
 
@@ -195,13 +214,18 @@ def values(outputs: Any) -> list[Tensor]:
 
 
 def texts_for(model: PreTrainedModel, **options: Any) -> Texts:
-    ids = [getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos", "cls", "sep", "mask")]
+    ids = [
+        getattr(model.config, f"{name}_token_id", None)
+        for name in ("pad", "bos", "eos", "cls", "sep", "mask")
+    ]
     low = [i for i in ids if isinstance(i, int) and i < 16]
     config, kind = model.config, kind_of(model)
     texts = Texts(config.vocab_size, max(low, default=0) + 1, **options)
     if kind == "TokenClassification":
         texts.tokens = [labels.clamp(max=config.num_labels - 1) for labels in texts.tokens]
-    elif kind == "Detection" and "minibert" not in type(model).__module__:  # ELECTRA's labels are 0 or 1, no other
+    elif (
+        kind == "Detection" and "minibert" not in type(model).__module__
+    ):  # ELECTRA's labels are 0 or 1, no other
         texts.tokens = [labels.clamp(0, 1) for labels in texts.tokens]
     elif kind == "SequenceClassification" and config.problem_type == "multi_label_classification":
         texts.one = torch.stack([texts.one.roll(i) for i in range(config.num_labels)], 1).float()
@@ -211,8 +235,12 @@ def texts_for(model: PreTrainedModel, **options: Any) -> Texts:
 
 
 def inputs_for(model: PreTrainedModel, texts: Texts, layout: Layout) -> dict[str, Any]:
-    segments = takes(model, "token_type_ids") and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
-    inputs = layout.inputs(texts, segments, first_position(model), getattr(model.config, "pad_token_id", 0) or 0)
+    segments = (
+        takes(model, "token_type_ids") and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
+    )
+    inputs = layout.inputs(
+        texts, segments, first_position(model), getattr(model.config, "pad_token_id", 0) or 0
+    )
     if kind_of(model) == "MultipleChoice":
         choices = CHOICES if len(layout.texts) > 1 else 1
         return {name: x.unflatten(0, (-1, choices)) if torch.is_tensor(x) and x.dim() == 2 else x
@@ -222,14 +250,18 @@ def inputs_for(model: PreTrainedModel, texts: Texts, layout: Layout) -> dict[str
 
 def first_position(model: PreTrainedModel) -> int:
     """RoBERTa's positions begin behind that of the padding, where the position table has a row for padding."""
-    tables = [m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name]
+    tables = [
+        m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name
+    ]
     padding = tables[0].padding_idx if tables else None
     return 0 if padding is None else padding + 1
 
 
 def gradients(model: nn.Module) -> Tensor:
     """All of them, as one vector."""
-    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
+    return torch.cat(
+        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()]
+    )
 
 
 def from_texts_alone(model: PreTrainedModel, texts: Texts) -> dict[str, Tensor]:
@@ -244,7 +276,9 @@ def from_texts_alone(model: PreTrainedModel, texts: Texts) -> dict[str, Tensor]:
     return found | {"loss": loss.detach(), "gradients": gradients(model)}
 
 
-def from_batch(model: PreTrainedModel, texts: Texts, layout: Layout, **keywords: Any) -> dict[str, Tensor]:
+def from_batch(
+    model: PreTrainedModel, texts: Texts, layout: Layout, **keywords: Any
+) -> dict[str, Tensor]:
     """The same from one batch: the outputs in evaluation, loss and gradients in training."""
     kind, inputs = kind_of(model), inputs_for(model, texts, layout)
     labels = labels_for(kind, texts, layout)
@@ -256,7 +290,11 @@ def from_batch(model: PreTrainedModel, texts: Texts, layout: Layout, **keywords:
         evaluated = model(**inputs, **keywords, **labels).loss if labels else None
     model.train()
     outputs = model(**inputs, **keywords, **labels)
-    loss = outputs.loss if labels else sum(x.pow(3).mean() for x in by_text(kind, outputs, layout).values())
+    loss = (
+        outputs.loss
+        if labels
+        else sum(x.pow(3).mean() for x in by_text(kind, outputs, layout).values())
+    )
     loss.backward()
     found |= {"loss": loss.detach(), "gradients": gradients(model)}
     model.eval().zero_grad()
@@ -269,7 +307,9 @@ def by_text(kind: str, outputs: Any, layout: Layout) -> dict[str, Tensor]:
     for name, value in outputs.items():
         if name == "logits" and kind == "MultipleChoice":
             found[name] = value.reshape(-1, 1)
-        elif name in ("pooler_output", "seq_relationship_logits") or (name == "logits" and kind in ROW_KINDS):
+        elif name in ("pooler_output", "seq_relationship_logits") or (
+            name == "logits" and kind in ROW_KINDS
+        ):
             found[name] = value
         elif name in OUTPUTS:
             found[name] = torch.cat(layout.read(value))
@@ -281,7 +321,11 @@ def difference(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[s
     found = {}
     for name, value in actual.items():
         wanted = expected["loss" if name == "loss in evaluation" else name]
-        scale = wanted.abs().max().item() if name == "gradients" else max(1.0, wanted.abs().max().item())
+        scale = (
+            wanted.abs().max().item()
+            if name == "gradients"
+            else max(1.0, wanted.abs().max().item())
+        )
         found[name] = (value - wanted).abs().max().item() / scale
     return found
 

@@ -15,7 +15,16 @@ from transformers import (
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
 LLAMA3 = Regex(r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+")
-KINDS = ("gpt2", "llama3", "gemma", "characters", "GPTNeoXTokenizer", "Qwen2Tokenizer", "LlamaTokenizer", "T5Tokenizer")
+KINDS = (
+    "gpt2",
+    "llama3",
+    "gemma",
+    "characters",
+    "GPTNeoXTokenizer",
+    "Qwen2Tokenizer",
+    "LlamaTokenizer",
+    "T5Tokenizer",
+)
 
 
 def trained(pre_tokenizer, alphabet=()):
@@ -56,13 +65,21 @@ def foreign_tokenizer(kind: str) -> PreTrainedTokenizerBase:
     elif kind == "T5Tokenizer":
         pieces = [(piece, -float(i)) for i, piece in enumerate(trained(spaces).get_vocab())]
         special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-        tokenizer = T5Tokenizer(vocab=[*special, *(pair for pair in pieces if not pair[0].startswith("<"))])
+        tokenizer = T5Tokenizer(
+            vocab=[*special, *(pair for pair in pieces if not pair[0].startswith("<"))]
+        )
     elif kind == "LlamaTokenizer":
         tokenizer = LlamaTokenizer(**merged(trained(spaces)))
     else:
         kind = {"GPTNeoXTokenizer": GPTNeoXTokenizer, "Qwen2Tokenizer": Qwen2Tokenizer}[kind]
         tokenizer = kind(**merged(trained(BYTES, alphabet)))
     tokenizer.add_special_tokens(
-        dict(cls_token="<s>", sep_token="</s>", unk_token="<unk>", pad_token="<pad>", mask_token="[MASK]")
+        dict(
+            cls_token="<s>",
+            sep_token="</s>",
+            unk_token="<unk>",
+            pad_token="<pad>",
+            mask_token="[MASK]",
+        )
     )
     return tokenizer

@@ -12,7 +12,9 @@ from minibert.training import cli
 
 # --- commands, and what they read ---
 
-WORDS = [a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri") for b in ("tan", "ver", "zol", "ben", "duk")]
+WORDS = [
+    a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri") for b in ("tan", "ver", "zol", "ben", "duk")
+]
 
 
 def sentences(count: int, seed: int = 0, longest: int = 20) -> list[str]:
@@ -22,7 +24,12 @@ def sentences(count: int, seed: int = 0, longest: int = 20) -> list[str]:
 
 def animal_sentences(count: int) -> list[str]:
     """Sentences in which the verb and the place follow from the animal."""
-    habits = {"cat": ("sleeps", "roof"), "dog": ("barks", "yard"), "fish": ("swims", "pond"), "bird": ("sings", "tree")}
+    habits = {
+        "cat": ("sleeps", "roof"),
+        "dog": ("barks", "yard"),
+        "fish": ("swims", "pond"),
+        "bird": ("sings", "tree"),
+    }
     chance, made = random.Random(0), []
     for number in range(count):
         animal, (verb, place) = chance.choice(list(habits.items()))
@@ -54,7 +61,9 @@ def write_rows(path, rows) -> str:
 
 VOCAB, LABELS = 61, 3
 
-HEADS = [name.removeprefix("MiniBert") for name in modeling.__all__ if name != "MiniBertPreTrainedModel"]
+HEADS = [
+    name.removeprefix("MiniBert") for name in modeling.__all__ if name != "MiniBertPreTrainedModel"
+]
 DETECTOR = "ForReplacedTokenDetection"
 
 BERT = dict(position_embedding_type="absolute", norm_placement="post", norm_eps=1e-12, norm_bias=True, gated_mlp=False,
@@ -86,7 +95,10 @@ def build(head: str, seed: int = 0, **fields):
 
 
 # What goes to the Hub beside the weights.
-CODE = {f"{name}_minibert.py" for name in ("configuration", "sequences", "cpu", "embeddings", "attention", "modeling")}
+CODE = {
+    f"{name}_minibert.py"
+    for name in ("configuration", "sequences", "cpu", "embeddings", "attention", "modeling")
+}
 
 
 def save_model(folder, tokenizer, preset: str = "bert", head: str = "Model", **fields) -> str:
@@ -128,7 +140,12 @@ def packed_rows(tokenizer, documents_a_row=5):
     for start in range(0, len(ids), documents_a_row):
         documents = ids[start : start + documents_a_row]
         positions = [position for document in documents for position in range(len(document))]
-        rows.append({"input_ids": [token for document in documents for token in document], "position_ids": positions})
+        rows.append(
+            {
+                "input_ids": [token for document in documents for token in document],
+                "position_ids": positions,
+            }
+        )
     return rows
 
 
@@ -139,5 +156,6 @@ def batches(rows, size=32):
 def same(first, second):
     """Two lists of batches hold the same, key by key."""
     return len(first) == len(second) and all(
-        a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in zip(first, second)
+        a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+        for a, b in zip(first, second)
     )

@@ -79,12 +79,22 @@ SHAPES["xlm-roberta"] = SHAPES["camembert"] = {"plain": SHAPES["roberta"]["plain
 FIELDS = {  # of every model of the architecture
     "eurobert": dict(pad_token_id=0, bos_token_id=2, eos_token_id=3, mask_token_id=4),
     "distilbert": dict(dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, qa_dropout=0.0),
-    "modernbert": dict(pad_token_id=0, bos_token_id=None, eos_token_id=3, cls_token_id=2, sep_token_id=3),
+    "modernbert": dict(
+        pad_token_id=0, bos_token_id=None, eos_token_id=3, cls_token_id=2, sep_token_id=3
+    ),
 }
 # every layout and every shape once with every head
-LAYOUTS = {"plain": ["full", "right"], "deep": ["left"], "untied": ["holes"], "biased": ["left"], "local": ["holes"]}
+LAYOUTS = {
+    "plain": ["full", "right"],
+    "deep": ["left"],
+    "untied": ["holes"],
+    "biased": ["left"],
+    "local": ["holes"],
+}
 HEADS = {name: list(architecture.classes) for name, architecture in ARCHITECTURES.items()}
-EVERY_HEAD = [(name, shape, head) for name in HEADS for shape in SHAPES[name] for head in HEADS[name]]
+EVERY_HEAD = [
+    (name, shape, head) for name in HEADS for shape in SHAPES[name] for head in HEADS[name]
+]
 
 
 def make_native(architecture: str, shape: str, head: str, seed: int = 0, **fields):
@@ -123,7 +133,9 @@ class Batch:
     """One batch as MiniBERT sees it (`ours`), and with its real tokens moved to the left (`native`)."""
 
     def __init__(self, head: str, layout: str, segments: bool):
-        torch.manual_seed(len(layout) + 10 * segments)  # fixed: where ReLU bends, fp32 may go either way
+        torch.manual_seed(
+            len(layout) + 10 * segments
+        )  # fixed: where ReLU bends, fp32 may go either way
         rows = BATCH * CHOICES if head == "ForMultipleChoice" else BATCH
         self.choices = CHOICES if head == "ForMultipleChoice" else None
         mask = make_rows(layout, rows)
@@ -185,7 +197,13 @@ def native_loss(head: str, outputs, batch: Batch) -> torch.Tensor:
         padding = ~batch.compact(batch.real)
         logits = (outputs.start_logits, outputs.end_logits)
         targets = (batch.native["start_positions"], batch.native["end_positions"])
-        return sum(F.cross_entropy(x.masked_fill(padding, float("-inf")), y) for x, y in zip(logits, targets)) / 2
+        return (
+            sum(
+                F.cross_entropy(x.masked_fill(padding, float("-inf")), y)
+                for x, y in zip(logits, targets)
+            )
+            / 2
+        )
     return outputs.loss
 
 
@@ -204,7 +222,9 @@ def gradients_as_weights(model):
     """A copy of `model` whose weights are the gradients of `model`."""
     result = copy.deepcopy(model)
     for parameter, original in zip(result.parameters(), model.parameters(), strict=True):
-        parameter.data = torch.zeros_like(original) if original.grad is None else original.grad.clone()
+        parameter.data = (
+            torch.zeros_like(original) if original.grad is None else original.grad.clone()
+        )
     return result
 
 
@@ -221,14 +241,22 @@ def check_outputs(theirs, mine, head: str, batch: Batch):
         assert_close(name, actual, expected)
 
     real = batch.compact(batch.real)
-    names = [name for name in theirs if "logits" in name or name in ("last_hidden_state", "pooler_output")]
+    names = [
+        name
+        for name in theirs
+        if "logits" in name or name in ("last_hidden_state", "pooler_output")
+    ]
     assert names
     for name in names:
         close(name, mine[name], theirs[name])
-    for layer, (actual, expected) in enumerate(zip(mine.hidden_states or (), theirs.hidden_states or (), strict=True)):
+    for layer, (actual, expected) in enumerate(
+        zip(mine.hidden_states or (), theirs.hidden_states or (), strict=True)
+    ):
         close(f"hidden state {layer}", actual, expected)
     seen = real[:, None, :, None] & real[:, None, None, :]
-    for layer, (actual, expected) in enumerate(zip(mine.attentions or (), theirs.attentions or (), strict=True)):
+    for layer, (actual, expected) in enumerate(
+        zip(mine.attentions or (), theirs.attentions or (), strict=True)
+    ):
         close(f"attention {layer}", batch.compact_attentions(actual), expected * seen)
     close("loss", our_loss(head, mine, batch), native_loss(head, theirs, batch))
 
@@ -236,7 +264,10 @@ def check_outputs(theirs, mine, head: str, batch: Batch):
 def check_gradients(native, ours, head: str, batch: Batch):
     """The loss in training mode, where MiniBERT's vocabulary meets labelled positions only, and its gradients."""
     losses = []
-    for model, loss_of, inputs in ((native, native_loss, batch.native), (ours, our_loss, batch.ours)):
+    for model, loss_of, inputs in (
+        (native, native_loss, batch.native),
+        (ours, our_loss, batch.ours),
+    ):
         model.train().zero_grad()
         losses.append(loss_of(head, model(**inputs), batch))
         losses[-1].backward()
@@ -256,7 +287,11 @@ def check_parity(native, ours, head: str, layout: str, segments: bool):
         plain = native(**batch.native)
         for attention, wanted, expected in (
             ("sdpa", {}, plain),  # without padding
-            ("sdpa", dict(output_hidden_states=True), native(**batch.native, output_hidden_states=True)),
+            (
+                "sdpa",
+                dict(output_hidden_states=True),
+                native(**batch.native, output_hidden_states=True),
+            ),
             ("eager", layers, theirs),
         ):
             ours.set_attn_implementation(attention)

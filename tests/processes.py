@@ -34,10 +34,14 @@ class Python:
         with_package: else `import minibert` is an ImportError in it.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None, with_package: bool = True):
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str] | None = None, with_package: bool = True
+    ):
         self._channel, theirs = _context.Pipe()
         given = dict(os.environ if environment is None else environment)
-        self._process = _context.Process(target=_serve, args=(theirs, str(folder), given, with_package), daemon=True)
+        self._process = _context.Process(
+            target=_serve, args=(theirs, str(folder), given, with_package), daemon=True
+        )
         self._process.start()
         theirs.close()
         self.printed = ""
@@ -69,7 +73,12 @@ def _serve(channel, folder: str, environment: dict[str, str], with_package: bool
     gc.freeze()  # as in conftest.py
     with contextlib.suppress(EOFError):
         while True:
-            code, printed, names, error = channel.recv(), io.StringIO(), {"__name__": "__main__"}, None
+            code, printed, names, error = (
+                channel.recv(),
+                io.StringIO(),
+                {"__name__": "__main__"},
+                None,
+            )
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                 try:
                     exec(compile(code, "task", "exec"), names)

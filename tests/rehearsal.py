@@ -18,7 +18,9 @@ _setup_privateuseone_for_python_backend("gpu")
 torch.cuda.get_device_capability = lambda device=None: (9, 0)
 choose, plan = attention_minibert._choose_device_plan, attention_minibert.plan_attention
 attention_minibert._choose_device_plan = lambda device, *rest: choose(torch.device("cuda"), *rest)
-torch.tensor = lambda numbers, device=None: torch.zeros(np.shape(numbers), dtype=torch.long, device=device)  # copied
+torch.tensor = lambda numbers, device=None: torch.zeros(
+    np.shape(numbers), dtype=torch.long, device=device
+)  # copied
 # fake tensors look like those of a trace
 sequences_minibert.is_tracing = lambda x=None: False
 
@@ -38,11 +40,19 @@ def unpacked(head):
     """Rows of one document each, without padding, and labels for the head."""
     shape = (2, 3, 7) if head == "ForMultipleChoice" else (2, 7)
     rows, tokens = torch.zeros(2, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
-    of_rows = head in ("ForSequenceClassification", "ForNextSentencePrediction", "ForMultipleChoice")
+    of_rows = head in (
+        "ForSequenceClassification",
+        "ForNextSentencePrediction",
+        "ForMultipleChoice",
+    )
     labels = {
         "Model": {},
         "ForMaskedLM": {"labels": tokens, "masked_lm_positions": torch.zeros(3, dtype=torch.long)},
-        "ForPreTraining": {"labels": tokens, "next_sentence_label": rows, "sparse_prediction": False},
+        "ForPreTraining": {
+            "labels": tokens,
+            "next_sentence_label": rows,
+            "sparse_prediction": False,
+        },
         "ForQuestionAnswering": {"start_positions": rows, "end_positions": rows},
     }
     return {"input_ids": tokens} | labels.get(head, {"labels": rows if of_rows else tokens})
@@ -62,7 +72,10 @@ def step(head, family, dtype, batch=None):
     with no_init_weights(), FakeTensorMode(allow_non_fake_inputs=True), torch.device("gpu"):
         config = tiny(**dict(hidden_size=32, max_position_embeddings=8) | FAMILIES[family])
         model = getattr(modeling_minibert, f"MiniBert{head}")(config).train()
-        batch = {name: torch.empty_like(x, device="gpu") if hasattr(x, "dtype") else x for name, x in batch.items()}
+        batch = {
+            name: torch.empty_like(x, device="gpu") if hasattr(x, "dtype") else x
+            for name, x in batch.items()
+        }
         outputs = model(**batch)
         loss = sum(x.sum() for x in outputs.values()) if head == "Model" else outputs.loss
         loss.backward()
@@ -90,7 +103,10 @@ def spread(head, family, dtype):
                 for name, parameter in module.named_parameters(recurse=False):
                     module._parameters[name] = torch.nn.Parameter(parameter.to(device))
             block.register_forward_pre_hook(partial(send, device), with_kwargs=True)
-        batch = {name: x if x is False else torch.empty_like(x, device="gpu:0") for name, x in unpacked(head).items()}
+        batch = {
+            name: x if x is False else torch.empty_like(x, device="gpu:0")
+            for name, x in unpacked(head).items()
+        }
         return {name: str(x.device) for name, x in model(**batch).items()}
 
 

@@ -34,7 +34,10 @@ def folder_of(tokenizer, tmp_path_factory):
 
     def save(head, **fields):
         folder = root / f"{head}{len(list(root.iterdir()))}"
-        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "mask", "cls", "sep")}
+        ids = {
+            f"{name}_token_id": getattr(tokenizer, f"{name}_token_id")
+            for name in ("pad", "mask", "cls", "sep")
+        }
         build(head, **ids | fields).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         return str(folder)
@@ -56,12 +59,18 @@ def test_device_map(masked_lm, tokenizer, tmp_path):
     layer = sum(x.numel() * x.element_size() for x in whole.model.layers[0].state_dict().values())
     table = whole.model.embeddings.tok_embeddings.weight.numel() * 4
     found = infer_auto_device_map(
-        whole, {0: 2 * table + layer, "cpu": 10**9}, no_split_module_classes=list(whole._no_split_modules)
+        whole,
+        {0: 2 * table + layer, "cpu": 10**9},
+        no_split_module_classes=list(whole._no_split_modules),
     )
-    assert set(found.values()) == {0, "cpu"} and not any(".layers." in name and name.count(".") > 2 for name in found)
+    assert set(found.values()) == {0, "cpu"} and not any(
+        ".layers." in name and name.count(".") > 2 for name in found
+    )
     places = {"model.embeddings": "cpu", "model.layers.0": "disk", "model.layers.1": "cpu"}
     places |= {"model.final_norm": "disk", "head": "disk", "decoder": "cpu"}
-    spread = MiniBertForMaskedLM.from_pretrained(masked_lm, device_map=places, offload_folder=str(tmp_path))
+    spread = MiniBertForMaskedLM.from_pretrained(
+        masked_lm, device_map=places, offload_folder=str(tmp_path)
+    )
     assert spread.model.layers[0].attn.Wqkv.weight.device.type == "meta"
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -97,17 +106,25 @@ class _EncoderAttention:
             far = torch.zeros(stop - start, stop - start, dtype=torch.bool)
             if self.window is not None:
                 far = (places[:, None] - places).abs() > self.window
-            probs = (q @ k.transpose(-1, -2) * self.impl.scale).masked_fill(far, float("-inf")).softmax(-1)
+            probs = (
+                (q @ k.transpose(-1, -2) * self.impl.scale)
+                .masked_fill(far, float("-inf"))
+                .softmax(-1)
+            )
             out.append((probs @ v).transpose(0, 1).flatten(1))
         return torch.cat(out)
 
 
-def _vllm(module, query, key, value, attention_mask, scaling=None, attention_instances=None, **kwargs):
+def _vllm(
+    module, query, key, value, attention_mask, scaling=None, attention_instances=None, **kwargs
+):
     """How vLLM calls its own layers from Transformers' attention interface."""
     assert attention_mask is None  # not used, and of the square of all tokens
     attention = attention_instances[module.layer_idx]
     attention.impl.scale = scaling
-    return attention.forward(*(x.transpose(1, 2).reshape(x.shape[-2], -1) for x in (query, key, value))), None
+    return attention.forward(
+        *(x.transpose(1, 2).reshape(x.shape[-2], -1) for x in (query, key, value))
+    ), None
 
 
 @pytest.mark.parametrize("fields", [{}, BERT], ids=["modernbert", "bert"])
@@ -128,17 +145,30 @@ def test_vllm_transformers_backend(fields, folder_of, monkeypatch):
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear):
                 setattr(parent, name, _Linear(child))
-    attentions = [module for module in model.modules() if getattr(module, "is_causal", True) is False]
+    attentions = [
+        module for module in model.modules() if getattr(module, "is_causal", True) is False
+    ]
     assert [module.layer_idx for module in attentions] == list(range(config.num_hidden_layers))
     # it reads the source for the one call of what `ALL_ATTENTION_FUNCTIONS` gives
-    nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(type(attentions[0]).forward)))))
-    looked_up = [x for x in nodes if isinstance(x, ast.Assign) and "ALL_ATTENTION_FUNCTIONS" in ast.unparse(x.value)]
+    nodes = list(
+        ast.walk(ast.parse(textwrap.dedent(inspect.getsource(type(attentions[0]).forward))))
+    )
+    looked_up = [
+        x
+        for x in nodes
+        if isinstance(x, ast.Assign) and "ALL_ATTENTION_FUNCTIONS" in ast.unparse(x.value)
+    ]
     named = {x.targets[0].id for x in looked_up}
-    assert len([x for x in nodes if isinstance(x, ast.Call) and getattr(x.func, "id", None) in named]) == 1
+    assert (
+        len([x for x in nodes if isinstance(x, ast.Call) and getattr(x.func, "id", None) in named])
+        == 1
+    )
     requests = [torch.randint(1, 61, (n,)) for n in (9, 1, 14)]
     bounds = [0, 9, 10, 24]
     instances = {
-        i: _EncoderAttention(bounds, config.num_attention_heads, config.sliding_window if kind[0] == "s" else None)
+        i: _EncoderAttention(
+            bounds, config.num_attention_heads, config.sliding_window if kind[0] == "s" else None
+        )
         for i, kind in enumerate(config.layer_types)
     }
     outputs = model(

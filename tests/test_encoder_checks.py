@@ -23,7 +23,9 @@ class Forgets(MiniBertForMaskedLM):
 
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, seq_idx=None,
                 labels=None, **kwargs):  # fmt: skip
-        given = dict(attention_mask=attention_mask, position_ids=position_ids, seq_idx=seq_idx, **kwargs)
+        given = dict(
+            attention_mask=attention_mask, position_ids=position_ids, seq_idx=seq_idx, **kwargs
+        )
         given = {name: None if name in self.forgotten else x for name, x in given.items()}
         return super().forward(input_ids, inputs_embeds=inputs_embeds, labels=labels, **given)
 
@@ -35,11 +37,15 @@ def forgets(*names: str) -> type:
 class CountsColumnsForMaskedLM(MiniBertForMaskedLM):
     """Padding on the left moves the positions."""
 
-    def forward(self, input_ids=None, attention_mask=None, position_ids=None, seq_idx=None, **kwargs):
+    def forward(
+        self, input_ids=None, attention_mask=None, position_ids=None, seq_idx=None, **kwargs
+    ):
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
             seq_idx = torch.zeros_like(position_ids)
-        return super().forward(input_ids, attention_mask, position_ids=position_ids, seq_idx=seq_idx, **kwargs)
+        return super().forward(
+            input_ids, attention_mask, position_ids=position_ids, seq_idx=seq_idx, **kwargs
+        )
 
 
 class CountsAloneForMaskedLM(MiniBertForMaskedLM):
@@ -48,7 +54,9 @@ class CountsAloneForMaskedLM(MiniBertForMaskedLM):
     def forward(self, input_ids=None, labels=None, num_items_in_batch=None, **kwargs):
         outputs = super().forward(input_ids, labels=labels, sparse_prediction=False, **kwargs)
         if labels is not None:
-            outputs.loss = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten())
+            outputs.loss = nn.functional.cross_entropy(
+                outputs.logits.flatten(0, 1), labels.flatten()
+            )
         return outputs
 
 
@@ -64,7 +72,9 @@ class InitialisesContainersForMaskedLM(BertForMaskedLM):
 class WiderWindowForMaskedLM(MiniBertForMaskedLM):
     def __init__(self, config):
         super().__init__(config)
-        self.model.windows = {name: window and window + 1 for name, window in self.model.windows.items()}
+        self.model.windows = {
+            name: window and window + 1 for name, window in self.model.windows.items()
+        }
 
 
 BROKEN = {
@@ -115,7 +125,10 @@ def test_what_was_fine_tuned_passes(head, fields, tmp_path):
     """Values, several labels and few classes; whatever precision it was saved in."""
     build(head, **fields).to(torch.bfloat16).save_pretrained(tmp_path)
     model = load(str(tmp_path))
-    verdicts = {name: examine(model, name).verdict for name in ("padding right", "accumulation", "no target")}
+    verdicts = {
+        name: examine(model, name).verdict
+        for name in ("padding right", "accumulation", "no target")
+    }
     values = head == "ForSequenceClassification"  # which no -100 leaves out
     assert verdicts.pop("no target") == ("not applicable" if values else "pass")
     assert set(verdicts.values()) == {"pass"}
@@ -131,7 +144,10 @@ def test_checks_that_do_not_apply_say_why():
         ("BertForMaskedLM", "positions shifted", "absolute"),
     ):
         finding = examine(load(kind), check)
-        assert (finding.verdict, finding.measured) == ("not applicable", None) and reason in finding.note
+        assert (finding.verdict, finding.measured) == (
+            "not applicable",
+            None,
+        ) and reason in finding.note
 
 
 def test_a_check_that_breaks_is_a_failure():
@@ -140,4 +156,8 @@ def test_a_check_that_breaks_is_a_failure():
             raise RuntimeError("no\nway")
 
     finding = examine(Broken(build("ForMaskedLM").config), "padding right")
-    assert (finding.verdict, finding.measured, finding.note) == ("fail", math.inf, "RuntimeError: no way")
+    assert (finding.verdict, finding.measured, finding.note) == (
+        "fail",
+        math.inf,
+        "RuntimeError: no way",
+    )

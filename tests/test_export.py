@@ -18,14 +18,15 @@ from transformers import AutoTokenizer
 import minibert
 from minibert import MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training import export as exporting
+from minibert.training.conversion import export as exporting
 
 TEXTS = [*sentences(6), "", "katan"]
 SHOWN = [("bert", "Model"), ("bert", "ForSequenceClassification"), ("bert", "ForQuestionAnswering"),
          ("modernbert", "ForMaskedLM"), ("causal", "ForCausalLM")]  # fmt: skip
 REST = [(family, head) for family in FAMILIES for head in HEADS if (family, head) not in SHOWN]
 needs_onnx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")), reason="no ONNX here"
+    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime")),
+    reason="no ONNX here",
 )
 
 
@@ -46,7 +47,9 @@ def onnx_weights(graph: Path) -> list[np.ndarray]:
     return [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(graph).graph.initializer]
 
 
-def inputs_of(head: str, side: str, segments: bool, rows: int = 3, length: int = 13) -> dict[str, torch.Tensor]:
+def inputs_of(
+    head: str, side: str, segments: bool, rows: int = 3, length: int = 13
+) -> dict[str, torch.Tensor]:
     """Longer than the windows of local layers, with padding."""
     ids = torch.randint(1, 61, (rows, length), generator=torch.Generator().manual_seed(rows))
     mask = torch.ones_like(ids)
@@ -55,7 +58,11 @@ def inputs_of(head: str, side: str, segments: bool, rows: int = 3, length: int =
     inputs = dict(input_ids=ids, attention_mask=mask if side == "right" else mask.flip(1))
     if segments:
         inputs["token_type_ids"] = ids % 2
-    return {name: x.expand(2, -1, -1) for name, x in inputs.items()} if head == "ForMultipleChoice" else inputs
+    return (
+        {name: x.expand(2, -1, -1) for name, x in inputs.items()}
+        if head == "ForMultipleChoice"
+        else inputs
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +73,9 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def folder(tokenizer, tmp_path_factory):
     """An encoder with learned positions and a tokenizer."""
-    return save(build("Model", **BERT).eval(), tokenizer, tmp_path_factory.mktemp("export") / "model")
+    return save(
+        build("Model", **BERT).eval(), tokenizer, tmp_path_factory.mktemp("export") / "model"
+    )
 
 
 def save(model, tokenizer, folder) -> Path:
@@ -83,7 +92,9 @@ def mean_of(states, mask):
 
 
 @needs_onnx
-@pytest.mark.parametrize(("family", "head"), [*SHOWN, *(pytest.param(*each, marks=pytest.mark.slow) for each in REST)])
+@pytest.mark.parametrize(
+    ("family", "head"), [*SHOWN, *(pytest.param(*each, marks=pytest.mark.slow) for each in REST)]
+)
 def test_the_graph_of_every_head(family, head, tmp_path):
     """Padding on either side, and other sizes than those it was traced with; the reference drops the padding. In int8
     near it."""
@@ -91,8 +102,12 @@ def test_the_graph_of_every_head(family, head, tmp_path):
     exporting.trace(model, tmp_path / "model.onnx")
     assert not model.training
     exporting.quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx")
-    in_int8 = [weights for weights in onnx_weights(tmp_path / "int8.onnx") if weights.dtype == "int8"]
-    assert in_int8 and all(abs(weights.astype(int)).max() <= 64 for weights in in_int8)  # 2 · 64 · 255 is below 2 ** 15
+    in_int8 = [
+        weights for weights in onnx_weights(tmp_path / "int8.onnx") if weights.dtype == "int8"
+    ]
+    assert in_int8 and all(
+        abs(weights.astype(int)).max() <= 64 for weights in in_int8
+    )  # 2 · 64 · 255 is below 2 ** 15
     for side, rows, length in (("right", 3, 13), ("left", 3, 13), ("left", 1, 1)):
         inputs = inputs_of(head, side, model.config.type_vocab_size > 1, rows, length)
         actual = onnx_outputs(tmp_path / "model.onnx", **inputs)
@@ -108,7 +123,9 @@ def test_the_graph_of_every_head(family, head, tmp_path):
 
 @needs_onnx
 @pytest.mark.parametrize(
-    "fields", [dict(norm_type="rmsnorm"), dict(rope_type="dynamic", factor=2.0), dict(embedding_size=8)], ids=str
+    "fields",
+    [dict(norm_type="rmsnorm"), dict(rope_type="dynamic", factor=2.0), dict(embedding_size=8)],
+    ids=str,
 )
 def test_graphs_of_other_switches(fields, tmp_path):
     """Of an operator that ONNX lacks, of angles that depend on the length, of a projection."""
@@ -119,7 +136,9 @@ def test_graphs_of_other_switches(fields, tmp_path):
     inputs = inputs_of("ForMaskedLM", "left", False)
     with torch.no_grad():
         expected = model(**inputs).logits
-    assert_close(onnx_outputs(tmp_path / "model.onnx", **inputs)["logits"], expected, rtol=1e-4, atol=1e-5)
+    assert_close(
+        onnx_outputs(tmp_path / "model.onnx", **inputs)["logits"], expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @needs_onnx
@@ -128,15 +147,23 @@ def test_the_folder(folder, tokenizer, tmp_path, capsys):
     said = run("export", folder, tmp_path / "out", capsys=capsys)
     assert "onnx/model.onnx: outputs as torch gives them, to " in said
     assert "MiniBertModel as ONNX, for engines that know bert" in said
-    files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(tmp_path / "out").as_posix()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file()
+    }
     assert files == {
         "config.json", "onnx/model.onnx", "onnx/model_quantized.onnx", "tokenizer.json", "tokenizer_config.json"
     }  # fmt: skip
     settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
-    assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"  # Transformers 4 has no TokenizersBackend
+    assert (
+        settings["tokenizer_class"] == "PreTrainedTokenizerFast"
+    )  # Transformers 4 has no TokenizersBackend
     config = transformers.AutoConfig.from_pretrained(tmp_path / "out")
     assert (config.model_type, config.architectures) == ("bert", ["BertModel"])
-    inputs = dict(AutoTokenizer.from_pretrained(tmp_path / "out")(TEXTS, padding=True, return_tensors="pt"))
+    inputs = dict(
+        AutoTokenizer.from_pretrained(tmp_path / "out")(TEXTS, padding=True, return_tensors="pt")
+    )
     with torch.no_grad():
         expected = MiniBertModel.from_pretrained(folder)(**inputs).last_hidden_state
     inputs.setdefault("token_type_ids", torch.zeros_like(inputs["input_ids"]))
@@ -152,7 +179,9 @@ def test_the_folder(folder, tokenizer, tmp_path, capsys):
 def test_what_no_native_class_has_keeps_its_own_config(tokenizer, tmp_path, capsys):
     model = build("ForMaskedLM", norm_type="rmsnorm", position_embedding_type="sinusoidal")
     source = save(model, tokenizer, tmp_path / "m")
-    assert "for engines that know minibert" in run("export", source, tmp_path / "out", capsys=capsys)
+    assert "for engines that know minibert" in run(
+        "export", source, tmp_path / "out", capsys=capsys
+    )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("minibert", ["MiniBertForMaskedLM"])
     assert (tmp_path / "out" / "configuration_minibert.py").exists()
@@ -168,11 +197,18 @@ def test_where_tokens_are_pooled_there_is_no_head(tokenizer, tmp_path):
     assert list(onnx_outputs(tmp_path / "saved" / exporting.GRAPH, **inputs)) == ["logits"]
     modules = json.loads((tmp_path / "pooled" / "modules.json").read_text())
     assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Normalize"]
-    tokens = AutoTokenizer.from_pretrained(tmp_path / "pooled")(TEXTS, padding=True, return_tensors="pt")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "pooled")(
+        TEXTS, padding=True, return_tensors="pt"
+    )
     inputs = dict(tokens) | dict(token_type_ids=torch.zeros_like(tokens["input_ids"]))
     states = onnx_outputs(tmp_path / "pooled" / exporting.GRAPH, **inputs)["last_hidden_state"]
     vectors = torch.nn.functional.normalize(mean_of(states, inputs["attention_mask"]))
-    assert_close(vectors, torch.from_numpy(SentenceTransformer(str(tmp_path / "st")).encode(TEXTS)), rtol=0, atol=1e-5)
+    assert_close(
+        vectors,
+        torch.from_numpy(SentenceTransformer(str(tmp_path / "st")).encode(TEXTS)),
+        rtol=0,
+        atol=1e-5,
+    )
 
 
 # --- the other formats ---
@@ -180,7 +216,10 @@ def test_where_tokens_are_pooled_there_is_no_head(tokenizer, tmp_path):
 
 def test_native_is_what_transformers_loads(folder, tmp_path, capsys):
     run("export", folder, tmp_path / "out", "--format", "native", capsys=capsys)
-    model, ours = transformers.AutoModel.from_pretrained(tmp_path / "out"), MiniBertModel.from_pretrained(folder)
+    model, ours = (
+        transformers.AutoModel.from_pretrained(tmp_path / "out"),
+        MiniBertModel.from_pretrained(folder),
+    )
     assert isinstance(model, transformers.BertModel)
     inputs = inputs_of("Model", "right", True)
     with torch.no_grad():
@@ -229,6 +268,8 @@ def test_refusals(folder, tmp_path, capsys):
 @needs_onnx
 def test_nothing_is_left_of_a_graph_that_differs(folder, tmp_path, capsys, monkeypatch):
     trace = exporting.trace
-    monkeypatch.setattr(exporting, "trace", lambda _, path: trace(build("Model", seed=1, **BERT).eval(), path))
+    monkeypatch.setattr(
+        exporting, "trace", lambda _, path: trace(build("Model", seed=1, **BERT).eval(), path)
+    )
     assert "last_hidden_state differs by" in refusal(capsys, "export", folder, tmp_path / "out")
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from minibert.training import cli
-from minibert.training.files import check_folder, lock_folder, printable, use_writable_cache, whole, write_json
+from minibert.training.common.files import (
+    check_folder,
+    lock_folder,
+    printable,
+    use_writable_cache,
+    whole,
+    write_json,
+)
 
 
 def half(path, *_, **__):
@@ -28,7 +35,9 @@ def test_json_that_breaks_off_is_not_there(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "c.json", {"loss": float("nan")})
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-    assert (tmp_path / "a.json").read_text() == '{\n "a": 1\n}\n' and not (tmp_path / "b.json").exists()
+    assert (tmp_path / "a.json").read_text() == '{\n "a": 1\n}\n' and not (
+        tmp_path / "b.json"
+    ).exists()
 
 
 def test_a_full_disk_is_named_with_the_file(tmp_path):
@@ -44,8 +53,20 @@ def test_two_processes_do_not_write_in_one_folder(tmp_path, capsys):
     output, (ready, is_ready), (over, is_over) = tmp_path / "out", os.pipe(), os.pipe()
     (tmp_path / "text.txt").write_text("a text")
     commands = []
-    for command in ("pretrain", "prepare", "finetune classify", "finetune embed", "finetune rerank"):
-        words = [*command.split(), "--output_dir", str(output), "--data", str(tmp_path / "text.txt")]
+    for command in (
+        "pretrain",
+        "prepare",
+        "finetune classify",
+        "finetune embed",
+        "finetune rerank",
+    ):
+        words = [
+            *command.split(),
+            "--output_dir",
+            str(output),
+            "--data",
+            str(tmp_path / "text.txt"),
+        ]
         commands.append([*words, *(["--model", "nowhere"] if "finetune" in command else [])])
     if (other := os.fork()) == 0:
         with lock_folder(tmp_path / "b" / ".." / "out"):
@@ -62,7 +83,9 @@ def test_two_processes_do_not_write_in_one_folder(tmp_path, capsys):
         os.waitpid(other, 0)
     (tmp_path / "text.txt").rename(tmp_path / "nowhere.txt")
     for words in commands:
-        assert cli.main(words) == 2 and "another process" not in capsys.readouterr().err  # it is free again
+        assert (
+            cli.main(words) == 2 and "another process" not in capsys.readouterr().err
+        )  # it is free again
     assert not output.exists()
 
 
@@ -87,7 +110,10 @@ def test_a_lock_follows_no_link_and_leaves_nothing(tmp_path):
     with pytest.raises(OSError), lock_folder(tmp_path / "out"):
         pass
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    with lock_folder(tmp_path / "new"), lock_folder(tmp_path / "new"):  # by a command, and by what it calls
+    with (
+        lock_folder(tmp_path / "new"),
+        lock_folder(tmp_path / "new"),
+    ):  # by a command, and by what it calls
         pass
     assert not (tmp_path / "new").exists()
 
@@ -97,10 +123,12 @@ def test_the_lock_does_not_depend_on_the_temporary_folder(tmp_path):
     import subprocess
     import sys
 
-    code = f"from minibert.training.files import lock_folder\nwith lock_folder({str(tmp_path / 'out')!r}): pass"
+    code = f"from minibert.training.common.files import lock_folder\nwith lock_folder({str(tmp_path / 'out')!r}): pass"
     with lock_folder(tmp_path / "out"):
         other = [sys.executable, "-c", code]
-        result = subprocess.run(other, env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True)
+        result = subprocess.run(
+            other, env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True
+        )
     assert "ValueError: another process is writing in" in result.stderr
 
 
@@ -108,7 +136,14 @@ def test_texts_do_not_steer_the_terminal():
     hostile = "a\x1b[31mred\x07\r\nb\x9b2J \u202eevil\u2066 \u200f\ud800\U000e0041"
     shown = printable(hostile)
     assert shown == r"a\x1b[31mred\x07\r\nb\x9b2J \u202eevil\u2066 \u200f\ud800\U000e0041"
-    for text in ("schön", "में", "ไทย", "日本語", "👩\u200d👧", "می\u200cخواهم"):  # joiners belong to scripts
+    for text in (
+        "schön",
+        "में",
+        "ไทย",
+        "日本語",
+        "👩\u200d👧",
+        "می\u200cخواهم",
+    ):  # joiners belong to scripts
         assert printable(text) == text
 
 

@@ -25,7 +25,7 @@ from helpers import save_model
 
 from minibert import train_tokenizer
 from minibert.training import cli
-from minibert.training.checkpoints import checkpoint_to_resume, write_manifest
+from minibert.training.common.checkpoints import checkpoint_to_resume, write_manifest
 
 LONGEST = 60  # seconds of a case; a hang otherwise
 
@@ -34,7 +34,25 @@ LONGEST = 60  # seconds of a case; a hang otherwise
 WORDS = ["", " ", "text", "[MASK]", "a\tb", "a\nb", '"', "\\", "\x00", "\u202e", "é", "𝔘", "\ufeff", "😀" * 40,
          "a" * 5000, "{}", "[1]", "null", "nan", "-1", "1e999", "../../etc/passwd", "<script>", "---", "%s%n",
          "---\nx: y\n---", "{{x}}", "{% raw %}", "&a *a", "!!python/object:x", "NaN", "true", "--", "~"]  # fmt: skip
-NUMBERS = [0, 1, -1, 2, 3, 7, 16, 0.5, -0.5, 1e-12, 1e30, 2**31, 2**63, 10**12, math.nan, math.inf, -math.inf]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    16,
+    0.5,
+    -0.5,
+    1e-12,
+    1e30,
+    2**31,
+    2**63,
+    10**12,
+    math.nan,
+    math.inf,
+    -math.inf,
+]
 
 
 def value(chance: random.Random, depth: int = 2) -> Any:
@@ -111,7 +129,15 @@ def make_world(folder: Path) -> World:
     tokenizer = train_tokenizer([f"{row['text']} {row['context']}" for row in ROWS], vocab_size=60)
     sizes = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=16)
     for name, head in (("model", "ForMaskedLM"), ("reranker", "ForSequenceClassification")):
-        save_model(folder / name, tokenizer, "modernbert", head, max_position_embeddings=64, num_labels=1, **sizes)
+        save_model(
+            folder / name,
+            tokenizer,
+            "modernbert",
+            head,
+            max_position_embeddings=64,
+            num_labels=1,
+            **sizes,
+        )
     (folder / "text.txt").write_text("\n\n".join(row["text"] for row in ROWS))
     return World(folder, folder)
 
@@ -161,21 +187,37 @@ def checkpoint(chance: random.Random, world: World) -> None:
     for step in range(1, chance.randint(1, 3) + 1):
         folder = run / f"checkpoint-{step}"
         folder.mkdir(parents=True)
-        for name in ("trainer_state.json", "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        for name in (
+            "trainer_state.json",
+            "model.safetensors",
+            "optimizer.pt",
+            "scheduler.pt",
+            "rng_state.pth",
+        ):
             if chance.random() < 0.95:
-                path = world.model / "model.safetensors" if name == "model.safetensors" else world.model / "config.json"
+                path = (
+                    world.model / "model.safetensors"
+                    if name == "model.safetensors"
+                    else world.model / "config.json"
+                )
                 (folder / name).write_bytes(path.read_bytes())
         if chance.random() < 0.7:
             write_manifest(folder)
-        for path in chance.sample(sorted(folder.iterdir()), min(chance.randrange(3), len(list(folder.iterdir())))):
+        for path in chance.sample(
+            sorted(folder.iterdir()), min(chance.randrange(3), len(list(folder.iterdir())))
+        ):
             path.write_bytes(damage(chance, path.read_bytes()))
         if chance.random() < 0.4:
             (folder / "checkpoint_manifest.json").write_text(json.dumps(value(chance)))
     if chance.random() < 0.3:
         (run / chance.choice(["config.json", "checkpoint-9", "checkpoint-x"])).write_text("{}")
     before = snapshot(run)
-    given = chance.choice(["true", "true", "false", None, str(run / "checkpoint-1"), str(run / "checkpoint-7")])
-    training = types.SimpleNamespace(output_dir=str(run), resume_from_checkpoint=given, process_index=0)
+    given = chance.choice(
+        ["true", "true", "false", None, str(run / "checkpoint-1"), str(run / "checkpoint-7")]
+    )
+    training = types.SimpleNamespace(
+        output_dir=str(run), resume_from_checkpoint=given, process_index=0
+    )
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             checkpoint_to_resume(training)
@@ -185,8 +227,13 @@ def checkpoint(chance: random.Random, world: World) -> None:
 
 def recipe(chance: random.Random, world: World) -> None:
     """A recipe of any content."""
-    content = {chance.choice(["text", "model", "top_k", "nonsense"]): value(chance) for _ in range(chance.randrange(4))}
-    text = yaml.safe_dump(content if chance.random() < 0.8 else value(chance), allow_unicode=True).encode()
+    content = {
+        chance.choice(["text", "model", "top_k", "nonsense"]): value(chance)
+        for _ in range(chance.randrange(4))
+    }
+    text = yaml.safe_dump(
+        content if chance.random() < 0.8 else value(chance), allow_unicode=True
+    ).encode()
     path = world.work / "recipe.yaml"
     path.write_bytes(text if chance.random() < 0.6 else damage(chance, text))
     cli.parse("fill", ["text", "--recipe", str(path)])
@@ -207,7 +254,9 @@ def rows(chance: random.Random, world: World) -> None:
     elif suffix in (".csv", ".tsv"):
         separator = "," if suffix == ".csv" else "\t"
         good = [row for row in content if isinstance(row, dict)] or [{}]
-        lines = [separator.join(map(str, good[0]))] + [separator.join(map(str, row.values())) for row in good]
+        lines = [separator.join(map(str, good[0]))] + [
+            separator.join(map(str, row.values())) for row in good
+        ]
         content_bytes = "\n".join(lines).encode("utf-8", "replace")
     elif suffix == ".json":
         content_bytes = json.dumps(content).encode()
@@ -235,11 +284,26 @@ def index(chance: random.Random, world: World) -> None:
     """A search index whose file is damaged."""
     folder = world.work / "index"
     if not (world.folder / "index").exists():
-        command("search", world.folder / "index", "--data", world.folder / "text.txt", "--model", world.model)
+        command(
+            "search",
+            world.folder / "index",
+            "--data",
+            world.folder / "text.txt",
+            "--model",
+            world.model,
+        )
     shutil.copytree(world.folder / "index", folder)
     (path,) = folder.iterdir()
     path.write_bytes(damage(chance, path.read_bytes()))
-    command("search", folder, chance.choice(WORDS), "--model", world.model, "--top_k", chance.choice([1, 0, -1, 99]))
+    command(
+        "search",
+        folder,
+        chance.choice(WORDS),
+        "--model",
+        world.model,
+        "--top_k",
+        chance.choice([1, 0, -1, 99]),
+    )
 
 
 # How many of each: by default, and with the slow ones.

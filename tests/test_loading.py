@@ -8,7 +8,7 @@ from helpers import build
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.loading import check_new, load_reported, new_folder
+from minibert.training.common.loading import check_new, load_reported, new_folder
 
 
 def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
@@ -17,7 +17,11 @@ def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "there")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    for target, place in ((Path("../link"), tmp_path / "there"), (Path("."), Path(".")), (Path("new"), Path("new"))):
+    for target, place in (
+        (Path("../link"), tmp_path / "there"),
+        (Path("."), Path(".")),
+        (Path("new"), Path("new")),
+    ):
         with pytest.raises(RuntimeError), new_folder(target) as folder:
             (folder / "x").write_text("y")
             raise RuntimeError
@@ -25,7 +29,9 @@ def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
         with new_folder(target) as folder:
             (folder / "inner").mkdir()
             (folder / "inner" / "x").write_text("y")
-        assert [path.name for path in place.iterdir()] == ["inner"] and (place / "inner" / "x").read_text() == "y"
+        assert [path.name for path in place.iterdir()] == ["inner"] and (
+            place / "inner" / "x"
+        ).read_text() == "y"
     assert (tmp_path / "link").is_symlink()
 
 
@@ -48,4 +54,6 @@ def test_a_head_of_another_width_is_new_in_another_task(tmp_path):
         assert torch.equal(loaded.base_model.get_parameter(name), expected)
     narrow = MiniBertConfig.from_pretrained(tmp_path, intermediate_size=20)
     with pytest.raises(ValueError, match="lacks the weights model.layers"):
-        load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow)
+        load_reported(
+            modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow
+        )

@@ -12,7 +12,9 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-ABSOLUTE_PATH = re.compile(r"(?<![\w.:/-])/(?:home|root|tmp|usr|opt|var|work|mnt|Users)/|[A-Z]:\\\\")
+ABSOLUTE_PATH = re.compile(
+    r"(?<![\w.:/-])/(?:home|root|tmp|usr|opt|var|work|mnt|Users)/|[A-Z]:\\\\"
+)
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -22,10 +24,18 @@ def test_is_saved_with_outputs(path):
     """All cells were run in order, without errors and warnings, and there are two small pictures or more."""
     cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
     outputs = [output for cell in cells for output in cell.outputs]
-    pictures = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", ())]
+    pictures = [
+        output.data["image/png"] for output in outputs if "image/png" in output.get("data", ())
+    ]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
-    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
-    assert len(pictures) >= 2 and max(len(base64.b64decode(picture)) for picture in pictures) <= 60_000
+    assert not [
+        output
+        for output in outputs
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
+    assert (
+        len(pictures) >= 2 and max(len(base64.b64decode(picture)) for picture in pictures) <= 60_000
+    )
     text = path.read_text(encoding="utf-8")
     assert len(text) <= 400_000 and not ABSOLUTE_PATH.search(text)
 
@@ -36,7 +46,9 @@ def test_is_linked(path):
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     picture = f"{path.stem}.png"
     assert f"({path.name})" in page and f"({picture})" in page
-    assert (FOLDER / picture).stat().st_size <= 60_000 and picture in path.read_text(encoding="utf-8")
+    assert (FOLDER / picture).stat().st_size <= 60_000 and picture in path.read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.slow
@@ -44,6 +56,10 @@ def test_is_linked(path):
 def test_runs(path, tmp_path, monkeypatch):
     """With the small sizes, in a folder with the files that lie beside the notebooks."""
     monkeypatch.setenv("MINIBERT_QUICK", "1")
-    shutil.copytree(FOLDER, tmp_path / "notebooks", ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs"))
+    shutil.copytree(
+        FOLDER, tmp_path / "notebooks", ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs")
+    )
     where = {"metadata": {"path": os.fspath(tmp_path / "notebooks")}}
-    NotebookClient(nbformat.read(path, 4), timeout=300, kernel_name="python3", resources=where).execute()
+    NotebookClient(
+        nbformat.read(path, 4), timeout=300, kernel_name="python3", resources=where
+    ).execute()

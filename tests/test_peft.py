@@ -34,7 +34,9 @@ def test_lora_trains_merges_saves_and_reloads(family, tmp_path):
     expected = adapted(**INPUTS).logits
     adapted.save_pretrained(tmp_path / "adapter")
     again = build("ForSequenceClassification", seed=1, **fields)
-    encoder = {name: x for name, x in before.items() if name.startswith("model.") and "pooler" not in name}
+    encoder = {
+        name: x for name, x in before.items() if name.startswith("model.") and "pooler" not in name
+    }
     again.load_state_dict(encoder, strict=False)
     reloaded = peft.PeftModel.from_pretrained(again, tmp_path / "adapter").eval()
     torch.testing.assert_close(reloaded(**INPUTS).logits, expected)

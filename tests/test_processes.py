@@ -28,9 +28,9 @@ from transformers import Trainer
 
 import minibert
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training.checkpoints import find_damage
+from minibert.training.common.checkpoints import find_damage
+from minibert.training.common.processes import first_process_first
 from minibert.training.pretraining.trainer import PretrainingTrainer
-from minibert.training.processes import first_process_first
 
 pytestmark = pytest.mark.slow  # every process takes seconds to begin
 SMALL = dict(
@@ -44,7 +44,9 @@ PRETRAININGS = {
     "stream": dict(streaming=True), "prepared": dict(streaming=True),
 }  # fmt: skip
 FINETUNINGS = ("classify", "weighted", "tag", "answer", "embed", "rerank")
-WEIGHTED = dict(class_weights=[3.0, 1.0, 0.25], gradient_accumulation_steps=2)  # another way to classify
+WEIGHTED = dict(
+    class_weights=[3.0, 1.0, 0.25], gradient_accumulation_steps=2
+)  # another way to classify
 SPLITS = ("train", "validation")
 LIMIT = 600  # seconds
 
@@ -54,27 +56,37 @@ def sentences(seed: int, count: int) -> list[str]:
     syllables = [a + b for a in "bdfgklmnprstv" for b in "aeiou"]
     lengths = torch.randint(3, 25, (count,), generator=draw).tolist()
     return [
-        " ".join(syllables[i] + syllables[i // 3] for i in torch.randint(65, (n,), generator=draw).tolist()) + "."
+        " ".join(
+            syllables[i] + syllables[i // 3]
+            for i in torch.randint(65, (n,), generator=draw).tolist()
+        )
+        + "."
         for n in lengths
     ]
 
 
 def write_data(folder: Path) -> None:
     lines = sentences(0, 400)
-    (folder / "text.txt").write_text("\n\n".join(" ".join(lines[i : i + 3]) for i in range(0, 400, 3)))
+    (folder / "text.txt").write_text(
+        "\n\n".join(" ".join(lines[i : i + 3]) for i in range(0, 400, 3))
+    )
     for number, (split, count) in enumerate((("train", 64), ("validation", 13), ("test", 11))):
         rows = {task: [] for task in FINETUNINGS}
         for text in sentences(number + 1, count):
             words = text.split()
             rows["classify"].append(dict(text=text, label="abc"[len(words) % 3]))
-            rows["tag"].append(dict(tokens=words, tags=["B-X" if "a" in word else "O" for word in words]))
+            rows["tag"].append(
+                dict(tokens=words, tags=["B-X" if "a" in word else "O" for word in words])
+            )
             answers = dict(text=[words[-1]], answer_start=[text.rindex(words[-1])])
             rows["answer"].append(dict(id=text, question=words[0], context=text, answers=answers))
             rows["embed"].append(dict(anchor=text, positive=" ".join(reversed(words))))
         rows["rerank"], rows["weighted"] = rows["embed"], rows["classify"]
         for task, found in rows.items():
             (folder / task).mkdir(exist_ok=True)
-            (folder / task / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+            (folder / task / f"{split}.jsonl").write_text(
+                "".join(json.dumps(row) + "\n" for row in found)
+            )
 
 
 def train(name: str, folder: Path, output: Path, **more) -> None:
@@ -91,8 +103,17 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
     def recorded_step(trainer, model, inputs, *args):
         if name in PRETRAININGS:
             columns, bounds = (inputs["input_ids"], inputs["labels"]), inputs.get("cu_seq_lens_q")
-            parts = zip(*columns) if bounds is None else zip(*(x[0].tensor_split(bounds[1:-1].long()) for x in columns))
-            seen.append([str((ids[ids != 0].tolist(), labels[labels != -100].tolist())) for ids, labels in parts])
+            parts = (
+                zip(*columns)
+                if bounds is None
+                else zip(*(x[0].tensor_split(bounds[1:-1].long()) for x in columns))
+            )
+            seen.append(
+                [
+                    str((ids[ids != 0].tolist(), labels[labels != -100].tolist()))
+                    for ids, labels in parts
+                ]
+            )
         return step(trainer, model, inputs, *args)
 
     Trainer.log, Trainer.training_step = recorded_log, recorded_step
@@ -108,7 +129,8 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
             data = dict(data=str(folder / name))
             if name in ("embed", "rerank"):
                 data = {
-                    "data" if split == "train" else split: str(folder / name / f"{split}.jsonl") for split in SPLITS
+                    "data" if split == "train" else split: str(folder / name / f"{split}.jsonl")
+                    for split in SPLITS
                 }
             kept = dict(save_strategy="steps", save_steps=5, learning_rate=1e-3)
             more |= WEIGHTED if name == "weighted" else {}
@@ -128,7 +150,15 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
 
 
 def torchrun(*arguments, options: tuple = (), **environment) -> subprocess.Popen:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        *options,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return subprocess.Popen([*command, __file__, *map(str, arguments)], env=environment, **pipes)
@@ -167,9 +197,12 @@ def test_two_processes_train_and_measure_as_one(trained):
     folder, names = trained
     for name in names:
         one, two = (read(folder / which, name)["logs"] for which in ("one", "two"))
-        assert sum("loss" in entry for entry in one) == 5 and any(key.startswith("eval_") for e in one for key in e)
+        assert sum("loss" in entry for entry in one) == 5 and any(
+            key.startswith("eval_") for e in one for key in e
+        )
         one, two = (
-            [{key: x for key, x in entry.items() if not key.endswith(COSTS)} for entry in logs] for logs in (one, two)
+            [{key: x for key, x in entry.items() if not key.endswith(COSTS)} for entry in logs]
+            for logs in (one, two)
         )
         assert two == [pytest.approx(entry, abs=1e-4) for entry in one], name
 
@@ -179,10 +212,13 @@ def test_each_process_has_rows_of_its_own(trained):
     folder, names = trained
     for name in set(names) & set(PRETRAININGS):
         whole, first, second = (
-            read(folder / which, name, rank)["seen"] for which, rank in (("one", 0), ("two", 0), ("two", 1))
+            read(folder / which, name, rank)["seen"]
+            for which, rank in (("one", 0), ("two", 0), ("two", 1))
         )
         if name == "accumulated":  # of two batches in a step
-            whole, first, second = ([a + b for a, b in zip(x[::2], x[1::2])] for x in (whole, first, second))
+            whole, first, second = (
+                [a + b for a, b in zip(x[::2], x[1::2])] for x in (whole, first, second)
+            )
         assert len(whole) == 5 and all(first) and all(second)
         assert list(map(Counter, whole)) == [Counter(a) + Counter(b) for a, b in zip(first, second)]
 
@@ -192,12 +228,20 @@ def test_one_process_writes(trained):
     folder, names = trained
     for name in names:
         one, two = (folder / which / name for which in ("one", "two"))
-        files = [{path.relative_to(output).as_posix() for path in output.rglob("*")} for output in (one, two)]
+        files = [
+            {path.relative_to(output).as_posix() for path in output.rglob("*")}
+            for output in (one, two)
+        ]
         assert files[0] == files[1] and "model.safetensors" in files[0]
         if (one / "report.json").exists():
             reports = [json.loads((output / "report.json").read_text()) for output in (one, two)]
-            figures = [{k: x for k, x in r.items() if isinstance(x, float) and "seconds" not in k} for r in reports]
-            assert reports[0].get("batch_size") == reports[1].get("batch_size")  # of all processes together
+            figures = [
+                {k: x for k, x in r.items() if isinstance(x, float) and "seconds" not in k}
+                for r in reports
+            ]
+            assert reports[0].get("batch_size") == reports[1].get(
+                "batch_size"
+            )  # of all processes together
             assert figures[1] == pytest.approx(figures[0], rel=1e-4)
 
 
@@ -234,7 +278,9 @@ def test_fsdp2_trains_as_the_whole_model_does():
 def share_weights() -> None:
     distributed.init_process_group("gloo")
     rank, mesh = distributed.get_rank(), init_device_mesh("cpu", (2,))
-    settings = yaml.safe_load((Path(__file__).parents[1] / "docs/fsdp2.yaml").read_text())["fsdp_config"]
+    settings = yaml.safe_load((Path(__file__).parents[1] / "docs/fsdp2.yaml").read_text())[
+        "fsdp_config"
+    ]
     # which is what `Trainer` wraps where nobody says it
     assert MiniBertForMaskedLM._no_split_modules == [settings["fsdp_transformer_layer_cls_to_wrap"]]
     ids = torch.randint(5, 64, (4, 12), generator=torch.Generator().manual_seed(1))
@@ -243,14 +289,20 @@ def share_weights() -> None:
         sizes = dict(vocab_size=64, num_hidden_layers=2, hidden_dropout=0.0, attention_dropout=0.0)
         shared = MiniBertForMaskedLM(preset("tiny", **sizes)).train()
         whole = copy.deepcopy(shared)
-        layers = [m for m in shared.modules() if type(m).__name__ == settings["fsdp_transformer_layer_cls_to_wrap"]]
+        layers = [
+            m
+            for m in shared.modules()
+            if type(m).__name__ == settings["fsdp_transformer_layer_cls_to_wrap"]
+        ]
         for module in (*layers, shared):
             fully_shard(module, mesh=mesh)
         assert len(layers) == 2
         optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (shared, whole)]
         for _ in range(3):
             losses = []
-            for model, rows, optimizer in zip((shared, whole), (ids[2 * rank : 2 * rank + 2], ids), optimizers):
+            for model, rows, optimizer in zip(
+                (shared, whole), (ids[2 * rank : 2 * rank + 2], ids), optimizers
+            ):
                 loss = model(rows, labels=rows).loss
                 loss.backward()
                 optimizer.step()
@@ -258,7 +310,9 @@ def share_weights() -> None:
                 losses.append(loss.detach())
             distributed.all_reduce(losses[0])
             assert_close(losses[0] / 2, losses[1], atol=1e-5, rtol=1e-5)
-        weights = get_model_state_dict(shared, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        weights = get_model_state_dict(
+            shared, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
         assert shared.decoder.weight is shared.get_input_embeddings().weight
         if rank == 0:
             assert_close(weights, whole.state_dict(), atol=1e-3, rtol=1e-3)
@@ -295,18 +349,27 @@ def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
     arguments = tmp_path, restarted, "mlm", json.dumps(CHECKPOINTS)
     # Otherwise torch's launcher keeps the addresses of the processes that died, which a quick new one tries to reach.
     said = finished(
-        torchrun(*arguments, options=("--max-restarts", "1"), DIES="3", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+        torchrun(
+            *arguments,
+            options=("--max-restarts", "1"),
+            DIES="3",
+            TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+        )
     )
     assert "Resuming from" in said
     for output in (tmp_path / "out", restarted):
         assert losses(output) == losses(unbroken)
-        weights, expected = (load_file(each / "mlm" / "model.safetensors") for each in (output, unbroken))
+        weights, expected = (
+            load_file(each / "mlm" / "model.safetensors") for each in (output, unbroken)
+        )
         assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
 def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
     write_data(tmp_path)
-    settings = dict(save_strategy="no", eval_strategy="no", max_steps=100_000, lr_scheduler_type="constant")
+    settings = dict(
+        save_strategy="no", eval_strategy="no", max_steps=100_000, lr_scheduler_type="constant"
+    )
     settings = CHECKPOINTS | settings | dict(dataloader_num_workers=1)
     process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings))
     for line in process.stdout:
@@ -316,10 +379,16 @@ def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
     said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode != 0 and "Stopped by a signal" in said
     (checkpoint,) = (tmp_path / "out" / "mlm").glob("checkpoint-*")
-    assert find_damage(checkpoint) is None and not (tmp_path / "out" / "mlm" / "report.json").exists()
+    assert (
+        find_damage(checkpoint) is None and not (tmp_path / "out" / "mlm" / "report.json").exists()
+    )
     steps = int(checkpoint.name.split("-")[1]) + 2
-    finished(torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings | dict(max_steps=steps))))
-    finished(torchrun(tmp_path, tmp_path / "whole", "mlm", json.dumps(settings | dict(max_steps=steps))))
+    finished(
+        torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings | dict(max_steps=steps)))
+    )
+    finished(
+        torchrun(tmp_path, tmp_path / "whole", "mlm", json.dumps(settings | dict(max_steps=steps)))
+    )
     assert losses(tmp_path / "out") == losses(tmp_path / "whole")
 
 

@@ -16,7 +16,10 @@ from minibert.training.data.builtin_corpus import builtin_files
 
 ROOT = Path(__file__).parent.parent
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-TEXTS = {file.name: file.read_text(encoding="utf-8") for file in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]}
+TEXTS = {
+    file.name: file.read_text(encoding="utf-8")
+    for file in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+}
 BLOCKS = [
     (name, kind, block)
     for name, text in TEXTS.items()
@@ -31,7 +34,11 @@ COMMANDS = [line for line in LINES if line.startswith("minibert ")]
 def folder(tmp_path_factory):
     """Where the first command seems to have run, and what else the snippets read."""
     folder = tmp_path_factory.mktemp("readme")
-    sentences = ["return the end of the list", "a good book, a dull book", "flour and sugar for baking"] * 20
+    sentences = [
+        "return the end of the list",
+        "a good book, a dull book",
+        "flour and sugar for baking",
+    ] * 20
     tokenizer = train_tokenizer(sentences, vocab_size=60)
     sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     bert = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
@@ -45,24 +52,36 @@ def folder(tmp_path_factory):
         (folder / name).write_text("\n".join(sentences))
     (folder / "texts").mkdir()
     for number in range(4):
-        lines = (json.dumps({"text": f"{sentence} {i}"}) + "\n" for i, sentence in enumerate(sentences))
+        lines = (
+            json.dumps({"text": f"{sentence} {i}"}) + "\n" for i, sentence in enumerate(sentences)
+        )
         (folder / "texts" / f"{number}.jsonl").write_text("".join(lines))
     (folder / "notes" / "cake.md").write_text("Flour and sugar for baking.")
-    rows = "".join(f"a {word} book {i},{label}\n" for i in range(20) for word, label in [("good", 1), ("dull", 0)])
+    rows = "".join(
+        f"a {word} book {i},{label}\n"
+        for i in range(20)
+        for word, label in [("good", 1), ("dull", 0)]
+    )
     (folder / "reviews" / "train.csv").write_text("text,label\n" + rows)
     return folder
 
 
-@pytest.mark.parametrize(("name", "snippet"), SNIPPETS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SNIPPETS)])
+@pytest.mark.parametrize(
+    ("name", "snippet"), SNIPPETS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SNIPPETS)]
+)
 def test_snippet(name, snippet, folder, cache, monkeypatch):
     """With fewer steps and texts than it says."""
-    for library in re.findall(r"(?:^from |^import |backend=.)(gliner|optuna)\b", snippet, re.MULTILINE):
+    for library in re.findall(
+        r"(?:^from |^import |backend=.)(gliner|optuna)\b", snippet, re.MULTILINE
+    ):
         pytest.importorskip(library, reason="an extra that is not installed")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(PretrainingTrainer, "push_to_hub", lambda trainer: None)
     some_files = builtin_files()[:40]
     monkeypatch.setattr("minibert.training.data.documents.builtin_files", lambda: some_files)
-    snippet = re.sub(r"max_steps=\d+|num_train_epochs=2", "max_steps=2", snippet).replace('"mini"', '"tiny"')
+    snippet = re.sub(r"max_steps=\d+|num_train_epochs=2", "max_steps=2", snippet).replace(
+        '"mini"', '"tiny"'
+    )
     for output_dir in re.findall(r'(?:output_dir=|Config\()"(runs/[^"]+)"', snippet):
         shutil.rmtree(output_dir, ignore_errors=True)  # several pages train a first model
     exec(compile(snippet, name, "exec"), {"__name__": "__main__"})
@@ -101,10 +120,21 @@ def test_links_lead_somewhere(name):
 
 def test_messages_that_are_explained_occur():
     """Every message in the tables of docs/troubleshooting.md is one that the code can print."""
-    code = " ".join(file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("training/**/*.py")))
-    code = re.sub(r'"\s*f?"', "", " ".join([code, *(file.read_text() for file in ROOT.glob("tokenization/*.py"))]))
-    tables = [TEXTS["troubleshooting.md"].partition(f"| {kind} |")[2] for kind in ("message", "warning")]
-    messages = [re.findall(r"^\| `([^`]+)` \|", table.partition("\n\n")[0], re.MULTILINE) for table in tables]
+    code = " ".join(
+        file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("training/**/*.py"))
+    )
+    code = re.sub(
+        r'"\s*f?"',
+        "",
+        " ".join([code, *(file.read_text() for file in ROOT.glob("tokenization/*.py"))]),
+    )
+    tables = [
+        TEXTS["troubleshooting.md"].partition(f"| {kind} |")[2] for kind in ("message", "warning")
+    ]
+    messages = [
+        re.findall(r"^\| `([^`]+)` \|", table.partition("\n\n")[0], re.MULTILINE)
+        for table in tables
+    ]
     assert [len(each) for each in messages] == [10, 8]
     for message in chain.from_iterable(messages):
         for part in filter(str.strip, message.split("…")):

@@ -15,12 +15,14 @@ from safetensors.torch import load_file
 import minibert.modeling_minibert as modeling
 from minibert import train_tokenizer
 from minibert.training import cli
-from minibert.training.callbacks import add_callbacks
+from minibert.training.common.callbacks import add_callbacks
 from minibert.training.conversion.folders import convert
 
 ROOT = Path(__file__).parents[1]
 # Not all below the root: an environment or runs may lie there too.
-CODE = sorted([*ROOT.glob("*.py"), *(ROOT / "tokenization").rglob("*.py"), *(ROOT / "training").rglob("*.py")])
+CODE = sorted(
+    [*ROOT.glob("*.py"), *(ROOT / "tokenization").rglob("*.py"), *(ROOT / "training").rglob("*.py")]
+)
 # It runs in a process of its own what its user is about to publish, as somebody else would.
 TRUSTS = {"training/hub/verify_remote_code.py"}
 NO_IMPORT = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
@@ -29,28 +31,43 @@ NO_IMPORT = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "s
 def calls(tree: ast.Module):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            yield (
+                ast.unparse(node.func),
+                {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords},
+            )
 
 
 def findings(tree: ast.Module, trusts: bool = False) -> list[str]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+            )
             found += [name for name in names if name.split(".")[0] in NO_IMPORT]
     for name, keywords in calls(tree):
         last = name.split(".")[-1]
         loads = name.startswith("Auto") and last in ("from_pretrained", "from_config")
-        if (loads or name in ("pipeline", "auto.from_pretrained")) and keywords.get("trust_remote_code") != "False":
+        if (loads or name in ("pipeline", "auto.from_pretrained")) and keywords.get(
+            "trust_remote_code"
+        ) != "False":
             found.append(f"{name} without trust_remote_code=False")
         if keywords.get("trust_remote_code", "False") != "False" and not trusts:
             found.append(f"{name} with trust_remote_code")
         if name in ("torch.load", "eval", "exec", "os.system", "os.popen") or last == "extractall":
             found.append(name)
-        if last in ("load", "save") and name.startswith(("np.", "numpy.")) and keywords.get("allow_pickle") != "False":
+        if (
+            last in ("load", "save")
+            and name.startswith(("np.", "numpy."))
+            and keywords.get("allow_pickle") != "False"
+        ):
             found.append(f"{name} with pickles")
         if name.startswith("yaml.") and last.endswith("load") and last != "safe_load":
-            found += [] if keywords.get("Loader") in ("_Yaml12Loader", "yaml.BaseLoader") else [name]
+            found += (
+                [] if keywords.get("Loader") in ("_Yaml12Loader", "yaml.BaseLoader") else [name]
+            )
         if keywords.get("shell", "False") != "False":
             found.append(f"{name} in a shell")
     return found
@@ -94,9 +111,14 @@ def model(tmp_path, trap):
     folder = tmp_path / "model"
     tokenizer = train_tokenizer(sentences(100), vocab_size=80)
     save_model(folder, tokenizer, "modernbert", "ForMaskedLM")
-    (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(trap)!r}).write_text('caught')\n")
+    (folder / "evil.py").write_text(
+        f"from pathlib import Path\nPath({str(trap)!r}).write_text('caught')\n"
+    )
     for name, maps in (
-        ("config.json", dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "evil.Evil")),
+        (
+            "config.json",
+            dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "evil.Evil"),
+        ),
         ("tokenizer_config.json", {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}),
     ):
         saved = json.loads((folder / name).read_text())
@@ -107,7 +129,16 @@ def model(tmp_path, trap):
 def test_code_beside_a_model_is_not_run(model, trap, tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(sentences(60)))
-    pretraining = ["--model_name_or_path", model, "--data", text, "--max_steps", 1, "--seq_length", 16]
+    pretraining = [
+        "--model_name_or_path",
+        model,
+        "--data",
+        text,
+        "--max_steps",
+        1,
+        "--seq_length",
+        16,
+    ]
     for command in (
         ["fill", "ka [MASK]", "--model", model],
         ["embed", "ka lo", "--model", model, "--output", tmp_path / "vectors.npy"],
@@ -163,18 +194,24 @@ def test_a_checkpoint_is_not_unpickled(name, trap, tmp_path):
 
 def test_a_recipe_makes_no_objects(trap, tmp_path, capsys):
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(f"data: !!python/object/apply:pathlib.Path.write_text [!!python/name:x, {trap}]\n")
+    recipe.write_text(
+        f"data: !!python/object/apply:pathlib.Path.write_text [!!python/name:x, {trap}]\n"
+    )
     assert "recipe" in refusal(capsys, "pretrain", "--recipe", recipe)
     assert not trap.exists()
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "me/../you", "me/x/../../y", "..", "me/..", "~root/model"])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "me/../you", "me/x/../../y", "..", "me/..", "~root/model"]
+)
 def test_names_lead_to_no_other_folder(name, model, tmp_path, monkeypatch, capsys):
     """A name that is no folder here is one of the Hub, where none has such parts."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a" / "b")
     assert refusal(capsys, "fill", "ka [MASK]", "--model", name)
-    assert "data" in refusal(capsys, "finetune", "classify", "--model", model, "--data", name + "/rows.jsonl")
+    assert "data" in refusal(
+        capsys, "finetune", "classify", "--model", model, "--data", name + "/rows.jsonl"
+    )
     assert refusal(capsys, "push", model, name, "--dry_run", "true")
 
 

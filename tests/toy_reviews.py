@@ -18,7 +18,11 @@ QUICK = [
     "true", "--logging_steps", "1",
 ]  # fmt: skip
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
-NOUNS, GOOD, BAD = ("film", "book", "meal", "song"), ("great", "lovely", "fine"), ("awful", "dull", "poor")
+NOUNS, GOOD, BAD = (
+    ("film", "book", "meal", "song"),
+    ("great", "lovely", "fine"),
+    ("awful", "dull", "poor"),
+)
 
 
 def sentences(count, seed=0):
@@ -26,14 +30,22 @@ def sentences(count, seed=0):
     draw = random.Random(seed)
     for _ in range(count):
         noun, good = draw.choice(NOUNS), draw.random() < 0.5
-        words = ["the", noun, "was", *(["very"] * draw.randrange(4)), draw.choice(GOOD if good else BAD)]
+        words = [
+            "the",
+            noun,
+            "was",
+            *(["very"] * draw.randrange(4)),
+            draw.choice(GOOD if good else BAD),
+        ]
         yield " ".join(words), good, noun == "film"
 
 
 def prepare(task, *words):
     """The run of a command line `minibert finetune TASK`, before it trains."""
     _, keywords = cli.parse(f"finetune {task}", [*map(str, words)])
-    sources = {name: keywords.pop(name) for name in ("data", "train", "validation", "test", "columns")}
+    sources = {
+        name: keywords.pop(name) for name in ("data", "train", "validation", "test", "columns")
+    }
     model, size, args = (keywords.pop(name) for name in ("model", "validation_size", "args"))
     del keywords["task"], keywords["plan"]
     cls, options, args = run.resolve_options(task, args, keywords, FinetuningConfig)
@@ -55,7 +67,9 @@ def load(task=None, **sources):
 def six_rows(task_class, row, folder, arguments, trains=False, **options):
     """A trainer on the rows of a function of their number, in one batch, with a model whose outputs differ."""
     torch.manual_seed(0)
-    tokenizer = train_tokenizer([" ".join(WORDS)] * 9, "wordpiece", 40, show_progress=False, model_max_length=16)
+    tokenizer = train_tokenizer(
+        [" ".join(WORDS)] * 9, "wordpiece", 40, show_progress=False, model_max_length=16
+    )
     task = task_class(tokenizer, **arguments)
     file = write_rows(folder / "train.jsonl", [row(i) for i in range(6)])
     splits = task.read(load(train=[file], validation=[file]))
@@ -64,6 +78,11 @@ def six_rows(task_class, row, folder, arguments, trains=False, **options):
         tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
         attention_dropout=0.0, **task.config_fields(),
     )  # fmt: skip
-    options = {"per_device_train_batch_size": 6, "use_cpu": True, "report_to": "none", "bf16": False} | options
+    options = {
+        "per_device_train_batch_size": 6,
+        "use_cpu": True,
+        "report_to": "none",
+        "bf16": False,
+    } | options
     run = Run(task, splits, encoded, "", FinetuningConfig(str(folder), **options), {}, {})
     return TaskTrainer(run, task.model_class(config).train(), trains)

@@ -1,7 +1,14 @@
 """Tokenizers: train one from any text, give one the words of a domain, know what it keeps of a text, and which of its
 tokens begin a word."""
 
-from .adapt import adapt_tokenizer, check_fast, check_mask_token, plain_tokenizer, special_ids, tokenizer_backend
+from .adapt import (
+    adapt_tokenizer,
+    check_fast,
+    check_mask_token,
+    plain_tokenizer,
+    special_ids,
+    tokenizer_backend,
+)
 from .coverage import Coverage, check_coverage, check_tokenizer, measure_coverage
 from .extend import Extension, extend_tokenizer
 from .train import train_tokenizer

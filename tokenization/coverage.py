@@ -43,7 +43,11 @@ class Coverage:
     @property
     def lost_marks(self) -> int:
         """Combining marks among the lost characters: accents, vowels of Indic scripts, tones."""
-        return sum(count for character, count in self.lost.items() if unicodedata.category(character)[0] == "M")
+        return sum(
+            count
+            for character, count in self.lost.items()
+            if unicodedata.category(character)[0] == "M"
+        )
 
     def describe(self) -> str:
         fertility = f"{self.tokens / max(self.words, 1):.2f} tokens a word"
@@ -51,7 +55,11 @@ class Coverage:
         lost = f"{self.lost_share:.2%} of the characters do not come back"
         if self.lost:
             most = " ".join(map(_show, (character for character, _ in self.lost.most_common(5))))
-            marks = f", {self.lost_marks / self.lost.total():.0%} of them marks on letters" if self.lost_marks else ""
+            marks = (
+                f", {self.lost_marks / self.lost.total():.0%} of them marks on letters"
+                if self.lost_marks
+                else ""
+            )
             lost += f" (most often {most}{marks})"
         return f"{fertility}; {unknown}; {lost}"
 
@@ -62,7 +70,9 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
     backend = plain_backend(tokenizer)
     backend.encode_special_tokens = True
     if prefix := getattr(backend.model, "continuing_subword_prefix", None):
-        backend.decoder = decoders.WordPiece(prefix, cleanup=False)  # cleanup makes "don't" of "do not"
+        backend.decoder = decoders.WordPiece(
+            prefix, cleanup=False
+        )  # cleanup makes "don't" of "do not"
     elif backend.decoder is None and "ByteLevel" in str(backend.pre_tokenizer):
         backend.decoder = decoders.ByteLevel()
     words, tokens, unknown, lost, characters, in_long_words = 0, 0, 0, Counter(), 0, 0
@@ -70,10 +80,14 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
         encoding = backend.encode(text, add_special_tokens=False)
         known = [i for i in encoding.ids if i != tokenizer.unk_token_id]
         lengths = [
-            end - start for i, (start, end) in zip(encoding.ids, encoding.offsets) if i == tokenizer.unk_token_id
+            end - start
+            for i, (start, end) in zip(encoding.ids, encoding.offsets)
+            if i == tokenizer.unk_token_id
         ]
         in_long_words += sum(length for length in lengths if length > LONG_WORD)
-        before, after = (_characters(each) for each in (text, backend.decode(known, skip_special_tokens=False)))
+        before, after = (
+            _characters(each) for each in (text, backend.decode(known, skip_special_tokens=False))
+        )
         words += len(text.split())
         tokens += len(encoding.ids)
         unknown += len(lengths)
@@ -92,11 +106,25 @@ def check_coverage(
         raise ValueError(f"max_lost_text must be from 0 to 1, got {max_lost_text}")
     coverage = measure_coverage(tokenizer, texts)
     normalizer = json.dumps(_state(tokenizer.backend_tokenizer.normalizer))
-    wanted = coverage.lost_marks if '"strip_accents": true' in normalizer or '"StripAccents"' in normalizer else 0
-    lost, most = coverage.lost.total() - wanted, MOST_LOST if max_lost_text is None else max_lost_text
-    long = max_lost_text is None and coverage.in_long_words > MOST_LOST_IN_LONG_WORDS * coverage.characters
+    wanted = (
+        coverage.lost_marks
+        if '"strip_accents": true' in normalizer or '"StripAccents"' in normalizer
+        else 0
+    )
+    lost, most = (
+        coverage.lost.total() - wanted,
+        MOST_LOST if max_lost_text is None else max_lost_text,
+    )
+    long = (
+        max_lost_text is None
+        and coverage.in_long_words > MOST_LOST_IN_LONG_WORDS * coverage.characters
+    )
     if long or lost > most * coverage.characters:
-        why = "wordpiece reads no word of more than 100 characters, so no text without spaces: " if long else ""
+        why = (
+            "wordpiece reads no word of more than 100 characters, so no text without spaces: "
+            if long
+            else ""
+        )
         limit = math.ceil(coverage.lost_share * 100) / 100
         raise ValueError(
             f"tokenizer: most of the text must come back from its tokens, but {coverage.describe()}; {why}use a"
@@ -113,7 +141,13 @@ def _characters(text: str) -> Counter[str]:
 
 def _show(character: str) -> str:
     is_mark = unicodedata.category(character)[0] == "M"
-    return f"◌{character}" if is_mark else character if character.isprintable() else ascii(character)[1:-1]
+    return (
+        f"◌{character}"
+        if is_mark
+        else character
+        if character.isprintable()
+        else ascii(character)[1:-1]
+    )
 
 
 # --- Tokenizers that nothing can be done with ------------------------------------------------------------------------
@@ -124,18 +158,25 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     multiplies it, or has no room for any."""
     name, longest = repr(str(tokenizer.name_or_path)), tokenizer.model_max_length
     if isinstance(longest, bool) or not isinstance(longest, (int, float)) or not longest >= 1:
-        raise ValueError(f"tokenizer: {name} has model_max_length={longest!r}; put its longest input there, in tokens")
+        raise ValueError(
+            f"tokenizer: {name} has model_max_length={longest!r}; put its longest input there, in tokens"
+        )
     if not tokenizer.is_fast:
         return
     for part in ("normalizer", "decoder"):
-        _check_growth(list(_replacements(_state(getattr(tokenizer.backend_tokenizer, part)))), f"{part} of {name}")
+        _check_growth(
+            list(_replacements(_state(getattr(tokenizer.backend_tokenizer, part)))),
+            f"{part} of {name}",
+        )
     try:
         tokenizer.decode(tokenizer(PROBE)["input_ids"])
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         said = " ".join(str(error).split())[:200]
-        raise ValueError(f"tokenizer: {name} cannot read text: {said}; save or download it again") from None
+        raise ValueError(
+            f"tokenizer: {name} cannot read text: {said}; save or download it again"
+        ) from None
 
 
 def is_panic(error: BaseException) -> bool:
@@ -153,7 +194,9 @@ def _check_growth(replacements: list[tuple[dict[str, str], str]], where: str) ->
             by = pattern["String"] if "String" in pattern else Regex(pattern["Regex"])
             text = normalizers.Replace(by, content).normalize_str(text)
         if not is_short or len(text) > most:
-            raise ValueError(f"tokenizer: the {where} multiplies a text ({content[:20]!r} …); do not use it")
+            raise ValueError(
+                f"tokenizer: the {where} multiplies a text ({content[:20]!r} …); do not use it"
+            )
 
 
 def _state(part: Any) -> dict[str, Any] | None:

@@ -30,13 +30,22 @@ class Extension:
     """An extended tokenizer, and what the new words are worth in text that was held out when they were chosen."""
 
     tokenizer: PreTrainedTokenizerFast
-    pieces: dict[int, list[int]]  # for the id of each new token the ids that stood for it, the most useful one first
-    fertility: tuple[float | None, float | None]  # tokens a word (between spaces) before, after; None: nothing held out
+    pieces: dict[
+        int, list[int]
+    ]  # for the id of each new token the ids that stood for it, the most useful one first
+    fertility: tuple[
+        float | None, float | None
+    ]  # tokens a word (between spaces) before, after; None: nothing held out
     used: int  # new words that occur in the held-out text
 
     def metrics(self) -> dict[str, float | None]:
         before, after = self.fertility
-        return {"added": len(self.pieces), "used": self.used, "fertility_before": before, "fertility_after": after}
+        return {
+            "added": len(self.pieces),
+            "used": self.used,
+            "fertility_before": before,
+            "fertility_after": after,
+        }
 
     def describe(self) -> str:
         new = ", ".join(self.tokenizer.convert_ids_to_tokens(list(self.pieces)[:8]))
@@ -85,7 +94,10 @@ def extend_tokenizer(
         word: count * (len(before[word]) - 1)
         for word, count in counts.items()
         if count >= min_count and len(before[word]) > 1
-        if not any(piece.id == tokenizer.unk_token_id or BYTE_PIECE.fullmatch(piece.value) for piece in before[word])
+        if not any(
+            piece.id == tokenizer.unk_token_id or BYTE_PIECE.fullmatch(piece.value)
+            for piece in before[word]
+        )
     }
     plain = plain_backend(tokenizer)
     added = plain.get_added_tokens_decoder().keys()
@@ -93,23 +105,34 @@ def extend_tokenizer(
     chosen = sorted(wanted, key=lambda word: (-saved[word], word))[:words]
     if not chosen:
         use = "leave it out (nor are words added of scripts without spaces, which its split does not find)"
-        raise ValueError(f"extend_vocabulary: the tokenizer cuts no word that occurs {min_count} times; {use}")
+        raise ValueError(
+            f"extend_vocabulary: the tokenizer cuts no word that occurs {min_count} times; {use}"
+        )
 
     state = json.loads(backend.to_str())
     first = max(backend.get_vocab(with_added_tokens=True).values()) + 1
-    _add_words(state["model"], state["added_tokens"], {word: before[word] for word in chosen}, first)
+    _add_words(
+        state["model"], state["added_tokens"], {word: before[word] for word in chosen}, first
+    )
     extended = _reload(tokenizer, state)
     after = {word: extended.backend_tokenizer.model.tokenize(word) for word in held_out}
     tokens = [sum(n * len(cut[word]) for word, n in held_out.items()) for cut in (before, after)]
     return Extension(
         extended,
-        {first + number: [piece.id for piece in before[word]] for number, word in enumerate(chosen)},
-        (tokens[0] / between_spaces, tokens[1] / between_spaces) if between_spaces else (None, None),
+        {
+            first + number: [piece.id for piece in before[word]]
+            for number, word in enumerate(chosen)
+        },
+        (tokens[0] / between_spaces, tokens[1] / between_spaces)
+        if between_spaces
+        else (None, None),
         sum(word in held_out for word in chosen),
     )
 
 
-def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str], Counter[str], int]:
+def _count_words(
+    backend: Tokenizer, texts: Iterable[str]
+) -> tuple[Counter[str], Counter[str], int]:
     """How often each piece of text occurs that the model cuts by itself, in the texts to choose from and in those held
     out (equal texts are on one side), and the number of words between spaces in the latter."""
     sides, between_spaces = (Counter(), Counter()), 0
@@ -132,7 +155,9 @@ def _is_word(piece: str, backend: Tokenizer, added: Set[int]) -> bool:
     return added.isdisjoint(backend.encode(text, add_special_tokens=False).ids)
 
 
-def _add_words(model: dict[str, Any], added_tokens: list[dict], words: dict[str, list], first: int) -> None:
+def _add_words(
+    model: dict[str, Any], added_tokens: list[dict], words: dict[str, list], first: int
+) -> None:
     """Put words, with the pieces they were cut into, into the saved state of a model; the added tokens behind its
     vocabulary too, which would else be numbered anew."""
     behind = {token["id"]: token["content"] for token in added_tokens}
@@ -141,7 +166,9 @@ def _add_words(model: dict[str, Any], added_tokens: list[dict], words: dict[str,
         scores = [score for _, score in vocab]
         vocab += [[behind[i], min(scores)] for i in range(len(vocab), first)]
         for word, pieces in words.items():
-            vocab.append([word, sum(scores[piece.id] for piece in pieces) + PREFERENCE * (len(pieces) - 1)])
+            vocab.append(
+                [word, sum(scores[piece.id] for piece in pieces) + PREFERENCE * (len(pieces) - 1)]
+            )
     else:
         model["vocab"] |= {content: i for i, content in behind.items()}
         model["vocab"] |= {word: first + number for number, word in enumerate(words)}

@@ -8,7 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from itertools import accumulate
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers.trainers import BpeTrainer, Trainer, UnigramTrainer, WordPieceTrainer
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
@@ -83,7 +92,9 @@ def train_tokenizer(
     def train(backend: Tokenizer, trainer: type[Trainer], **options) -> Tokenizer:
         trained = copy.deepcopy(backend)  # which itself stays free of the trainer's special tokens
         length = len(texts) if isinstance(texts, Sized) else None
-        trained.train_from_iterator(texts, trainer(show_progress=show_progress, **options), length=length)
+        trained.train_from_iterator(
+            texts, trainer(show_progress=show_progress, **options), length=length
+        )
         return trained
 
     backend = Tokenizer(models.BPE())  # the model is replaced by the trained one
@@ -97,7 +108,11 @@ def train_tokenizer(
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=model_max_length,
-        model_input_names=["input_ids", *(["token_type_ids"] if token_type_ids else []), "attention_mask"],
+        model_input_names=[
+            "input_ids",
+            *(["token_type_ids"] if token_type_ids else []),
+            "attention_mask",
+        ],
         clean_up_tokenization_spaces=False,
         bos_token=CLS,  # as RoBERTa has them: a decoder's `generate` stops at [SEP]
         eos_token=SEP,
@@ -105,7 +120,9 @@ def train_tokenizer(
         unk_token=UNK,
         cls_token=CLS,
         sep_token=SEP,
-        mask_token=AddedToken(MASK, lstrip=algorithm != "wordpiece", normalized=False, special=True),
+        mask_token=AddedToken(
+            MASK, lstrip=algorithm != "wordpiece", normalized=False, special=True
+        ),
     )
     if (size := len(tokenizer)) < vocab_size:
         fewer = f"fewer than vocab_size={vocab_size} asked for"
@@ -113,16 +130,22 @@ def train_tokenizer(
     return tokenizer
 
 
-def _normalizer(algorithm: str, lowercase: bool | None, strip_accents: bool) -> normalizers.Normalizer | None:
+def _normalizer(
+    algorithm: str, lowercase: bool | None, strip_accents: bool
+) -> normalizers.Normalizer | None:
     if algorithm == "wordpiece":
-        return normalizers.BertNormalizer(lowercase=lowercase is not False, strip_accents=strip_accents)
+        return normalizers.BertNormalizer(
+            lowercase=lowercase is not False, strip_accents=strip_accents
+        )
     if not (lowercase or strip_accents):
         return None
     steps = [normalizers.NFD(), normalizers.StripAccents()] * strip_accents
     return normalizers.Sequence(steps + [normalizers.Lowercase()] * bool(lowercase))
 
 
-def _normalized(characters: Counter[str], normalizer: normalizers.Normalizer | None) -> Counter[str]:
+def _normalized(
+    characters: Counter[str], normalizer: normalizers.Normalizer | None
+) -> Counter[str]:
     """How often the characters occur in the normalized text; normalizers change one character at a time."""
     if normalizer is None:
         return characters
@@ -141,15 +164,24 @@ def _wordpiece(backend: Tokenizer, train: Train, characters: Counter, size: int)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
 
-    alphabet = _alphabet({c: n for c, n in characters.items() if not c.isspace()}, size - len(SPECIAL))
+    alphabet = _alphabet(
+        {c: n for c, n in characters.items() if not c.isspace()}, size - len(SPECIAL)
+    )
     # Chinese characters and punctuation are words of their own and continue none.
     pairs = {c: backend.normalizer.normalize_str("a" + c) for c in alphabet}
-    continuing = ["##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str(pairs[c])) == 1]
+    continuing = [
+        "##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str(pairs[c])) == 1
+    ]
     _check_vocab_size(size, {"characters": alphabet, "of these that continue a word": continuing})
     # The trainer numbers the continuing characters in the order of a randomly seeded hash map and breaks ties by these
     # numbers (tokenizers#1794): given as special tokens, they have their numbers before it starts. The alphabet is
     # given too, because its own choice among equally rare characters is as random.
-    options = dict(vocab_size=size, min_frequency=2, special_tokens=SPECIAL + continuing, initial_alphabet=alphabet)
+    options = dict(
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=SPECIAL + continuing,
+        initial_alphabet=alphabet,
+    )
     trained = train(backend, WordPieceTrainer, limit_alphabet=len(alphabet), **options)
     backend.model = models.WordPiece(trained.get_vocab(), unk_token=UNK)
 
@@ -157,11 +189,15 @@ def _wordpiece(backend: Tokenizer, train: Train, characters: Counter, size: int)
 def _bpe(backend: Tokenizer, train: Train, characters: Counter, size: int):
     # A text's first word too has a space before it; ByteLevel alone would give one to what follows [MASK] as well.
     space = pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([space, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [space, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab_size(size, {"bytes": alphabet})
-    options = dict(vocab_size=size, min_frequency=2, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    options = dict(
+        vocab_size=size, min_frequency=2, special_tokens=SPECIAL, initial_alphabet=alphabet
+    )
     backend.model = train(backend, BpeTrainer, **options).model
 
 
@@ -171,11 +207,19 @@ def _unigram(backend: Tokenizer, train: Train, characters: Counter, size: int):
     words = pre_tokenizers.Split(Regex(WORDS), "isolated")
     chunks = pre_tokenizers.Split(Regex(CHUNKS), "isolated")
     backend.decoder = decoders.Sequence(
-        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace(SPACE, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
     )
 
     head = SPECIAL + BYTE_PIECES
-    alphabet = {SPACE, *_alphabet({c: n for c, n in characters.items() if c != " "}, size - len(head))}
+    alphabet = {
+        SPACE,
+        *_alphabet({c: n for c, n in characters.items() if c != " "}, size - len(head)),
+    }
     _check_vocab_size(size, {"bytes": BYTE_PIECES, "characters": alphabet})
     # The trainer takes its first pieces from what repeats in the list of distinct words, where even a frequent word
     # stands once: "this" is found in "this," and "this." only. So it is trained on chunks with their punctuation, to
@@ -192,18 +236,23 @@ def _unigram(backend: Tokenizer, train: Train, characters: Counter, size: int):
     scores = {
         piece: round(lowest if len(piece) == 1 and score <= unscored else score, 4)
         for piece, score in pieces
-        if piece not in SPECIAL and (piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1))
+        if piece not in SPECIAL
+        and (piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1))
     }
     # The alphabet, then the likeliest others, as many as there is room for. The score of the byte pieces plays no
     # part, as they stand for characters without a piece.
     ranked = sorted(scores, key=lambda piece: (piece not in alphabet, -scores[piece], piece))
-    vocab = [(piece, 0.0) for piece in head] + [(piece, scores[piece]) for piece in ranked[: size - len(head)]]
+    vocab = [(piece, 0.0) for piece in head] + [
+        (piece, scores[piece]) for piece in ranked[: size - len(head)]
+    ]
     backend.model = models.Unigram(vocab, unk_id=1, byte_fallback=True)
 
 
 def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]:
     characters: Counter[str] = Counter()
-    for i, text in enumerate(tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)):
+    for i, text in enumerate(
+        tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)
+    ):
         if not isinstance(text, str):
             raise ValueError(f"texts[{i}]: of type {type(text).__name__}; use strings")
         characters.update(text)
@@ -224,4 +273,6 @@ def _check_vocab_size(size: int, content: Mapping[str, Collection[str]]) -> None
     smallest = len(SPECIAL) + sum(map(len, content.values()))
     if size < smallest:
         listed = ", ".join(f"{len(tokens)} {name}" for name, tokens in content.items())
-        raise ValueError(f"vocab_size: {size} is too small; use at least {smallest}, for 5 special tokens, {listed}")
+        raise ValueError(
+            f"vocab_size: {size} is too small; use at least {smallest}, for 5 special tokens, {listed}"
+        )

@@ -42,7 +42,9 @@ def word_start_table(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
     elif not isinstance(backend.model, models.WordLevel):
         decoder = _piece_decoder(backend)
         for token, index in vocab.items():
-            starts[index] = index in added or _is_split_off(decoder.decode([token]), backend.pre_tokenizer)
+            starts[index] = index in added or _is_split_off(
+                decoder.decode([token]), backend.pre_tokenizer
+            )
     return starts
 
 
@@ -51,7 +53,9 @@ def regular_tokens(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
     vocabulary, added = list(tokenizer.get_vocab().values()), tokenizer.added_tokens_decoder.items()
     regular = np.zeros(max(vocabulary) + 1, dtype=bool)
     regular[vocabulary] = True
-    regular[tokenizer.all_special_ids + [token_id for token_id, token in added if token.special]] = False
+    regular[
+        tokenizer.all_special_ids + [token_id for token_id, token in added if token.special]
+    ] = False
     return regular
 
 
@@ -72,6 +76,10 @@ def _piece_decoder(backend: Any) -> decoders.Decoder:
         if "ByteLevel" in steps:
             return decoders.ByteLevel()
         if "Metaspace" in steps:
-            return decoders.Sequence([decoders.Replace(steps["Metaspace"].replacement, " "), decoders.ByteFallback()])
+            return decoders.Sequence(
+                [decoders.Replace(steps["Metaspace"].replacement, " "), decoders.ByteFallback()]
+            )
     needed = "a prefix for continuing pieces, or a ByteLevel or Metaspace pre-tokenizer"
-    raise ValueError(f"masking: the tokenizer does not mark where words begin (by {needed}); use token")
+    raise ValueError(
+        f"masking: the tokenizer does not mark where words begin (by {needed}); use token"
+    )

@@ -21,21 +21,29 @@ SENTENCES = [sentence for pair in PAIRS for sentence in pair]
 @pytest.fixture(scope="module")
 def tokenizer():
     """Some words are whole, most are cut."""
-    return train_tokenizer(["the cats sleep", "a dog", "no one"] * 9, algorithm="wordpiece", vocab_size=60)
+    return train_tokenizer(
+        ["the cats sleep", "a dog", "no one"] * 9, algorithm="wordpiece", vocab_size=60
+    )
 
 
 def build(kind, tokenizer):
     torch.manual_seed(0)
-    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    ids = {
+        name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")
+    }
     small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
     if kind == "BERT":
         model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **small))
     elif kind == "GPT-2":
-        model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, **ids))
+        model = GPT2LMHeadModel(
+            GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, **ids)
+        )
     else:
         head = MiniBertForCausalLM if kind == "decoder" else MiniBertForMaskedLM
         family = "bert" if kind == "post-norm" else "modernbert"
-        model = head(MiniBertConfig.from_tokenizer(tokenizer, family, "tiny", initializer_range=0.2))
+        model = head(
+            MiniBertConfig.from_tokenizer(tokenizer, family, "tiny", initializer_range=0.2)
+        )
     return model.eval()
 
 
@@ -54,7 +62,9 @@ def by_hand(model, tokenizer, sentence, masking):
             for later in range(place + 1, len(ids)):
                 if masking == "word" and words[later] == words[place]:
                     row[0, later] = tokenizer.mask_token_id
-        logits = model(row[:, :place] if decoder else row).logits[0, place - 1 if decoder else place]
+        logits = model(row[:, :place] if decoder else row).logits[
+            0, place - 1 if decoder else place
+        ]
         total += logits.log_softmax(-1)[token].item()
     return total
 
@@ -87,5 +97,9 @@ def test_accuracy_by_paradigm_and_phenomenon(tokenizer, table, tmp_path):
     found = measure_accuracy(str(tmp_path / "model"), table, bf16=False)
     good, bad = score_sentences(model, tokenizer, SENTENCES).reshape(-1, 2).T
     assert found["accuracy"] == pytest.approx((good > bad).mean())
-    assert found["pairs"] == 6 and list(found["paradigms"]) == ["a", "b"] and list(found["phenomena"]) == ["agreement"]
+    assert (
+        found["pairs"] == 6
+        and list(found["paradigms"]) == ["a", "b"]
+        and list(found["phenomena"]) == ["agreement"]
+    )
     assert [row["UID"] for row in read_minimal_pairs(table, 2)] == ["a", "a", "b", "b"]

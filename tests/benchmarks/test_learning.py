@@ -31,17 +31,24 @@ def test_where_a_run_reaches_the_best_run_of_a_peer():
 def test_a_run_that_diverged_is_not_the_best_of_its_peer():
     ended = {"a": run("bert", (1, 1.0, 1, math.nan)), "b": run("bert", (1, 1.0, 1, 5.0))}
     assert compare(ended)["bert"]["run"] == "b"
-    assert compare({"a": ended["a"], "ours": run(None, (1, 1.0, 1, 5.0))}) == {}  # nobody can reach that
+    assert (
+        compare({"a": ended["a"], "ours": run(None, (1, 1.0, 1, 5.0))}) == {}
+    )  # nobody can reach that
 
 
 @pytest.mark.slow  # every run is a process that loads torch
 def test_the_losses_are_those_of_the_saved_models(tmp_path):
     names = ["cat", "dog", "bird", "tree", "mat"]
-    lines = (f"the {names[i % 5]} sat under a {names[i // 5 % 5]} and then {i} more of them came" for i in range(300))
+    lines = (
+        f"the {names[i % 5]} sat under a {names[i // 5 % 5]} and then {i} more of them came"
+        for i in range(300)
+    )
     (tmp_path / "text.txt").write_text("\n".join(lines))
     out = tmp_path / "runs"
     text = [str(tmp_path / "text.txt")]
-    arguments = Arguments(data=text, peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True)
+    arguments = Arguments(
+        data=text, peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True
+    )
     summary = main(arguments)
     assert {*summary["runs"]} == {"minibert", "bert 0.001"} and (out / "loss.png").exists()
     for name, found in summary["runs"].items():
@@ -55,7 +62,9 @@ def test_the_losses_are_those_of_the_saved_models(tmp_path):
             labels = torch.tensor(batch["labels"])
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
                 logits = model(**inputs).logits
-            loss += torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum")
+            loss += torch.nn.functional.cross_entropy(
+                logits.float().flatten(0, 1), labels.flatten(), reduction="sum"
+            )
             targets += (labels != -100).sum()
         assert found["loss"] == pytest.approx((loss / targets).item(), abs=0.01)
     before = summary["runs"]

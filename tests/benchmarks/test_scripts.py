@@ -12,7 +12,9 @@ from word_senses import word_vectors
 from minibert import MiniBertConfig, MiniBertModel, train_tokenizer
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SCRIPTS = [path for path in sorted(FOLDER.rglob("*.py")) if "__main__" in path.read_text(encoding="utf-8")]
+SCRIPTS = [
+    path for path in sorted(FOLDER.rglob("*.py")) if "__main__" in path.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.slow
@@ -25,9 +27,14 @@ def test_help(script):
 def test_audit(capsys):
     from audit import Arguments, main
 
-    found = main(Arguments(["MiniBertForMaskedLM", "BertForMaskedLM"], checks=["no target", "padding left"]))
+    found = main(
+        Arguments(["MiniBertForMaskedLM", "BertForMaskedLM"], checks=["no target", "padding left"])
+    )
     verdicts = {name: [each.verdict for each in findings] for name, findings in found.items()}
-    assert verdicts == {"MiniBertForMaskedLM": ["pass", "pass"], "BertForMaskedLM": ["fail", "fail"]}
+    assert verdicts == {
+        "MiniBertForMaskedLM": ["pass", "pass"],
+        "BertForMaskedLM": ["fail", "fail"],
+    }
     assert "no target" in capsys.readouterr().out
 
 

@@ -20,7 +20,10 @@ def run(tmp_path_factory):
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("corpus") / "text.txt"
     lengths = np.geomspace(1, 120, 60).astype(int)
-    path.write_text("\n".join(" ".join(rng.choice(WORDS, length)) for length in lengths) + "\n", encoding="utf-8")
+    path.write_text(
+        "\n".join(" ".join(rng.choice(WORDS, length)) for length in lengths) + "\n",
+        encoding="utf-8",
+    )
     return workloads.Run(CPU, quick=True, compile=False, corpus=Corpus([str(path)]))
 
 
@@ -37,7 +40,9 @@ def test_language_models_compute_the_same_loss(run, family):
         "native": workloads.native_masked_lm,
         "sparse": workloads.sparse_masked_lm,
     }.items():
-        step = workloads.ModelStep(build, config, batches, CPU, torch.float32, training=True, compiled=False)
+        step = workloads.ModelStep(
+            build, config, batches, CPU, torch.float32, training=True, compiled=False
+        )
         losses[name] = torch.stack([step(number) for number in (0, 1, 0)])
     assert losses["ours"][2] < losses["ours"][0]  # it learns
     torch.testing.assert_close(losses["native"], losses["ours"], atol=2e-4, rtol=0)
@@ -81,18 +86,30 @@ def test_every_benchmark_can_be_built(run, name):
     """With MiniBERT first, and ratios between models that are there."""
     built = workloads.BENCHMARKS[name].build(run)
     assert next(iter(built.steps)).startswith("MiniB")
-    assert {entry for ratio in built.ratios for entry in (ratio.numerator, ratio.denominator)} <= set(built.steps)
+    assert {
+        entry for ratio in built.ratios for entry in (ratio.numerator, ratio.denominator)
+    } <= set(built.steps)
     assert built.ratios
 
 
 def test_a_training_benchmark_from_end_to_end(run, tmp_path):
     arguments = speed.Arguments(
-        ["train-natural/bert-mini/fp32"], output=str(tmp_path / "speed.json"), device="cpu", rounds=1, quick=True
+        ["train-natural/bert-mini/fp32"],
+        output=str(tmp_path / "speed.json"),
+        device="cpu",
+        rounds=1,
+        quick=True,
     )
     (result,) = speed.main(run.corpus, arguments)
     assert not result["failed"] and (tmp_path / "speed.json").exists()
-    assert list(result["measured"]) == ["MiniBertForMaskedLM", "BertForMaskedLM", "BertForMaskedLM, sparse head"]
+    assert list(result["measured"]) == [
+        "MiniBertForMaskedLM",
+        "BertForMaskedLM",
+        "BertForMaskedLM, sparse head",
+    ]
     assert 0 < result["tokens"] < result["places"]
     for ratio in result["ratios"]:
-        over, under = (result["measured"][ratio[side]]["samples"] for side in ("numerator", "denominator"))
+        over, under = (
+            result["measured"][ratio[side]]["samples"] for side in ("numerator", "denominator")
+        )
         assert ratio["median"] == np.median(over) / np.median(under)

@@ -17,7 +17,7 @@ from transformers import TrainingArguments
 
 from minibert.training import cli
 from minibert.training.cli import check_paths, parse, read_recipe, split_command
-from minibert.training.commands import COMMANDS, Command, examples
+from minibert.training.cli.commands import COMMANDS, Command, examples
 
 calls: list[dict[str, Any]] = []
 
@@ -82,7 +82,9 @@ def stand_in(monkeypatch):
     monkeypatch.setitem(sys.modules, "minibert.training.stand_in", module)
     command = Command("Do the work.", "stand_in:work", ("text", "index"))
     monkeypatch.setitem(COMMANDS, "work", command)
-    train = dataclasses.replace(command, preset={"kind": "word"}, options=("stand_in:Task",), config="stand_in:Config")
+    train = dataclasses.replace(
+        command, preset={"kind": "word"}, options=("stand_in:Task",), config="stand_in:Config"
+    )
     monkeypatch.setitem(COMMANDS, "train", train)
     calls.clear()
 
@@ -147,7 +149,11 @@ def test_help(capsys):
     assert cli.main(["train", "--help"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "How many: 50 % by default, or so: all of them. (default: 5)" in words
-    assert "--minutes MINUTES The time." in words and "--max_steps" in words and "(default: None)" not in words
+    assert (
+        "--minutes MINUTES The time." in words
+        and "--max_steps" in words
+        and "(default: None)" not in words
+    )
     assert "--max-steps" not in words and "--no_quick" not in words
     assert "The integration to report" not in words
 
@@ -205,7 +211,12 @@ def test_recipe_sets_the_same_options(recipe):
 def test_length_on_the_command_line_replaces_that_of_the_recipe(recipe, tmp_path):
     path = recipe(f"max_steps: 7\nminutes: 3\nlearning_rate: 0.5\noutput_dir: {tmp_path}\n")
     args = keywords(f"a --recipe {path} --num_train_epochs 2", "train")["args"]
-    assert (args.max_steps, args.minutes, args.num_train_epochs, args.learning_rate) == (-1, None, 2.0, 0.5)
+    assert (args.max_steps, args.minutes, args.num_train_epochs, args.learning_rate) == (
+        -1,
+        None,
+        2.0,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,7 +243,9 @@ def test_bad_recipes_are_refused(text, message, recipe):
 def test_builtin_recipes_are_found_by_name():
     for file in sorted(cli.RECIPES.glob("*.yaml")):
         assert read_recipe(file.stem) == read_recipe(str(file)) != {}
-    with pytest.raises(ValueError, match="'modren'; close matches: modern; use a YAML file, or one of bert-classic"):
+    with pytest.raises(
+        ValueError, match="'modren'; close matches: modern; use a YAML file, or one of bert-classic"
+    ):
         read_recipe("modren")
 
 
@@ -248,11 +261,23 @@ class PanicException(BaseException):
     [
         (ValueError("a\n b \x1b[31m\u202e"), 2, r"error: a b \x1b[31m\u202e"),
         (FileNotFoundError(2, "No such file", "x"), 2, "error: [Errno 2] No such file: 'x'"),
-        (ModuleNotFoundError("No module named 'peft'", name="peft"), 2, "error: this needs peft: pip install peft"),
-        (RuntimeError("can't allocate memory: 9 bytes"), 2, "error: the memory is too small; use a smaller model"),
+        (
+            ModuleNotFoundError("No module named 'peft'", name="peft"),
+            2,
+            "error: this needs peft: pip install peft",
+        ),
+        (
+            RuntimeError("can't allocate memory: 9 bytes"),
+            2,
+            "error: the memory is too small; use a smaller model",
+        ),
         (MemoryError(), 2, "error: the memory is too small"),
         (PanicException("index out of bounds"), 2, "error: PanicException: index out of bounds"),
-        (KeyboardInterrupt(), 130, "interrupted; a training goes on with --resume_from_checkpoint true"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "interrupted; a training goes on with --resume_from_checkpoint true",
+        ),
     ],
 )
 def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
@@ -266,7 +291,9 @@ def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
 
 
 def test_unexpected_exceptions_are_not_caught(monkeypatch):
-    monkeypatch.setitem(COMMANDS, "work", dataclasses.replace(COMMANDS["work"], preset={"outcome": KeyError("x")}))
+    monkeypatch.setitem(
+        COMMANDS, "work", dataclasses.replace(COMMANDS["work"], preset={"outcome": KeyError("x")})
+    )
     with pytest.raises(KeyError):
         cli.main(["work", "a"])
 

@@ -9,7 +9,11 @@ import unittest
 import torch
 from transformers.models.auto import modeling_auto
 from transformers.testing_utils import torch_device
-from transformers_tests.test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask
+from transformers_tests.test_modeling_common import (
+    ModelTesterMixin,
+    ids_tensor,
+    random_attention_mask,
+)
 
 import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig
@@ -59,17 +63,33 @@ BERT = dict(
 CORNERS = {
     "Bert": BERT,
     "ModernBert": dict(global_attn_every_n_layers=2, local_attention=4),
-    "Decoder": dict(is_causal=True, norm_type="rmsnorm", gated_mlp=True, hidden_act="silu", tie_word_embeddings=False),
+    "Decoder": dict(
+        is_causal=True,
+        norm_type="rmsnorm",
+        gated_mlp=True,
+        hidden_act="silu",
+        tie_word_embeddings=False,
+    ),
     # with weights large enough for attention to show beside what a post-norm makes of each word
-    "PostRms": dict(norm_placement="post", norm_type="rmsnorm", type_vocab_size=2, initializer_range=0.1),
+    "PostRms": dict(
+        norm_placement="post", norm_type="rmsnorm", type_vocab_size=2, initializer_range=0.1
+    ),
     "Sinusoidal": dict(
-        position_embedding_type="sinusoidal", local_attention=2, classifier_pooling="cls", mlp_bias=True
+        position_embedding_type="sinusoidal",
+        local_attention=2,
+        classifier_pooling="cls",
+        mlp_bias=True,
     ),
     "NoPositions": dict(
-        position_embedding_type="none", decoder_bias=False, scaled_output_init=False, hidden_dropout=0.1
+        position_embedding_type="none",
+        decoder_bias=False,
+        scaled_output_init=False,
+        hidden_dropout=0.1,
     ),
 }
-ALL = tuple(getattr(modeling, name) for name in modeling.__all__ if name != "MiniBertPreTrainedModel")
+ALL = tuple(
+    getattr(modeling, name) for name in modeling.__all__ if name != "MiniBertPreTrainedModel"
+)
 
 
 class Corner(ModelTesterMixin):
@@ -85,9 +105,13 @@ class Corner(ModelTesterMixin):
         # As BERT's own test does; no table has a head that finds replaced tokens.
         detector = modeling.MiniBertForReplacedTokenDetection
         if return_labels and model_class in (modeling.MiniBertForPreTraining, detector):
-            inputs["labels"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.long, device=torch_device)
+            inputs["labels"] = torch.zeros(
+                inputs["input_ids"].shape, dtype=torch.long, device=torch_device
+            )
         if return_labels and model_class is modeling.MiniBertForPreTraining:
-            inputs["next_sentence_label"] = torch.zeros(self.model_tester.batch_size, dtype=torch.long)
+            inputs["next_sentence_label"] = torch.zeros(
+                self.model_tester.batch_size, dtype=torch.long
+            )
         return inputs
 
 
@@ -101,6 +125,11 @@ for name in [name for name in dir(Corner) if name.startswith("test_model_rope_")
 for name, fields in CORNERS.items():
     globals()[f"{name}Test"] = type(
         f"{name}Test",
-        (Corner if fields.get("position_embedding_type", "rope") == "rope" else CornerWithoutRope, unittest.TestCase),
+        (
+            Corner
+            if fields.get("position_embedding_type", "rope") == "rope"
+            else CornerWithoutRope,
+            unittest.TestCase,
+        ),
         {"fields": fields},
     )

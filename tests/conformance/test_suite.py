@@ -15,7 +15,9 @@ import pytest
 import transformers
 
 HERE = Path(__file__).parent
-PARAMETERIZED = "parameterized==0.9.0"  # what the common tests import, and Transformers does not require
+PARAMETERIZED = (
+    "parameterized==0.9.0"  # what the common tests import, and Transformers does not require
+)
 CORNERS = ("Bert", "ModernBert", "Decoder", "PostRms", "Sinusoidal", "NoPositions")
 
 # Why a test may be skipped: no such hardware or library here, or it is about what this family has not.
@@ -54,7 +56,11 @@ def folder(tmp_path_factory):
                 f"pip cannot get {command[-3] if command[0] == 'download' else command[-1]}: {done.stderr[-300:]}"
             )
     with tarfile.open(next(folder.glob("transformers-*.tar.gz"))) as archive:
-        member = next(each for each in archive.getmembers() if each.name.endswith("/tests/test_modeling_common.py"))
+        member = next(
+            each
+            for each in archive.getmembers()
+            if each.name.endswith("/tests/test_modeling_common.py")
+        )
         text = archive.extractfile(member).read()
     package = folder / "transformers_tests"
     for part, missing in (
@@ -76,13 +82,32 @@ def test_common_tests(corner, folder):
     # a copy: above the original lies the package's root, which must not be imported under the name of its folder
     suite = shutil.copy(HERE / "suite.py", folder)
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "TRANSFORMERS_VERBOSITY": "warning", "HF_HUB_OFFLINE": "1"}
-    options = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "-rsfE", "--tb=short"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "TRANSFORMERS_VERBOSITY": "warning",
+        "HF_HUB_OFFLINE": "1",
+    }
+    options = [
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(folder),
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-rsfE",
+        "--tb=short",
+    ]
     command = [sys.executable, "-m", "pytest", *options, f"{suite}::{corner}Test"]
-    said = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder).stdout
+    said = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=folder
+    ).stdout
     passed = re.search(r"(\d+) passed", said)
     failed = [line for line in said.splitlines() if re.match(r"(FAILED|ERROR|SUBFAIL)", line)]
     assert failed == [], said[-8000:]
     assert passed and int(passed[1]) > 100, said[-3000:]
     reasons = set(re.findall(r"^SKIPPED \[\d+\] \S+:\d+: (.*)$", said, re.MULTILINE))
-    assert reasons and not [why for why in reasons if not any(re.match(known, why) for known in EXPLAINED)]
+    assert reasons and not [
+        why for why in reasons if not any(re.match(known, why) for known in EXPLAINED)
+    ]

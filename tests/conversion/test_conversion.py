@@ -33,14 +33,16 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTra
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
+from minibert.training.common.loading import saved_config, saved_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.conversion.folders import Architecture
-from minibert.training.loading import saved_config, saved_tokenizer
 
 PRESETS = ["bert", "modernbert"]
 # What the code of all families shares is shown by some of them; the rest is slow.
 SHOWN = ("bert", "modernbert", "roberta", "electra")
-SOME = [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHOWN)) for name in ARCHITECTURES]
+SOME = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in SHOWN)) for name in ARCHITECTURES
+]
 
 
 @pytest.mark.parametrize("problem_type, labels", [
@@ -50,13 +52,18 @@ SOME = [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHOWN)) for n
 ])  # fmt: skip
 @pytest.mark.parametrize("architecture", SOME)
 def test_problem_type_is_kept(architecture, problem_type, labels):
-    native = make_native(architecture, "plain", "ForSequenceClassification", problem_type=problem_type)
+    native = make_native(
+        architecture, "plain", "ForSequenceClassification", problem_type=problem_type
+    )
     ours = from_native(native)
     assert ours.config.problem_type == problem_type
     assert ours.config.initializer_range == native.config.initializer_range == 0.1
     batch = Batch("ForSequenceClassification", "right", segments=False)
     with torch.no_grad():
-        theirs, mine = native(**batch.native | dict(labels=labels)), ours(**batch.ours | dict(labels=labels))
+        theirs, mine = (
+            native(**batch.native | dict(labels=labels)),
+            ours(**batch.ours | dict(labels=labels)),
+        )
     torch.testing.assert_close(mine.loss, theirs.loss, **TOLERANCE)
 
 
@@ -67,7 +74,9 @@ def test_problem_type_is_kept(architecture, problem_type, labels):
 @pytest.mark.parametrize(
     "architecture, shape, head",
     [
-        pytest.param(name, shape, head, marks=[pytest.mark.slow] * (name in ("xlm-roberta", "camembert")))
+        pytest.param(
+            name, shape, head, marks=[pytest.mark.slow] * (name in ("xlm-roberta", "camembert"))
+        )
         for name, shape, head in EVERY_HEAD
     ],
 )
@@ -93,7 +102,9 @@ def test_round_trip_is_bit_identical(architecture, shape, head):
 def test_dtype_mode_and_labels_are_kept(architecture, dtype):
     names = {0: "no", 1: "perhaps", 2: "yes"}
     numbers = {name: number for number, name in names.items()}
-    native = make_native(architecture, "plain", "ForSequenceClassification", id2label=names, label2id=numbers)
+    native = make_native(
+        architecture, "plain", "ForSequenceClassification", id2label=names, label2id=numbers
+    )
     native.to(dtype).train()
     ours = from_native(native)
     again = to_native(ours)
@@ -121,7 +132,9 @@ def test_weights_are_copies():
 
 def test_bert_without_a_pooler(tmp_path):
     torch.manual_seed(0)
-    native = transformers.BertModel(BertConfig(vocab_size=VOCAB, **SHAPES["bert"]["plain"]), add_pooling_layer=False)
+    native = transformers.BertModel(
+        BertConfig(vocab_size=VOCAB, **SHAPES["bert"]["plain"]), add_pooling_layer=False
+    )
     native.save_pretrained(tmp_path)
     for ours in (from_native(native), from_native(tmp_path)):
         assert ours.pooler is None
@@ -143,7 +156,11 @@ def test_to_native_chooses_the_architecture_by_the_config(architecture):
     for head in HEADS[architecture]:
         labels = {} if head in ("Model", "ForQuestionAnswering") else dict(num_labels=LABELS)
         torch.manual_seed(0)
-        fields = TINY | dict(num_hidden_layers=3, local_attention=8, attn_implementation="eager") | labels
+        fields = (
+            TINY
+            | dict(num_hidden_layers=3, local_attention=8, attn_implementation="eager")
+            | labels
+        )
         config = getattr(MiniBertConfig, architecture)("tiny", **fields)
         ours = getattr(minibert, f"MiniBert{head}")(config).eval()
         native = to_native(ours)
@@ -161,7 +178,9 @@ def test_biases_that_minibert_lacks_become_zero():
     config = MiniBertConfig.bert("tiny", vocab_size=VOCAB, **dict.fromkeys(without, False))
     ours = minibert.MiniBertForMaskedLM(config).eval()
     native = to_native(ours, "bert")
-    assert not any(tensor.any() for name, tensor in native.state_dict().items() if name.endswith("bias"))
+    assert not any(
+        tensor.any() for name, tensor in native.state_dict().items() if name.endswith("bias")
+    )
     batch = Batch("ForMaskedLM", "right", segments=True)
     with torch.no_grad():
         check_outputs(native(**batch.native), ours(**batch.ours), "ForMaskedLM", batch)
@@ -183,7 +202,13 @@ def test_question_answering_converts_with_two_labels(architecture, tmp_path):
 
 # --- what cannot be converted ---
 
-TINY = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+TINY = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=48,
+)
 
 
 @pytest.mark.parametrize(
@@ -205,13 +230,17 @@ TINY = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention
     ],
 )  # fmt: skip
 def test_refusal_names_every_field_that_does_not_convert(preset, head, fields, named):
-    model = getattr(minibert, f"MiniBert{head}")(getattr(MiniBertConfig, preset)("tiny", **TINY | fields))
+    model = getattr(minibert, f"MiniBert{head}")(
+        getattr(MiniBertConfig, preset)("tiny", **TINY | fields)
+    )
     for architecture in (preset, None):
         with pytest.raises(ValueError, match=f"MiniBert{head}") as refusal:
             to_native(model, architecture)
         assert (str(refusal.value).count(" needs ") == 3) == (architecture is None)
         assert architecture is None or all(words in str(refusal.value) for words in named)
-        assert architecture or "none for" not in str(refusal.value).split("; ")[0]  # one that has the class comes first
+        assert (
+            architecture or "none for" not in str(refusal.value).split("; ")[0]
+        )  # one that has the class comes first
 
 
 def test_to_native_uses_the_recorded_architecture():
@@ -239,7 +268,9 @@ def test_from_native_refuses_what_it_does_not_know(tmp_path):
     deberta = transformers.DebertaV2Model(transformers.DebertaV2Config(**TINY))
     deberta.save_pretrained(tmp_path)
     for given in (deberta, tmp_path):
-        with pytest.raises(ValueError, match="DebertaV2Model is not convertible.*bert, modernbert, roberta"):
+        with pytest.raises(
+            ValueError, match="DebertaV2Model is not convertible.*bert, modernbert, roberta"
+        ):
             from_native(given)
     summary = type("BertForSummaries", (transformers.BertModel,), {})
     with pytest.raises(ValueError, match="BertForSummaries is not convertible.*BertForMaskedLM"):
@@ -279,7 +310,9 @@ def name_classes(folder, names: list[str] | None) -> None:
     ("ElectraForPreTraining", "ForReplacedTokenDetection", ""),
     ("BertForTokenClassification", "Model", "classifier.weight"),  # as every classifier calls it
 ])  # fmt: skip
-def test_head_is_inferred_from_the_weights_without_architectures(saved, ours, left, tmp_path, monkeypatch, caplog):
+def test_head_is_inferred_from_the_weights_without_architectures(
+    saved, ours, left, tmp_path, monkeypatch, caplog
+):
     """As those of the first BERTs, whose config.json says but how large they are."""
     model_class = getattr(transformers, saved)
     native = model_class(model_class.config_class(**TINY)).eval()
@@ -353,7 +386,9 @@ def test_unused_head_weights_are_reported(tmp_path, monkeypatch, caplog):
     native = make_native("bert", "plain", "ForPreTraining")
     native.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"architectures": ["BertForMaskedLM"]})
+    )
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
         ours = from_native(tmp_path)
@@ -365,8 +400,17 @@ def test_unused_head_weights_are_reported(tmp_path, monkeypatch, caplog):
 
 
 def save_tokenizer(folder, words: int = 7):
-    special = dict(unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]")
-    words = {word: i for i, word in enumerate([*special.values(), "a", "cat", *map(str, range(words - 7))])}
+    special = dict(
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        pad_token="[PAD]",
+    )
+    words = {
+        word: i
+        for i, word in enumerate([*special.values(), "a", "cat", *map(str, range(words - 7))])
+    }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
     return words
@@ -408,9 +452,13 @@ def test_folder_without_a_tokenizer_is_refused(kind, tmp_path):
 
 
 def test_tokenizer_without_config_file_is_converted(tmp_path):
-    tokenizer = train_tokenizer(["a good book", "a dull book"] * 9, vocab_size=60, show_progress=False)
+    tokenizer = train_tokenizer(
+        ["a good book", "a dull book"] * 9, vocab_size=60, show_progress=False
+    )
     shape = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48)
-    transformers.BertModel(transformers.BertConfig(vocab_size=60, **shape)).save_pretrained(tmp_path / "bert")
+    transformers.BertModel(transformers.BertConfig(vocab_size=60, **shape)).save_pretrained(
+        tmp_path / "bert"
+    )
     tokenizer.save_pretrained(tmp_path / "bert")
     (tmp_path / "bert" / "tokenizer_config.json").unlink()
     convert(str(tmp_path / "bert"), str(tmp_path / "converted"))
@@ -422,18 +470,29 @@ def test_bertweet_keeps_its_merges(tmp_path):
     """Transformers writes them without their counts, and takes the last field of a line for one."""
     source, target = tmp_path / "source", tmp_path / "target"
     shape = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48)
-    transformers.RobertaModel(transformers.RobertaConfig(vocab_size=60, **shape)).save_pretrained(source)
+    transformers.RobertaModel(transformers.RobertaConfig(vocab_size=60, **shape)).save_pretrained(
+        source
+    )
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = [f"{letter}@@ 10" for letter in letters] + [f"{letter} 10" for letter in letters] + ["the 5"]
+    words = (
+        [f"{letter}@@ 10" for letter in letters]
+        + [f"{letter} 10" for letter in letters]
+        + ["the 5"]
+    )
     (source / "vocab.txt").write_text("\n".join(words) + "\n")
     (source / "bpe.codes").write_text("t h 10\nth e</w> 8\n")
     (source / "tokenizer_config.json").write_text('{"tokenizer_class": "BertweetTokenizer"}')
     convert(str(source), str(target))
-    ids = [transformers.AutoTokenizer.from_pretrained(folder)("the")["input_ids"] for folder in (source, target)]
+    ids = [
+        transformers.AutoTokenizer.from_pretrained(folder)("the")["input_ids"]
+        for folder in (source, target)
+    ]
     assert ids[0] == ids[1] and len(ids[0]) == 3
 
 
 def test_output_attentions_does_not_prevent_saving(tmp_path):
     """Which Transformers saves of its eager implementation alone."""
-    native = transformers.BertModel(BertConfig(**TINY, output_attentions=True, attn_implementation="eager"))
+    native = transformers.BertModel(
+        BertConfig(**TINY, output_attentions=True, attn_implementation="eager")
+    )
     to_native(from_native(native)).save_pretrained(tmp_path)

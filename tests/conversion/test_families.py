@@ -11,7 +11,12 @@ import transformers
 from helpers import sentences
 from parity import LENGTH, TOLERANCE, VOCAB, assert_same_weights, make_native, make_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Normalize,
+    Pooling,
+    Transformer,
+)
 from transformers import ModernBertConfig
 
 import minibert.modeling_minibert as minibert
@@ -60,7 +65,13 @@ def test_unused_position_rows_are_restored(padding, tmp_path):
 @pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification"])
 def test_any_bert_becomes_a_roberta(head):
     """Rows that nobody reads are zero then."""
-    fields = dict(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, pad_token_id=3, max_position_embeddings=64)
+    fields = dict(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        num_attention_heads=4,
+        pad_token_id=3,
+        max_position_embeddings=64,
+    )
     torch.manual_seed(0)
     ours = getattr(minibert, f"MiniBert{head}")(MiniBertConfig.bert("tiny", **fields)).eval()
     native = to_native(ours, "roberta")
@@ -86,20 +97,31 @@ def test_native_only_config_fields_are_restored(tmp_path):
     again = to_native(read)
     assert read.config.converted_rest == ours.config.converted_rest == dict(fields=kept)
     assert {name: getattr(again.config, name) for name in kept} == kept
-    assert from_native(make_native("modernbert", "plain", "ForMaskedLM")).config.converted_rest is None
+    assert (
+        from_native(make_native("modernbert", "plain", "ForMaskedLM")).config.converted_rest is None
+    )
 
 
 def test_a_folder_of_sentence_transformers(tmp_path):
     """Tokenizer, pooling, normalisation and modules with weights, also those in a .bin, come along, both ways; texts
     are as long as the positions at most."""
     tokenizer = train_tokenizer(sentences(200), vocab_size=80, show_progress=False)
-    fields = dict(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, max_position_embeddings=20)
+    fields = dict(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, max_position_embeddings=20
+    )
     native = make_native("xlm-roberta", "plain", "Model", **fields)
     tokenizer.model_max_length = positions(native.config)
     native.save_pretrained(tmp_path / "native")
     tokenizer.save_pretrained(tmp_path / "native")
-    modules = [Transformer(str(tmp_path / "native")), Pooling(32, "cls"), Dense(32, 16), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "modules"), safe_serialization=False)
+    modules = [
+        Transformer(str(tmp_path / "native")),
+        Pooling(32, "cls"),
+        Dense(32, 16),
+        Normalize(),
+    ]
+    SentenceTransformer(modules=modules, device="cpu").save(
+        str(tmp_path / "modules"), safe_serialization=False
+    )
     assert (tmp_path / "modules" / "2_Dense" / "pytorch_model.bin").exists()
     texts = [*sentences(20, seed=1, longest=30), ""]
     expected = SentenceTransformer(str(tmp_path / "modules"), device="cpu").encode(texts)
@@ -108,25 +130,36 @@ def test_a_folder_of_sentence_transformers(tmp_path):
     convert(str(ours), str(again))
     embedder = open_encoder(str(ours))
     np.testing.assert_allclose(encode(embedder, texts), expected, atol=1e-5)
-    np.testing.assert_allclose(SentenceTransformer(str(again), device="cpu").encode(texts), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        SentenceTransformer(str(again), device="cpu").encode(texts), expected, atol=1e-6
+    )
     assert_same_weights(SentenceTransformer(str(again), device="cpu")[0].auto_model, native)
 
 
 def test_late_interaction_models(tmp_path):
     """MiniBERT has no vectors of masked tokens, which queries of some are filled up with. Others convert."""
-    tokenizer = train_tokenizer(sentences(200), vocab_size=80, model_max_length=40, show_progress=False)
-    make_native("bert", "plain", "Model", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "bert")
+    tokenizer = train_tokenizer(
+        sentences(200), vocab_size=80, model_max_length=40, show_progress=False
+    )
+    make_native("bert", "plain", "Model", vocab_size=len(tokenizer)).save_pretrained(
+        tmp_path / "bert"
+    )
     tokenizer.save_pretrained(tmp_path / "bert")
     queries = sentences(4, seed=1)
     for attend in (False, True):
-        model, folder = MultiVectorEncoder(str(tmp_path / "bert"), device="cpu"), tmp_path / f"attend-{attend}"
+        model, folder = (
+            MultiVectorEncoder(str(tmp_path / "bert"), device="cpu"),
+            tmp_path / f"attend-{attend}",
+        )
         model[0].query_expansion = {"strategy": "fixed", "attend": attend, "length": 32}
         model.save_pretrained(str(folder))
     ours = convert(str(folder), str(tmp_path / "ours"))
     actual = MultiVectorEncoder(str(ours), device="cpu").encode_query(queries)
     for vectors, expected in zip(actual, model.encode_query(queries)):
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    for number, settings in enumerate((None, {}, {"attend_to_expansion_tokens": True}, {"do_query_expansion": False})):
+    for number, settings in enumerate(
+        (None, {}, {"attend_to_expansion_tokens": True}, {"do_query_expansion": False})
+    ):
         source = tmp_path / "attend-False"
         if settings is not None:  # as PyLate saves them
             source = shutil.copytree(tmp_path / "bert", tmp_path / f"pylate-{number}")
@@ -136,7 +169,9 @@ def test_late_interaction_models(tmp_path):
         if settings:
             convert(source, target)
             continue
-        with pytest.raises(ValueError, match="queries are filled up with tokens that nothing attends to"):
+        with pytest.raises(
+            ValueError, match="queries are filled up with tokens that nothing attends to"
+        ):
             convert(source, target)
 
 
@@ -172,17 +207,23 @@ def test_dropout_is_carried_over(architecture, head, rates, classifier):
     ours = from_native(native)
     again = to_native(ours)
     places = ("dropout", "drop", "classifier.dropout", "sequence_summary.last_dropout")
-    assert [module.p for name, module in native.named_modules() if name in places] == [classifier] * bool(classifier)
+    assert [module.p for name, module in native.named_modules() if name in places] == [
+        classifier
+    ] * bool(classifier)
     assert ours.dropout.p == classifier
     assert (ours.config.hidden_dropout, ours.config.attention_dropout) == (0.1, 0.2)
     assert {name: getattr(again.config, name) for name in rates} == rates
 
 
-@pytest.mark.parametrize("architecture", ["distilbert", "electra", "roberta", "nomic_bert", "eurobert"])
+@pytest.mark.parametrize(
+    "architecture", ["distilbert", "electra", "roberta", "nomic_bert", "eurobert"]
+)
 def test_head_added_after_conversion_converts_back(architecture, tmp_path):
     """A masked LM that was converted, then a classifier of its weights: the native class with equal outputs."""
     from_native(make_native(architecture, "plain", "ForMaskedLM")).save_pretrained(tmp_path)
-    ours = minibert.MiniBertForSequenceClassification.from_pretrained(tmp_path, num_labels=3, classifier_dropout=None)
+    ours = minibert.MiniBertForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=3, classifier_dropout=None
+    )
     native = to_native(ours.eval())
     batch = rows_with_padding("right", native.config.pad_token_id)
     with torch.no_grad():
@@ -191,7 +232,9 @@ def test_head_added_after_conversion_converts_back(architecture, tmp_path):
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_grouped_query_attention_round_trip(groups, tmp_path):
-    native = make_native("eurobert", "biased", "ForMaskedLM", num_attention_heads=4, num_key_value_heads=groups)
+    native = make_native(
+        "eurobert", "biased", "ForMaskedLM", num_attention_heads=4, num_key_value_heads=groups
+    )
     batch = rows_with_padding("right", 0)
     real = batch["attention_mask"].bool()
     ours = from_native(native)
@@ -200,18 +243,24 @@ def test_grouped_query_attention_round_trip(groups, tmp_path):
     assert again.config.num_key_value_heads == groups
     assert_same_weights(again, native)
     with torch.no_grad():
-        torch.testing.assert_close(ours(**batch).logits[real], native(**batch).logits[real], **TOLERANCE)
+        torch.testing.assert_close(
+            ours(**batch).logits[real], native(**batch).logits[real], **TOLERANCE
+        )
         ours.model.layers[1].attn.Wqkv.weight[24:28] += 0.1  # as after training
     with pytest.raises(ValueError, match=f"num_key_value_heads={groups}.*converted_rest=None"):
         to_native(ours)
     ours.config.converted_rest = None
     with torch.no_grad():
-        torch.testing.assert_close(to_native(ours)(**batch).logits[real], ours(**batch).logits[real], **TOLERANCE)
+        torch.testing.assert_close(
+            to_native(ours)(**batch).logits[real], ours(**batch).logits[real], **TOLERANCE
+        )
 
 
 def test_a_eurobert_that_pools_after_its_head_is_refused():
     with pytest.raises(ValueError, match="classifier_pooling='late'.*bos, mean"):
-        from_native(make_native("eurobert", "plain", "ForSequenceClassification", classifier_pooling="late"))
+        from_native(
+            make_native("eurobert", "plain", "ForSequenceClassification", classifier_pooling="late")
+        )
 
 
 # --- ModernBERTs under other names ---
@@ -256,9 +305,15 @@ def test_the_published_configs_are_modernberts(name):
     assert type(ours) is getattr(minibert, f"MiniBert{head}")
     assert abs(ours.base_model.num_parameters() / 1e6 - millions) < 1
     assert ours.num_parameters() == native.num_parameters()
-    for kind, key in (("full_attention", "global_rope_theta"), ("sliding_attention", "local_rope_theta")):
+    for kind, key in (
+        ("full_attention", "global_rope_theta"),
+        ("sliding_attention", "local_rope_theta"),
+    ):
         assert ours.config.rope_parameters[kind]["rope_theta"] == fields[key]
-    kinds = ["sliding_attention" if i % 3 else "full_attention" for i in range(fields["num_hidden_layers"])]
+    kinds = [
+        "sliding_attention" if i % 3 else "full_attention"
+        for i in range(fields["num_hidden_layers"])
+    ]
     assert ours.config.layer_types == again.config.layer_types == kinds
     assert ours.config.sliding_window == 64 and ours.config.hidden_act == config.hidden_activation
     assert {key: getattr(ours.config, key) for key in fields if key.endswith("token_id")} == {

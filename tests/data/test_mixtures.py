@@ -66,20 +66,32 @@ def test_sampling_follows_weights_and_alpha(sources, capsys, arguments, weights,
     train, validation = split(sources)  # the split does not depend on the mixture
     assert documents.validation["text"][:] == validation["text"][:]
     for name in SIZES:
-        own, drawn = ([text for text in part["text"] if text.startswith(name)] for part in (train, documents.train))
+        own, drawn = (
+            [text for text in part["text"] if text.startswith(name)]
+            for part in (train, documents.train)
+        )
         assert drawn == [own[i % len(own)] for i in range(len(drawn))] and len(drawn) >= len(own)
     for part in (documents.train, documents.validation):
-        assert part.features["source"].int2str(part["source"][:]) == [text.split()[0] for text in part["text"]]
+        assert part.features["source"].int2str(part["source"][:]) == [
+            text.split()[0] for text in part["text"]
+        ]
 
     sizes, drawn = counts(train), counts(documents.train)
-    powers = {name: (n if weights is None else weights[i]) ** alpha for i, (name, n) in enumerate(sizes.items())}
+    powers = {
+        name: (n if weights is None else weights[i]) ** alpha
+        for i, (name, n) in enumerate(sizes.items())
+    }
     total = sum(drawn.values())
     for name, power in powers.items():
         p = power / sum(powers.values())
         assert abs(drawn[name] - total * p) < 5 * math.sqrt(total * p * (1 - p))
     printed = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
     for name in SIZES:
-        assert printed[name] == [f"{sizes[name]:,}", f"{drawn[name]:,}", f"{drawn[name] / total:.1%}"]
+        assert printed[name] == [
+            f"{sizes[name]:,}",
+            f"{drawn[name]:,}",
+            f"{drawn[name] / total:.1%}",
+        ]
 
 
 def test_only_languages_keep_their_source(sources):
@@ -97,7 +109,9 @@ def test_a_seed_draws_one_order_and_its_tokens_are_cached(sources):
     rows = [pack_documents(part, tokenizer, 64) for part in tokens]
     assert rows[0].cache_files == rows[1].cache_files
     texts = tokenizer.batch_decode(rows[0]["input_ids"][:])
-    assert any("de document" in text and "fr document" in text for text in texts)  # mixed, then packed
+    assert any(
+        "de document" in text and "fr document" in text for text in texts
+    )  # mixed, then packed
 
 
 def test_the_tokenizers_sample(sources):
@@ -112,15 +126,31 @@ def test_bad_mixtures_are_refused(sources, tmp_path):
     (tmp_path / "blank.txt").write_text("\n \n\t\n")
     (tmp_path / "one.txt").write_text("only one")
     for data, arguments, message in (
-        (sources, {"weights": [1.0, 2.0]}, "weights: 1.0, 2.0; give each of the 3 entries of data a number above 0"),
+        (
+            sources,
+            {"weights": [1.0, 2.0]},
+            "weights: 1.0, 2.0; give each of the 3 entries of data a number above 0",
+        ),
         (sources, {"weights": [1.0, -2.0, 1.0]}, "weights: 1.0, -2.0, 1.0; give each"),
         (sources, {"sampling_alpha": math.nan}, "sampling_alpha must be .*, got nan"),
-        (sources, {"weights": [1.0, 1.0, 1e-6]}, "weights: an epoch with every document would have about"),
-        ([*sources, f"uk={tmp_path / 'blank.txt'}"], {}, "all documents of 'uk=.*blank.txt' are blank"),
+        (
+            sources,
+            {"weights": [1.0, 1.0, 1e-6]},
+            "weights: an epoch with every document would have about",
+        ),
+        (
+            [*sources, f"uk={tmp_path / 'blank.txt'}"],
+            {},
+            "all documents of 'uk=.*blank.txt' are blank",
+        ),
         ([*sources, f"uk={tmp_path / 'one.txt'}"], {"validation_size": 400}, "is left to train on"),
         ([f"uk={tmp_path / 'one.txt'}"], {}, "data: a training needs 10 documents or more, got 1"),
         ([*sources, str(tmp_path / "one.txt")], {}, "one.txt' names no language but others do"),
-        ([*sources, sources[1]], {}, "'fr' is left to train on; give more of it, and each entry once"),
+        (
+            [*sources, sources[1]],
+            {},
+            "'fr' is left to train on; give more of it, and each entry once",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             prepare(data, **arguments)

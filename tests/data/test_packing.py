@@ -22,7 +22,9 @@ from minibert.training.pretraining.objectives.causal_lm import CausalLM
 from minibert.training.pretraining.objectives.masked_lm import MaskedLM
 
 CLS, SEP, FIRST = 1, 2, 3
-BERT = {name: i for i, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "king"])}
+BERT = {
+    name: i for i, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "king"])
+}
 
 
 class Ids:
@@ -42,7 +44,9 @@ def numbered(lengths, dtype="int32"):
 def pieces_of(row):
     """The pieces of a row, cut where positions say so."""
     assert len(row["input_ids"]) == len(row["position_ids"])
-    begins = [i for i, position in enumerate(row["position_ids"]) if position == 0] + [len(row["input_ids"])]
+    begins = [i for i, position in enumerate(row["position_ids"]) if position == 0] + [
+        len(row["input_ids"])
+    ]
     assert begins[0] == 0
     for begin, end in itertools.pairwise(begins):
         assert row["position_ids"][begin:end] == list(range(end - begin))
@@ -66,8 +70,14 @@ lengths_of_documents = st.lists(st.integers(0, 40), min_size=1, max_size=40).fil
 
 
 @pytest.mark.parametrize("mode", ["packed", "padded"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lengths=lengths_of_documents, seq_length=st.integers(3, 24), window=st.sampled_from([1, 7, 1000]))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    lengths=lengths_of_documents,
+    seq_length=st.integers(3, 24),
+    window=st.sampled_from([1, 7, 1000]),
+)
 def test_every_document_comes_back(monkeypatch, mode, lengths, seq_length, window):
     monkeypatch.setattr(packing, "WINDOW", window)
     documents, dataset = numbered(lengths)
@@ -91,7 +101,9 @@ def test_every_document_comes_back(monkeypatch, mode, lengths, seq_length, windo
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.integers(2, 70).flatmap(lambda c: st.tuples(st.just(c), st.lists(st.integers(1, c), min_size=1, max_size=80)))
+    st.integers(2, 70).flatmap(
+        lambda c: st.tuples(st.just(c), st.lists(st.integers(1, c), min_size=1, max_size=80))
+    )
 )
 def test_best_fit_decreasing_is_the_textbook_one(case):
     capacity, lengths = case
@@ -132,7 +144,9 @@ def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
     datasets.Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "texts")
     documents = datasets.load_from_disk(tmp_path / "texts")
     for num_proc in (2, None):
-        args = PretrainingConfig("unused", seq_length=32, packing="packed", num_proc=num_proc, use_cpu=True)
+        args = PretrainingConfig(
+            "unused", seq_length=32, packing="packed", num_proc=num_proc, use_cpu=True
+        )
         rows = MaskedLM(args).rows(documents, tokenizer)
         expected = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, 32)
         assert rows["input_ids"][:] == expected["input_ids"][:]
@@ -194,14 +208,22 @@ def test_adapted_tokenizers_frame_texts_like_packed_rows(kind, pairs, tmp_path):
     for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
         assert each("the king")["input_ids"] == [cls, *a, sep]
         masked = each("the king [MASK]")["input_ids"]
-        assert masked == [cls, *a, *raw(" ", add_special_tokens=False)["input_ids"] * (kind == "characters"), mask, sep]
+        assert masked == [
+            cls,
+            *a,
+            *raw(" ", add_special_tokens=False)["input_ids"] * (kind == "characters"),
+            mask,
+            sep,
+        ]
         if pairs:
             both = each("the king", "the cat")
             assert both["input_ids"] == [cls, *a, sep, *b, sep]
             assert both["token_type_ids"] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
         if kind in ("gpt2", "llama3"):
             offsets = each("the king", return_offsets_mapping=True)["offset_mapping"]
-            assert [start for start, _ in offsets[1:-1]].count(3) == 0  # no token takes in the space
+            assert [start for start, _ in offsets[1:-1]].count(
+                3
+            ) == 0  # no token takes in the space
 
 
 @pytest.mark.parametrize("kind", ["bert", "T5Tokenizer", "gpt2"])

@@ -55,12 +55,16 @@ def pretrain(data, output, **arguments):
 
 def losses(output):
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
-    return [{k: x for k, x in entry.items() if k in ("step", "loss", "eval_loss")} for entry in history]
+    return [
+        {k: x for k, x in entry.items() if k in ("step", "loss", "eval_loss")} for entry in history
+    ]
 
 
 def same_weights(*outputs):
     first, second = (load_file(output / "model.safetensors") for output in outputs)
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 # --- what is written ---
@@ -91,7 +95,10 @@ def test_shards_hold_the_rows_of_all_documents(text, tmp_path, packing):
         assert rows.load(split)[:] == expected[:] and rows.load(split).features == expected.features
         assert len(rows.manifest[split]) == -(-len(expected) // 20) and len(part) == count
         assert list(rows.load(split, streaming=True)) == list(expected)
-    assert f"{len(rows.load('train'))} rows to train on, {len(rows.load('validation'))} held out" in rows.describe()
+    assert (
+        f"{len(rows.load('train'))} rows to train on, {len(rows.load('validation'))} held out"
+        in rows.describe()
+    )
 
 
 def test_rows_of_a_loaded_data_set_are_those_of_its_file(text, tmp_path):
@@ -106,9 +113,14 @@ def test_rows_of_a_loaded_data_set_are_those_of_its_file(text, tmp_path):
 def test_any_number_of_processes_writes_the_same_bytes(text, tmp_path):
     prepare(text, tmp_path / "one")
     prepare(text, tmp_path / "two", num_proc=2)
-    bytes_of = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("*.*")} for name in ("one", "two")]
+    bytes_of = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.*")}
+        for name in ("one", "two")
+    ]
     assert bytes_of[0].keys() == bytes_of[1].keys() and len(bytes_of[0]) > 5
-    assert {name for name in bytes_of[0] if bytes_of[0][name] != bytes_of[1][name]} <= {"minibert_rows.json"}
+    assert {name for name in bytes_of[0] if bytes_of[0][name] != bytes_of[1][name]} <= {
+        "minibert_rows.json"
+    }
 
 
 def test_interrupted_prepare_leaves_no_folder_and_reuses_its_cache(text, tmp_path, monkeypatch):
@@ -125,7 +137,9 @@ def test_interrupted_prepare_leaves_no_folder_and_reuses_its_cache(text, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         prepare(text, folder)
     assert not folder.exists()
-    monkeypatch.setattr(preparing, "tokenize_documents", lambda *x: tokenized.append(plain(*x)) or tokenized[-1])
+    monkeypatch.setattr(
+        preparing, "tokenize_documents", lambda *x: tokenized.append(plain(*x)) or tokenized[-1]
+    )
     prepare(text, folder)
     assert tokenized[0].cache_files == tokenized[1].cache_files != []
 
@@ -138,18 +152,32 @@ def test_interrupted_prepare_leaves_no_folder_and_reuses_its_cache(text, tmp_pat
 def test_prepared_rows_give_the_same_training(text, tmp_path, objective):
     rows = tmp_path / "rows"
     prepare(text, rows)
-    made = dict(objective=objective, num_train_epochs=2, eval_strategy="epoch", gradient_accumulation_steps=2)
+    made = dict(
+        objective=objective,
+        num_train_epochs=2,
+        eval_strategy="epoch",
+        gradient_accumulation_steps=2,
+    )
     pretrain(text, tmp_path / "text", **MADE, **made)
     pretrain(rows, tmp_path / "prepared", **made)
-    assert losses(tmp_path / "text") == losses(tmp_path / "prepared") and len(losses(tmp_path / "text")) > 10
+    assert (
+        losses(tmp_path / "text") == losses(tmp_path / "prepared")
+        and len(losses(tmp_path / "text")) > 10
+    )
     assert same_weights(tmp_path / "text", tmp_path / "prepared")
-    reports = [json.loads((tmp_path / name / "report.json").read_text()) for name in ("text", "prepared")]
+    reports = [
+        json.loads((tmp_path / name / "report.json").read_text()) for name in ("text", "prepared")
+    ]
     assert {k: x for k, x in reports[0].items() if "seconds" not in k}.items() <= reports[1].items()
     assert "text.txt" in (tmp_path / "prepared" / "README.md").read_text()
     # … and goes on from a model, whose tokenizer is that of the rows
-    going_on = {name: value for name, value in SMALL.items() if name != "size"} | dict(objective=objective, max_steps=1)
+    going_on = {name: value for name, value in SMALL.items() if name != "size"} | dict(
+        objective=objective, max_steps=1
+    )
     model = str(tmp_path / "text")
-    minibert.pretrain(data=str(rows), output_dir=str(tmp_path / "on"), model_name_or_path=model, **going_on)
+    minibert.pretrain(
+        data=str(rows), output_dir=str(tmp_path / "on"), model_name_or_path=model, **going_on
+    )
 
 
 @pytest.mark.slow
@@ -187,26 +215,45 @@ def test_raw_and_adapted_tokenizer_match_prepared_rows(tmp_path):
 def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
     rows, run_folder, other, slow = (tmp_path / name for name in ("rows", "run", "other", "slow"))
     prepare(text, rows)
-    train_tokenizer(["something else"] * 9, vocab_size=60, show_progress=False).save_pretrained(other)
+    train_tokenizer(["something else"] * 9, vocab_size=60, show_progress=False).save_pretrained(
+        other
+    )
     CanineTokenizer().save_pretrained(slow)
     for arguments, message in (
-        (["--seq_length", 64], "seq_length: 64, but the rows in .* were prepared with 48; leave it out, or prepare"),
+        (
+            ["--seq_length", 64],
+            "seq_length: 64, but the rows in .* were prepared with 48; leave it out, or prepare",
+        ),
         (["--packing", "padded"], "packing: 'padded', but the rows in .* prepared with 'packed'"),
         (["--validation_size", 0.5], "validation_size: 0.5, but the rows in .* prepared with 0.05"),
         (["--tokenizer", other], "tokenizer: '.*other' is not the one that the rows in"),
-        (["--config_overrides", "max_position_embeddings=32"], "seq_length: 48 is beyond max_position_embeddings=32"),
-        (["--objective", "mlm+nsp", "--model", "bert"], "holds prepared rows; objective mlm\\+nsp needs text"),
-        (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
+        (
+            ["--config_overrides", "max_position_embeddings=32"],
+            "seq_length: 48 is beyond max_position_embeddings=32",
+        ),
+        (
+            ["--objective", "mlm+nsp", "--model", "bert"],
+            "holds prepared rows; objective mlm\\+nsp needs text",
+        ),
+        (
+            ["--tokenizer", slow],
+            "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer",
+        ),
         (["--data", rows, text], "data: '.*rows' holds prepared rows; give no other data"),
     ):
         given = [] if "--data" in arguments else ["--data", rows]
         said = refusal(capsys, "pretrain", *given, "--output_dir", run_folder, *arguments)
         assert re.search(message, said), said
-    assert re.search("holds prepared rows, but text is needed", refusal(capsys, "tokenizer", "--data", rows))
+    assert re.search(
+        "holds prepared rows, but text is needed", refusal(capsys, "tokenizer", "--data", rows)
+    )
     for arguments, message in (
         (["--output_dir", rows], "exists already: nothing is overwritten, give a new folder"),
         (["--streaming"], "unknown option --streaming"),
-        (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
+        (
+            ["--tokenizer", slow],
+            "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer",
+        ),
     ):
         given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]
         assert re.search(message, refusal(capsys, "prepare", "--data", text, *given, *arguments))

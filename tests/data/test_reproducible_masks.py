@@ -35,7 +35,9 @@ def passes(collator, rows, epochs, **loader):
 SCHEDULES = ({}, {"last_mlm_probability": 0.0, "mlm_probability": 1.0})
 
 
-@pytest.mark.parametrize(("kwargs", "persistent"), [*zip(SCHEDULES, (False, True))], ids=["constant", "linear"])
+@pytest.mark.parametrize(
+    ("kwargs", "persistent"), [*zip(SCHEDULES, (False, True))], ids=["constant", "linear"]
+)
 def test_masks_do_not_depend_on_workers(tokenizer, kwargs, persistent):
     rows = packed_rows(tokenizer, 10)
     alone = list(passes(MaskedLMCollator(tokenizer, seed=3, **kwargs), rows, 3))
@@ -60,7 +62,9 @@ def test_masks_do_not_depend_on_ranks(tokenizer, kwargs):
         for rank in range(ranks):
             collator = MaskedLMCollator(tokenizer, seed=0, **kwargs)
             loader = DataLoader(rows, batch_size=8 // ranks, collate_fn=collator)
-            loader = prepare_data_loader(loader, num_processes=ranks, process_index=rank, put_on_device=False)
+            loader = prepare_data_loader(
+                loader, num_processes=ranks, process_index=rank, put_on_device=False
+            )
             collator.set_progress(1, step=20, total_steps=40)
             for batch in loader:
                 for i in range(len(batch["labels"])):
@@ -108,8 +112,12 @@ class Recorder(BertForMaskedLM):
 
     def forward(self, input_ids=None, attention_mask=None, labels=None, **kwargs):
         if self.training:
-            self.seen.append({"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels})
-        return super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)
+            self.seen.append(
+                {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+            )
+        return super().forward(
+            input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs
+        )
 
 
 class Stream(IterableDataset):
@@ -161,7 +169,11 @@ def test_plain_trainer_sets_epoch_and_rate(tokenizer, tmp_path, small_data):
 
 def test_plain_trainer_with_workers(tokenizer, tmp_path, small_data):
     plain = train(tokenizer, tmp_path / "0", small_data)
-    options = {"dataloader_num_workers": 2, "dataloader_persistent_workers": True, "dataloader_prefetch_factor": 4}
+    options = {
+        "dataloader_num_workers": 2,
+        "dataloader_persistent_workers": True,
+        "dataloader_prefetch_factor": 4,
+    }
     assert same(plain, train(tokenizer, tmp_path / "2", small_data, **options))
 
 
@@ -182,7 +194,9 @@ def test_a_row_that_a_stream_has_again_gets_other_masks(tokenizer, tmp_path):
     data = Stream(padded_rows(tokenizer)[:4] * 30)
     seen = train(tokenizer, tmp_path, data, dataloader_num_workers=1)
     assert same(seen, list(expected_batches(tokenizer, seen, 24, streamed=True)))
-    masks = {tuple((batch["labels"][0] != -100).tolist()) for batch in seen[:16]}  # where the rate is 1/3 and more
+    masks = {
+        tuple((batch["labels"][0] != -100).tolist()) for batch in seen[:16]
+    }  # where the rate is 1/3 and more
     assert len(masks) > 10
 
 
@@ -192,10 +206,14 @@ def test_rate_schedule_follows_a_corrected_number_of_steps(tokenizer):
     callback.on_step_end(None, SimpleNamespace(max_steps=4), None)
     corrected.set_progress(0, total_steps=4)
     rows = batches(padded_rows(tokenizer)[:40], 10)
-    assert same([collator(examples) for examples in rows], [corrected(examples) for examples in rows])
+    assert same(
+        [collator(examples) for examples in rows], [corrected(examples) for examples in rows]
+    )
 
 
-@pytest.mark.parametrize(("last", "expected"), [(None, [0.4, 0.4, 0.4, 0.4, 0.4]), (0.2, [0.4, 0.35, 0.3, 0.25, 0.2])])
+@pytest.mark.parametrize(
+    ("last", "expected"), [(None, [0.4, 0.4, 0.4, 0.4, 0.4]), (0.2, [0.4, 0.35, 0.3, 0.25, 0.2])]
+)
 def test_rate_schedule_is_piecewise_linear(tokenizer, last, expected):
     rows = padded_rows(tokenizer)[:50]
     collator = MaskedLMCollator(tokenizer, mlm_probability=0.4, seed=0, last_mlm_probability=last)

@@ -16,10 +16,15 @@ from torch.utils.data import DataLoader
 
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
-from minibert.training.checkpoints import write_manifest
+from minibert.training.common.checkpoints import write_manifest
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
-from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
+from minibert.training.data.documents import (
+    hold_out,
+    load_documents,
+    load_sources,
+    tokenize_documents,
+)
 from minibert.training.data.mixtures import Corpus, first_rows, prepare_documents, split_stream
 from minibert.training.data.packing import pack_documents
 
@@ -30,7 +35,10 @@ pytestmark = pytest.mark.usefixtures("cache")
 def folder(tmp_path):
     """Four files of numbered documents of several lengths, one to a line."""
     for file in range(4):
-        lines = (f"document {number} of file {file}" + " and on" * (number % 7) for number in range(100 + file))
+        lines = (
+            f"document {number} of file {file}" + " and on" * (number % 7)
+            for number in range(100 + file)
+        )
         (tmp_path / f"{file}.txt").write_text("\n".join(lines))
     return tmp_path
 
@@ -84,7 +92,10 @@ def test_what_is_held_out_is_never_trained_on(folder, monkeypatch):
     (stream,) = load_sources([str(folder)], streaming=True)
     held_out = set(texts(split_stream(stream, 0.3, 0)[1]))
     assert set(documents.validation["text"]) < held_out and len(documents.validation) == 10
-    assert not set(texts(documents.train, 1000)) & held_out and not set(texts(documents.sample)) & held_out
+    assert (
+        not set(texts(documents.train, 1000)) & held_out
+        and not set(texts(documents.sample)) & held_out
+    )
     assert len(first_rows(split_stream(stream, 0.3, 0)[1], count=10)) == 10
 
 
@@ -95,7 +106,11 @@ def test_each_pass_has_another_order(folder):
     train = prepare([folder], shuffle_buffer=64).train
     once = len(texts(prepare([folder], shuffle_buffer=0).sample))
     seen = texts(train, 3 * once)
-    assert seen == texts(train, 3 * once) == texts(prepare([folder], shuffle_buffer=64).train, 3 * once)
+    assert (
+        seen
+        == texts(train, 3 * once)
+        == texts(prepare([folder], shuffle_buffer=64).train, 3 * once)
+    )
     assert seen != texts(prepare([folder], shuffle_buffer=64, seed=1).train, 3 * once)
     assert seen[:once] != seen[once : 2 * once]
     # A document is at most a buffer away from its place: after two passes each has come once at least.
@@ -108,7 +123,9 @@ def test_documents_of_small_files_come_no_more_often(tmp_path, buffer):
     """A buffer that takes from several files at a time would run through the small ones again and again."""
     sizes = {"a": 300, "b": 60, "c": 12}
     for name, size in sizes.items():
-        (tmp_path / f"{name}.txt").write_text("".join(f"{name} document {i}\n" for i in range(size)))
+        (tmp_path / f"{name}.txt").write_text(
+            "".join(f"{name} document {i}\n" for i in range(size))
+        )
     train = prepare([tmp_path], shuffle_buffer=buffer).train
     kept = Counter(text[0] for text in texts(prepare([tmp_path], shuffle_buffer=0).sample))
     seen = Counter(texts(train, 4 * kept.total() - buffer))
@@ -123,8 +140,13 @@ def test_documents_of_small_files_come_no_more_often(tmp_path, buffer):
 
 @pytest.mark.parametrize("weights, alpha", [([5, 3, 2], None), ([900, 40, 6], 0.3)])
 def test_mixture_rates(folder, weights, alpha):
-    data = [f"{name}={folder / file}" for name, file in (("aa", "0.txt"), ("bb", "1.txt"), ("cc", "2.txt"))]
-    drawn = texts(prepare(data, weights=weights, sampling_alpha=alpha, shuffle_buffer=0).train, 1500)
+    data = [
+        f"{name}={folder / file}"
+        for name, file in (("aa", "0.txt"), ("bb", "1.txt"), ("cc", "2.txt"))
+    ]
+    drawn = texts(
+        prepare(data, weights=weights, sampling_alpha=alpha, shuffle_buffer=0).train, 1500
+    )
     powers = [weight ** (1 if alpha is None else alpha) for weight in weights]
     for source, power in enumerate(powers):
         p = power / sum(powers)
@@ -139,11 +161,17 @@ def rows_of(folder, seq_length=48):
     documents = load_documents([str(folder)])
     tokenizer = train_tokenizer(documents["text"], vocab_size=200, show_progress=False)
     (stream,) = load_sources([str(folder)], streaming=True)
-    return pack_documents(tokenize_documents(stream, tokenizer), tokenizer, seq_length, "padded"), tokenizer
+    return pack_documents(
+        tokenize_documents(stream, tokenizer), tokenizer, seq_length, "padded"
+    ), tokenizer
 
 
 def read(loader, tokenizer):
-    return Counter(text for batch in loader for text in tokenizer.batch_decode([row["input_ids"] for row in batch]))
+    return Counter(
+        text
+        for batch in loader
+        for text in tokenizer.batch_decode([row["input_ids"] for row in batch])
+    )
 
 
 @pytest.mark.parametrize("files", [4, 1])
@@ -156,13 +184,18 @@ def test_two_ranks_under_accelerate_see_other_documents(folder, files):
     parts = []
     for rank in range(2):
         loader = DataLoader(rows, batch_size=5, collate_fn=list)
-        options = dict(num_processes=2, process_index=rank, put_on_device=False, dispatch_batches=False)
+        options = dict(
+            num_processes=2, process_index=rank, put_on_device=False, dispatch_batches=False
+        )
         parts.append(read(prepare_data_loader(loader, **options), tokenizer))
     assert set(parts[0]) | set(parts[1]) == set(whole)
     if files == 4:
         assert not set(parts[0]) & set(parts[1]) and parts[0] + parts[1] == whole
     else:  # the last batch is filled up with the first rows, so that the ranks make as many steps
-        assert len(set(parts[0]) & set(parts[1])) <= 10 and (parts[0] + parts[1]).total() <= whole.total() + 10
+        assert (
+            len(set(parts[0]) & set(parts[1])) <= 10
+            and (parts[0] + parts[1]).total() <= whole.total() + 10
+        )
     workers = DataLoader(rows, batch_size=5, collate_fn=list, num_workers=min(2, files))
     assert read(workers, tokenizer) == whole
 
@@ -177,7 +210,9 @@ QUICK = [
 
 
 def pretrain(data, output, *arguments):
-    return cli.main(["pretrain", "--data", *map(str, data), "--output_dir", str(output), *QUICK, *arguments])
+    return cli.main(
+        ["pretrain", "--data", *map(str, data), "--output_dir", str(output), *QUICK, *arguments]
+    )
 
 
 @pytest.mark.slow  # test_kills.py resumes a stream too
@@ -249,7 +284,16 @@ def test_the_masks_of_a_stream_change_when_it_begins_again(folder, tmp_path, mon
         return batch
 
     monkeypatch.setattr(MaskedLMCollator, "numpy_call", numpy_call)
-    arguments = ["--max_steps", "40", "--packing", "padded", "--mlm_probability", "0.5", "--eval_strategy", "no"]
+    arguments = [
+        "--max_steps",
+        "40",
+        "--packing",
+        "padded",
+        "--mlm_probability",
+        "0.5",
+        "--eval_strategy",
+        "no",
+    ]
     assert pretrain([folder / "0.txt"], tmp_path / "run", *arguments) == 0
     assert 80 <= len(masks) <= 110 and np.mean([len(found) for found in masks.values()]) > 3
 
@@ -263,7 +307,9 @@ def test_rate_schedule_counts_the_batches_of_all_workers(folder, workers):
     collator = MaskedLMCollator(tokenizer, **options)
     collator.set_progress(epoch=0, step=0, total_steps=20)
     batches = islice(DataLoader(rows, batch_size=2, collate_fn=collator, num_workers=workers), 20)
-    shares = [float((batch["labels"] != -100).sum() / batch["attention_mask"].sum()) for batch in batches]
+    shares = [
+        float((batch["labels"] != -100).sum() / batch["attention_mask"].sum()) for batch in batches
+    ]
     assert shares[0] == 0 and np.mean(shares[:5]) < 0.2 and np.mean(shares[-5:]) > 0.6
 
 
@@ -275,7 +321,11 @@ def test_bad_sources_are_refused(folder):
     for data, arguments, message in (
         ([], {}, "weights: needed to stream 0 entries of data"),
         ([good, folder], {}, "weights: needed to stream 2 entries of data"),
-        ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no document of '.*blank.txt' is left to train on"),
+        (
+            [good, folder / "blank.txt"],
+            {"weights": [1.0, 1.0]},
+            "no document of '.*blank.txt' is left to train on",
+        ),
         ([folder / "broken.jsonl"], {}, "broken.jsonl"),
         ([folder / "numbers.csv"], {}, "text_column: the column of the text is not clear"),
         ([folder / "missing.txt"], {}, "missing.txt' does not exist"),

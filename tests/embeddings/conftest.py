@@ -5,7 +5,15 @@ modules and `minibert convert` converted. What sentence-transformers makes of th
 import random
 
 import pytest
-from embedding_models import MAX_LENGTH, TOPICS, convert, random_bert, save_untrained, topic_pair, write_matches
+from embedding_models import (
+    MAX_LENGTH,
+    TOPICS,
+    convert,
+    random_bert,
+    save_untrained,
+    topic_pair,
+    write_matches,
+)
 from helpers import WORDS, sentences, write_rows
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -34,7 +42,10 @@ def folders(tokenizer, tmp_path_factory):
                 *[Normalize()] * normalize,
             ]
             SentenceTransformer(modules=modules, device="cpu").save(str(native))
-            made[pooling, normalize] = str(native), convert(native, root / f"{pooling}-{normalize}-converted")
+            made[pooling, normalize] = (
+                str(native),
+                convert(native, root / f"{pooling}-{normalize}-converted"),
+            )
     return made
 
 
@@ -48,7 +59,9 @@ def prompted(folders, tmp_path_factory):
     """The same with other prompts for queries than for documents: sentence-transformers' folder, and it converted."""
     root = tmp_path_factory.mktemp("prompted")
     prompts = {"query": "mizol nuben ", "document": "katan "}
-    SentenceTransformer(folders["mean", True][0], prompts=prompts, device="cpu").save(str(root / "native"))
+    SentenceTransformer(folders["mean", True][0], prompts=prompts, device="cpu").save(
+        str(root / "native")
+    )
     return str(root / "native"), convert(root / "native", root / "converted")
 
 
@@ -58,7 +71,10 @@ def library(tmp_path):
     (folder / "deep").mkdir(parents=True)
     (folder / "a.txt").write_text("katan lover\nmizol\n\nnuben peduk\n\n\nriver\n")
     (folder / "deep" / "b.md").write_text(" ".join(WORDS[:25]))
-    write_rows(folder / "c.jsonl", [{"_id": "c7", "title": "Katan", "text": "kazol kaben"}, {"text": "loduk"}])
+    write_rows(
+        folder / "c.jsonl",
+        [{"_id": "c7", "title": "Katan", "text": "kazol kaben"}, {"text": "loduk"}],
+    )
     (folder / ".hidden.txt").write_text("hidden")
     (folder / "d.log").write_text("no text of ours")
     return folder

@@ -44,7 +44,9 @@ def tasks(toy):
 
         def load_data(self, **_):
             texts = sentences(40)
-            rows = dict(sentence1=texts[:20], sentence2=texts[20:], score=[i % 7 / 6 for i in range(20)])
+            rows = dict(
+                sentence1=texts[:20], sentence2=texts[20:], score=[i % 7 / 6 for i in range(20)]
+            )
             self.dataset, self.data_loaded = {"test": Dataset.from_dict(rows)}, True
 
     class Found(AbsTaskRetrieval):
@@ -53,9 +55,15 @@ def tasks(toy):
         def load_data(self, **_):
             task = read_retrieval(toy / "test")
             split = dict(
-                queries=Dataset.from_list([dict(id=name, text=text) for name, text in task.queries.items()]),
-                corpus=Dataset.from_list([dict(id=each.id, text=each.text, title="") for each in task.passages]),
-                relevant_docs={name: {x: int(y) for x, y in own.items()} for name, own in task.relevant.items()},
+                queries=Dataset.from_list(
+                    [dict(id=name, text=text) for name, text in task.queries.items()]
+                ),
+                corpus=Dataset.from_list(
+                    [dict(id=each.id, text=each.text, title="") for each in task.passages]
+                ),
+                relevant_docs={
+                    name: {x: int(y) for x, y in own.items()} for name, own in task.relevant.items()
+                },
                 top_ranked=None,
             )
             self.dataset, self.data_loaded = {"default": {"test": split}}, True
@@ -67,22 +75,31 @@ def test_local_tasks_equal_what_mteb_measures(mteb, toy, folder, tasks, tmp_path
     shutil.copytree(folder, tmp_path / "model")
     save_card(tmp_path / "model", CardFacts())
     for _ in range(2):  # the second table takes the place of the first
-        found = minibert.evaluate("embed", tasks=[task() for task in tasks], model=str(tmp_path / "model"))
-    alone = mteb.evaluate(SentenceTransformer(folder, device="cpu"), [task() for task in tasks], cache=None)
+        found = minibert.evaluate(
+            "embed", tasks=[task() for task in tasks], model=str(tmp_path / "model")
+        )
+    alone = mteb.evaluate(
+        SentenceTransformer(folder, device="cpu"), [task() for task in tasks], cache=None
+    )
     expected = {each.task_name: each.get_score() for each in alone.task_results}
     assert found["metrics"] == pytest.approx(expected, abs=1e-5)
     assert found["tasks"] == {"Similar": "cosine_spearman", "Found": "ndcg_at_10"}
     ours = measure(open_encoder(folder), read_retrieval(toy / "test"))["ndcg@10"]
     assert found["metrics"]["Found"] == pytest.approx(ours, abs=1e-4)
     card = (tmp_path / "model/README.md").read_text()
-    assert card.count("## MTEB") == 1 and f"| Found | ndcg\\_at\\_10 | {ours:.4f} |" in card.replace(
+    assert card.count(
+        "## MTEB"
+    ) == 1 and f"| Found | ndcg\\_at\\_10 | {ours:.4f} |" in card.replace(
         "ndcg_at", "ndcg\\_at"
     ).replace("_10", "\\_10")
 
 
 def test_unknown_tasks_are_refused_before_work(toy, capsys):
     error = refusal(capsys, "evaluate", "embed", "--tasks", "STSBenchmrk", "--model", toy / "model")
-    assert "tasks: mteb has no benchmark, and no task: " in error and "Did you mean: 'STSBenchmark'?" in error
+    assert (
+        "tasks: mteb has no benchmark, and no task: " in error
+        and "Did you mean: 'STSBenchmark'?" in error
+    )
     for given in ([], ["--tasks", "STS12", "--data", toy / "test"]):
         error = refusal(capsys, "evaluate", "embed", "--model", toy / "model", *given)
         assert "data: give data, or --tasks of mteb" in error
@@ -92,4 +109,8 @@ def test_a_benchmark_stands_for_its_tasks():
     from minibert.training.embeddings.evaluate import find_tasks
 
     names = [task.metadata.name for task in find_tasks(["NanoBEIR", "STSBenchmark"])]
-    assert names[-1] == "STSBenchmark" and len(names) == 14 and all(name.startswith("Nano") for name in names[:-1])
+    assert (
+        names[-1] == "STSBenchmark"
+        and len(names) == 14
+        and all(name.startswith("Nano") for name in names[:-1])
+    )

@@ -18,11 +18,11 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 
 import minibert
 from minibert import MiniBertModel
-from minibert.training import precision
+from minibert.training.common import precision
+from minibert.training.common.loading import load_reported
 from minibert.training.embeddings import encoders
 from minibert.training.embeddings.data import read_passages
 from minibert.training.embeddings.encoders import embed, encode, open_encoder
-from minibert.training.loading import load_reported
 
 TEXTS = [*sentences(40), "", "Katan, LOVER! (unseen ünicode)", "katan"]
 
@@ -37,8 +37,14 @@ def test_the_same_vectors_as_sentence_transformers(folders, pooling, normalize, 
     assert np.std(np.linalg.norm(expected, axis=1)) < 1e-6 if normalize else True
     ours = encode(embedder, TEXTS)
     monkeypatch.setattr(encoders, "BATCH_TOKENS", 1)
-    for vectors in (ours, encode(embedder, TEXTS), SentenceTransformer(converted, device="cpu").encode(TEXTS)):
-        cosines = torch.cosine_similarity(torch.tensor(vectors).double(), torch.tensor(expected).double())
+    for vectors in (
+        ours,
+        encode(embedder, TEXTS),
+        SentenceTransformer(converted, device="cpu").encode(TEXTS),
+    ):
+        cosines = torch.cosine_similarity(
+            torch.tensor(vectors).double(), torch.tensor(expected).double()
+        )
         assert cosines.min() > 1 - 1e-6
         np.testing.assert_allclose(vectors, expected, atol=1e-4)
 
@@ -64,8 +70,14 @@ def test_parallel_batches(folders, monkeypatch):
         torch.set_num_threads(4)
         monkeypatch.setattr(embedder, "encode", count)
         np.testing.assert_allclose(encode(embedder, TEXTS * 5), expected, atol=1e-4)
-        assert torch.get_num_threads() == 4 and len(calls) > 20 and calls[0] == (threading.main_thread(), 4)
-        assert {number for _, number in calls[1:]} == {1} and len({thread for thread, _ in calls}) == 5
+        assert (
+            torch.get_num_threads() == 4
+            and len(calls) > 20
+            and calls[0] == (threading.main_thread(), 4)
+        )
+        assert {number for _, number in calls[1:]} == {1} and len(
+            {thread for thread, _ in calls}
+        ) == 5
         calls.clear()
         other = threading.Thread(target=encode, args=(embedder, TEXTS * 5))
         other.start()  # as in a service, where threads that begin meanwhile would keep the smaller number
@@ -92,8 +104,12 @@ def test_embed_in_bf16(folders, tmp_path):
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="a GPU computes in 16 bits")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str)
-def test_weights_in_16_bits_where_the_processor_is_slow_at_them(dtype, folders, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str
+)
+def test_weights_in_16_bits_where_the_processor_is_slow_at_them(
+    dtype, folders, tmp_path, monkeypatch
+):
     """Computed in fp32, unless it is asked for otherwise; the same model to an index."""
     shutil.copytree(folders["mean", True][1], tmp_path / "half")
     MiniBertModel.from_pretrained(tmp_path / "half").to(dtype).save_pretrained(tmp_path / "half")
@@ -101,8 +117,14 @@ def test_weights_in_16_bits_where_the_processor_is_slow_at_them(dtype, folders, 
         monkeypatch.setattr(precision, "_processor_flags", lambda flags=flags: flags)
         names = None, str(dtype).removeprefix("torch.")
         half, asked = (open_encoder(str(tmp_path / "half"), dtype=name) for name in names)
-        expected = torch.bfloat16 if dtype == torch.bfloat16 and "amx_bf16" in flags else torch.float32
-        assert half.transformers_model.dtype == load_reported(MiniBertModel, tmp_path / "half")[0].dtype == expected
+        expected = (
+            torch.bfloat16 if dtype == torch.bfloat16 and "amx_bf16" in flags else torch.float32
+        )
+        assert (
+            half.transformers_model.dtype
+            == load_reported(MiniBertModel, tmp_path / "half")[0].dtype
+            == expected
+        )
         assert asked.transformers_model.dtype == dtype
 
 
@@ -111,20 +133,28 @@ def test_the_files_of_older_versions_are_read(folders, tmp_path):
     source = tmp_path / "old"
     native = SentenceTransformer(folders["cls", True][0], device="cpu")
     native.transformers_model.save_pretrained(source)
-    AutoTokenizer.from_pretrained(folders["cls", True][0], model_max_length=64).save_pretrained(source)
+    AutoTokenizer.from_pretrained(folders["cls", True][0], model_max_length=64).save_pretrained(
+        source
+    )
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
     kinds = [(path, f"sentence_transformers.models.{kind}") for path, kind in kinds]
-    modules = [dict(idx=i, name=str(i), path=path, type=kind) for i, (path, kind) in enumerate(kinds)]
+    modules = [
+        dict(idx=i, name=str(i), path=path, type=kind) for i, (path, kind) in enumerate(kinds)
+    ]
     (source / "modules.json").write_text(json.dumps(modules))
     (source / "1_Pooling").mkdir()
     pooling = dict(word_embedding_dimension=32, pooling_mode_cls_token=True, pooling_mode_mean_tokens=False,
                    pooling_mode_max_tokens=False, pooling_mode_mean_sqrt_len_tokens=False)  # fmt: skip
     (source / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    (source / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 7, "do_lower_case": False}))
+    (source / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": 7, "do_lower_case": False})
+    )
     expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS)
     converted = convert(source, tmp_path / "converted")
     np.testing.assert_allclose(encode(open_encoder(converted), TEXTS), expected, atol=1e-4)
-    np.testing.assert_allclose(SentenceTransformer(converted, device="cpu").encode(TEXTS), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        SentenceTransformer(converted, device="cpu").encode(TEXTS), expected, atol=1e-4
+    )
     other = open_encoder(converted, pooling="mean", normalize=False, max_length=MAX_LENGTH)
     expected = SentenceTransformer(folders["mean", False][0], device="cpu").encode(TEXTS)
     np.testing.assert_allclose(encode(other, TEXTS), expected, atol=1e-4)
@@ -145,9 +175,14 @@ def test_further_modules_and_prompts_are_those_of_the_folder(folders, tmp_path):
 
 @pytest.mark.slow
 def test_sentence_transformers_loads_without_the_package(folder, tokenizer, tmp_path):
-    random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(tmp_path / "bert")
+    random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(
+        tmp_path / "bert"
+    )
     tokenizer.save_pretrained(tmp_path / "bert")
-    reranker, pairs = convert(tmp_path / "bert", tmp_path / "reranker"), [(text, "katan lover") for text in TEXTS]
+    reranker, pairs = (
+        convert(tmp_path / "bert", tmp_path / "reranker"),
+        [(text, "katan lover") for text in TEXTS],
+    )
     with Python(tmp_path, with_package=False) as python:
         python.run(f"""
             import numpy as np
@@ -163,7 +198,9 @@ def test_sentence_transformers_loads_without_the_package(folder, tokenizer, tmp_
         """)
     expected = SentenceTransformer(folder, device="cpu").encode(TEXTS)
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-6)
-    np.testing.assert_allclose(encode(open_encoder(str(tmp_path / "again")), TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        encode(open_encoder(str(tmp_path / "again")), TEXTS), expected, atol=1e-5
+    )
     expected = CrossEncoder(str(tmp_path / "bert"), device="cpu").predict(pairs)
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4)
 
@@ -176,7 +213,11 @@ def test_embed_from_python(folder, tmp_path):
     expected = SentenceTransformer(folder, device="cpu").encode(["katan", "lover mizol"])
     lines = tmp_path / "lines.txt"
     lines.write_text("katan\nlover mizol\n")
-    for given in ({"text": ["katan", "lover mizol"]}, {"text": iter(["katan", "lover mizol"])}, {"file": str(lines)}):
+    for given in (
+        {"text": ["katan", "lover mizol"]},
+        {"text": iter(["katan", "lover mizol"])},
+        {"file": str(lines)},
+    ):
         np.testing.assert_allclose(minibert.embed(**given, model=folder), expected, atol=1e-5)
     assert minibert.embed("katan", model=folder).shape == (1, 32)
     assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
@@ -188,7 +229,9 @@ def test_embed_writes_what_was_asked_for(folder, tmp_path, monkeypatch):
     expected = SentenceTransformer(folder, device="cpu").encode(["katan", "", "lover mizol"])
     lines = tmp_path / "lines.txt"
     lines.write_text("katan\n\nlover mizol\n", encoding="utf-8")
-    table = write_rows(tmp_path / "rows.jsonl", [{"t": text} for text in ("katan", "", "lover mizol")])
+    table = write_rows(
+        tmp_path / "rows.jsonl", [{"t": text} for text in ("katan", "", "lover mizol")]
+    )
     comma = tmp_path / "rows.csv"
     comma.write_text('t,n\nkatan,1\n"",2\nlover mizol,3\n')
     monkeypatch.setattr("sys.stdin", io.StringIO(lines.read_text()))
@@ -217,9 +260,15 @@ def test_folder_with_missing_weights_is_refused(folder, tmp_path, capsys):
     shutil.copytree(folder, cut)
     weights = load_file(cut / "model.safetensors")
     lost = next(name for name in weights if name.endswith("layers.1.mlp.Wi.weight"))
-    save_file({name: x for name, x in weights.items() if name != lost}, cut / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: x for name, x in weights.items() if name != lost},
+        cut / "model.safetensors",
+        {"format": "pt"},
+    )
     message = refusal(capsys, "embed", "katan", "--model", cut, "--output", tmp_path / "x.npy")
-    assert "lacks the weights layers.1.mlp.Wi.weight" in message and not (tmp_path / "x.npy").exists()
+    assert (
+        "lacks the weights layers.1.mlp.Wi.weight" in message and not (tmp_path / "x.npy").exists()
+    )
 
 
 def test_vectors_that_are_no_numbers_are_not_written(folder, library, tmp_path, capsys):
@@ -232,7 +281,9 @@ def test_vectors_that_are_no_numbers_are_not_written(folder, library, tmp_path, 
     model = ["--model", tmp_path / "nan"]
     error = refusal(capsys, "embed", "katan", "lover", *model, "--output", tmp_path / "x.npy")
     assert "no finite numbers for 1 of 2 texts, as for text 2: 'lover'" in error
-    assert "no finite numbers for" in refusal(capsys, "search", tmp_path / "index", "--data", library, *model)
+    assert "no finite numbers for" in refusal(
+        capsys, "search", tmp_path / "index", "--data", library, *model
+    )
     assert not (tmp_path / "x.npy").exists() and not (tmp_path / "index/index.safetensors").exists()
     run("embed", "katan", *model, "--output", tmp_path / "x.npy")
 
@@ -242,7 +293,9 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": "katan"}, {"text": 3}, {"other": "x"}])
     (tmp_path / "there.npy").write_text("")
     random_bert(tokenizer).save_pretrained(tmp_path / "bert")
-    random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(tmp_path / "head")
+    random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(
+        tmp_path / "head"
+    )
     convert(tmp_path / "head", tmp_path / "task")
     tokenizer.save_pretrained(tmp_path / "bert")
 
@@ -253,10 +306,19 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["katan", "--file", rows, *output, folder], ["not both"]),
         (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),
-        (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; convert it by `minibert convert"]),
-        (["katan", *output, tmp_path / "task"], ["holds a MiniBertForSequenceClassification; use one of"]),
+        (
+            ["katan", *output, tmp_path / "bert"],
+            ["is a bert, not a MiniBERT; convert it by `minibert convert"],
+        ),
+        (
+            ["katan", *output, tmp_path / "task"],
+            ["holds a MiniBertForSequenceClassification; use one of"],
+        ),
         (["katan", "--output", tmp_path / "x.pt", "--model", folder], ["output:", "ends in .npy"]),
-        (["katan", "--output", tmp_path / "there.npy", "--model", folder], ["nothing is overwritten"]),
+        (
+            ["katan", "--output", tmp_path / "there.npy", "--model", folder],
+            ["nothing is overwritten"],
+        ),
     ]:
         error = refusal(capsys, "embed", *arguments)
         assert all(word in error for word in words) and "Embedding" not in error, error

@@ -22,7 +22,9 @@ from minibert.training.embeddings.train import as_retrieval
 def test_query_is_not_its_own_result(monkeypatch):
     """Of pairs (a, b), (b, c), b is a query and a passage; one that is a pair with itself is found."""
     vectors = dict(a=[1.0, 0.0], b=[0.9, 0.1], c=[0.5, 0.5], d=[0.0, 1.0])
-    monkeypatch.setattr(evaluate, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32))
+    monkeypatch.setattr(
+        evaluate, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
+    )
     for first, second in (("ab", "bc"), ("abd", "bcd")):
         task = as_retrieval(Dataset.from_dict(dict(first=list(first), second=list(second))))
         assert measure(None, task)["hit@1"] == 1.0
@@ -31,8 +33,12 @@ def test_query_is_not_its_own_result(monkeypatch):
 def test_retrieval_with_fewer_than_k_passages(monkeypatch):
     """Queries that are no passages have all of them to find, though others do not find themselves."""
     vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
-    monkeypatch.setattr(evaluate, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32))
-    task = as_retrieval(Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"])))
+    monkeypatch.setattr(
+        evaluate, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
+    )
+    task = as_retrieval(
+        Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
+    )
     scores = measure(None, task)
     assert scores["hit@1"] == 0.5 and scores["mrr@10"] == 0.75 and scores["hit@10"] == 1.0
 
@@ -53,7 +59,9 @@ def write_retrieval(folder, split: str = ""):
 
 
 @pytest.mark.parametrize("prompts", [False, True])
-def test_retrieval_as_sentence_transformers_evaluates_it(folder, prompted, tmp_path, capsys, prompts):
+def test_retrieval_as_sentence_transformers_evaluates_it(
+    folder, prompted, tmp_path, capsys, prompts
+):
     """With the model's prompts of queries and of documents, where it has some."""
     native, folder = prompted if prompts else (folder, folder)
     corpus, queries, judged = write_retrieval(tmp_path / "data", "_dev")
@@ -101,12 +109,18 @@ def test_similarity(folder, tmp_path):
     scores = [chance.uniform(0, 5) for _ in first]
     rows = [dict(sentence1=a, sentence2=b, score=c) for a, b, c in zip(first, second, scores)]
     data = write_rows(tmp_path / "sts.jsonl", rows)
-    run("evaluate", "embed", "--model", folder, "--data", data, "--result", tmp_path / "result.json")
+    run(
+        "evaluate", "embed", "--model", folder, "--data", data, "--result", tmp_path / "result.json"
+    )
     model = SentenceTransformer(folder, device="cpu")
     cosines = (model.encode(first) * model.encode(second)).sum(1)
     measured = json.loads((tmp_path / "result.json").read_text())["metrics"]
-    assert measured["spearman"] == pytest.approx(scipy.stats.spearmanr(cosines, scores).statistic, abs=1e-3)
-    assert measured["pearson"] == pytest.approx(scipy.stats.pearsonr(cosines, scores).statistic, abs=1e-4)
+    assert measured["spearman"] == pytest.approx(
+        scipy.stats.spearmanr(cosines, scores).statistic, abs=1e-3
+    )
+    assert measured["pearson"] == pytest.approx(
+        scipy.stats.pearsonr(cosines, scores).statistic, abs=1e-4
+    )
 
 
 def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
@@ -115,7 +129,9 @@ def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
         (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
         (["--data", tmp_path / "no"], [str(tmp_path / "no")]),
     ]:
-        error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)
+        error = refusal(
+            capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments
+        )
         assert all(word in error for word in words) and "Embedding" not in error, error
 
 
@@ -126,7 +142,9 @@ def test_bad_retrieval_folders(tmp_path):
     rows = good.count("\n")
     for line in ("q0,d99,1", "q99,d1,1", "q0,d1,high", "q0,d1,nan"):
         qrels.write_text(good + line + "\n")
-        with pytest.raises(ValueError, match=f"qrels.csv, row {rows}: .*: an unknown id, or no number"):
+        with pytest.raises(
+            ValueError, match=f"qrels.csv, row {rows}: .*: an unknown id, or no number"
+        ):
             read_retrieval(str(tmp_path / "data"))
     qrels.write_text("query-id,corpus-id,score\nq0,d1,0\n")
     with pytest.raises(ValueError, match="qrels.csv: no query has a relevant passage"):
@@ -137,7 +155,9 @@ def test_bad_retrieval_folders(tmp_path):
     with pytest.raises(ValueError, match="corpus.jsonl: several rows have the same _id"):
         read_retrieval(str(tmp_path / "data"))
     qrels.unlink()
-    with pytest.raises(ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"):
+    with pytest.raises(
+        ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"
+    ):
         read_retrieval(str(tmp_path / "data"))
     corpus.unlink()
     with pytest.raises(ValueError, match=r"not a retrieval folder: it has none of corpus.jsonl"):
@@ -146,7 +166,13 @@ def test_bad_retrieval_folders(tmp_path):
 
 def test_a_data_set_in_memory_is_measured_on(folder):
     rows = Dataset.from_dict(
-        dict(sentence1=["katan", "lover", "mizol"], sentence2=["katan", "nuben", "mizol"], score=[1, 0, 1])
+        dict(
+            sentence1=["katan", "lover", "mizol"],
+            sentence2=["katan", "nuben", "mizol"],
+            score=[1, 0, 1],
+        )
     )
     found = minibert.evaluate("embed", data=rows, model=folder)
-    assert found["metrics"]["spearman"] > 0 and "shared words" in found["warning"]  # which are perfect here
+    assert (
+        found["metrics"]["spearman"] > 0 and "shared words" in found["warning"]
+    )  # which are perfect here

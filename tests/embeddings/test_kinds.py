@@ -17,7 +17,9 @@ FEW = [*TRAINING, "--max_steps", "10"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "library"), [("sparse", SparseEncoder), ("multi-vector", MultiVectorEncoder)])
+@pytest.mark.parametrize(
+    ("kind", "library"), [("sparse", SparseEncoder), ("multi-vector", MultiVectorEncoder)]
+)
 def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library):
     output, onnx = tmp_path / "out", tmp_path / "onnx"
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--kind", kind,
@@ -25,15 +27,27 @@ def test_a_kind_is_trained_saved_and_opened(toy, tmp_path, kind, library):
     report = json.loads((output / "report.json").read_text())
     assert report["after"]["ndcg@10"] > report["before"]["ndcg@10"]
     run("evaluate", "embed", toy / "test", "--model", output, "--result", tmp_path / "after.json")
-    assert json.loads((tmp_path / "after.json").read_text())["metrics"] == pytest.approx(report["after"])
+    assert json.loads((tmp_path / "after.json").read_text())["metrics"] == pytest.approx(
+        report["after"]
+    )
     card = (output / "README.md").read_text()
-    assert f"from sentence_transformers import {library.__name__}\n" in card and "sentence-transformers" in card
+    assert (
+        f"from sentence_transformers import {library.__name__}\n" in card
+        and "sentence-transformers" in card
+    )
     model = library(str(output), device="cpu")
-    found, corpus = [], [json.loads(line)["text"] for line in (toy / "test/corpus.jsonl").read_text().splitlines()]
+    found, corpus = (
+        [],
+        [json.loads(line)["text"] for line in (toy / "test/corpus.jsonl").read_text().splitlines()],
+    )
     for query in (toy / "test/queries.jsonl").read_text().splitlines():  # by the library alone
-        scores = model.similarity(model.encode_query([json.loads(query)["text"]]), model.encode_document(corpus))
+        scores = model.similarity(
+            model.encode_query([json.loads(query)["text"]]), model.encode_document(corpus)
+        )
         found.append(scores.argmax().item())
-    assert np.mean([place == number for number, place in enumerate(found)]) == report["after"]["hit@1"]
+    assert (
+        np.mean([place == number for number, place in enumerate(found)]) == report["after"]["hit@1"]
+    )
     run("export", output, onnx)
     np.testing.assert_allclose(of_graph(onnx, model, kind), vectors_of(model, kind), atol=1e-4)
 
@@ -42,7 +56,9 @@ def vectors_of(model, kind) -> np.ndarray:
     with torch.no_grad():
         features = model.preprocess(TEXTS)
         output = model(features)
-    return (output["sentence_embedding"] if kind == "sparse" else output["token_embeddings"]).numpy()
+    return (
+        output["sentence_embedding"] if kind == "sparse" else output["token_embeddings"]
+    ).numpy()
 
 
 def of_graph(folder, model, kind) -> np.ndarray:
@@ -56,7 +72,9 @@ def of_graph(folder, model, kind) -> np.ndarray:
     with torch.no_grad():
         for module in [*model][1:]:
             features = module(features)
-    return (features["sentence_embedding"] if kind == "sparse" else features["token_embeddings"]).numpy()
+    return (
+        features["sentence_embedding"] if kind == "sparse" else features["token_embeddings"]
+    ).numpy()
 
 
 @pytest.mark.slow
@@ -74,10 +92,14 @@ def test_matryoshka_dimensions(toy, tmp_path, capsys):
 
 
 def test_sparse_vectors_learn_scores(toy, tmp_path):
-    rows = [dict(sentence1=f"ask{i % 9} w{i}", sentence2=f"tell{i % 9}", score=i % 3) for i in range(60)]
+    rows = [
+        dict(sentence1=f"ask{i % 9} w{i}", sentence2=f"tell{i % 9}", score=i % 3) for i in range(60)
+    ]
     run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--kind", "sparse",
         "--output_dir", tmp_path / "out", *TRAINING, "--max_steps", "2", "--validation_size", "20")  # fmt: skip
-    assert {"spearman", "pearson"} == json.loads((tmp_path / "out/report.json").read_text())["after"].keys()
+    assert {"spearman", "pearson"} == json.loads((tmp_path / "out/report.json").read_text())[
+        "after"
+    ].keys()
 
 
 @pytest.mark.parametrize(("name", "rows"), [
@@ -87,7 +109,10 @@ def test_sparse_vectors_learn_scores(toy, tmp_path):
 ])  # fmt: skip
 def test_losses_by_name(toy, tmp_path, name, rows):
     first = "sentence1" if "score" in rows else "query"
-    rows = [{first: f"ask{i}"} | {k: i % 2 if k == "score" else f"{v}{i}" for k, v in rows.items()} for i in range(40)]
+    rows = [
+        {first: f"ask{i}"} | {k: i % 2 if k == "score" else f"{v}{i}" for k, v in rows.items()}
+        for i in range(40)
+    ]
     more = ["--loss_kwargs", '{"triplet_margin": 0.5}'] if name == "TripletLoss" else []
     run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--output_dir",
         tmp_path / "out", *TRAINING, "--max_steps", "2", "--loss", name, *more)  # fmt: skip
@@ -95,27 +120,57 @@ def test_losses_by_name(toy, tmp_path, name, rows):
 
 
 def test_a_loss_has_its_arguments(toy):
-    model, given = SparseEncoder(str(toy / "model"), device="cpu"), '{"scale": 3, "document_regularizer_weight": 0.1}'
+    model, given = (
+        SparseEncoder(str(toy / "model"), device="cpu"),
+        '{"scale": 3, "document_regularizer_weight": 0.1}',
+    )
     loss = make_loss(model, "sparse", find_loss("auto", "sparse", "none"), given, ())
-    assert (loss.loss.scale, loss.document_regularizer_weight, loss.query_regularizer_weight) == (3.0, 0.1, 5e-5)
+    assert (loss.loss.scale, loss.document_regularizer_weight, loss.query_regularizer_weight) == (
+        3.0,
+        0.1,
+        5e-5,
+    )
 
 
-def test_incompatible_options_are_refused_before_training(toy, folder, tmp_path, capsys, monkeypatch):
-    scored = write_rows(tmp_path / "scored.jsonl", [dict(sentence1=f"a{i}", sentence2="b", score=1) for i in range(40)])
+def test_incompatible_options_are_refused_before_training(
+    toy, folder, tmp_path, capsys, monkeypatch
+):
+    scored = write_rows(
+        tmp_path / "scored.jsonl",
+        [dict(sentence1=f"a{i}", sentence2="b", score=1) for i in range(40)],
+    )
     pairs = toy / "train.jsonl"
-    monkeypatch.setattr("sentence_transformers.base.trainer.BaseTrainer.train", lambda *_, **__: pytest.fail("trains"))
+    monkeypatch.setattr(
+        "sentence_transformers.base.trainer.BaseTrainer.train",
+        lambda *_, **__: pytest.fail("trains"),
+    )
     for arguments, words in [
-        ([pairs, "--model", folder, "--kind", "sparse"], ["kind: sparse vectors are made by a masked-LM head"]),
-        ([pairs, "--kind", "sparse", "--pooling", "cls"], ["kind: sparse has no vector of a text to pool or cut"]),
-        ([pairs, "--kind", "multi-vector", "--matryoshka_dims", "8"], ["kind: multi-vector has no vector"]),
+        (
+            [pairs, "--model", folder, "--kind", "sparse"],
+            ["kind: sparse vectors are made by a masked-LM head"],
+        ),
+        (
+            [pairs, "--kind", "sparse", "--pooling", "cls"],
+            ["kind: sparse has no vector of a text to pool or cut"],
+        ),
+        (
+            [pairs, "--kind", "multi-vector", "--matryoshka_dims", "8"],
+            ["kind: multi-vector has no vector"],
+        ),
         ([scored, "--kind", "multi-vector"], ["no loss that trains multi-vector on scores"]),
         ([pairs, "--matryoshka_dims", "65"], ["cannot exceed", "64"]),
-        ([pairs, "--loss", "RankingLoss"], ["loss: 'RankingLoss' is not a loss for", "MultipleNegativesRankingLoss"]),
+        (
+            [pairs, "--loss", "RankingLoss"],
+            ["loss: 'RankingLoss' is not a loss for", "MultipleNegativesRankingLoss"],
+        ),
         ([pairs, "--loss", "MSELoss"], ["loss: 'MSELoss' is not a loss for"]),
         ([pairs, "--loss", "GISTEmbedLoss"], ["does not fit GISTEmbedLoss", "guide"]),
         ([pairs, "--loss_kwargs", "{"], ["loss_kwargs: '{' does not fit"]),
         ([pairs, "--loss_kwargs", "3"], ["loss_kwargs: '3' does not fit"]),
-        ([pairs, "--loss_kwargs", '{"margin": 1}'], ["does not fit MultipleNegativesRankingLoss", "margin"]),
+        (
+            [pairs, "--loss_kwargs", '{"margin": 1}'],
+            ["does not fit MultipleNegativesRankingLoss", "margin"],
+        ),
     ]:
         given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]
         error = refusal(capsys, "finetune", "embed", *given)

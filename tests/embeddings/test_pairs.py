@@ -17,22 +17,35 @@ def columns(first, second, third=None, label=None) -> dict[str, list]:
 
 
 def test_pairs_are_guessed_by_their_columns(tmp_path):
-    pairs = write_rows(tmp_path / "pairs.jsonl", [dict(id=1, query="a", positive="b"), dict(query="c", positive="d")])
+    pairs = write_rows(
+        tmp_path / "pairs.jsonl",
+        [dict(id=1, query="a", positive="b"), dict(query="c", positive="d")],
+    )
     assert read_pairs([pairs, pairs]).to_dict() == columns(["a", "c"] * 2, ["b", "d"] * 2)
-    triples = write_rows(tmp_path / "triples.jsonl", [dict(anchor="a", positive="b", negative="n", score=1)])
+    triples = write_rows(
+        tmp_path / "triples.jsonl", [dict(anchor="a", positive="b", negative="n", score=1)]
+    )
     assert read_pairs([triples]).to_dict() == columns(["a"], ["b"], ["n"])
     scored = tmp_path / "scored.tsv"
     scored.write_text("score\tsentence1\tsentence2\n5\ta\tb\n2.5\tc\td\n")
     assert read_pairs([str(scored)]).to_dict() == columns(["a", "c"], ["b", "d"], None, [1.0, 0.5])
-    assert read_pairs([str(scored)], ["sentence2", "sentence1"]).to_dict() == columns(["b", "d"], ["a", "c"])
+    assert read_pairs([str(scored)], ["sentence2", "sentence1"]).to_dict() == columns(
+        ["b", "d"], ["a", "c"]
+    )
     scored.write_text("a\tb\tgold\nx\ty\t5\nz\tw\t2.5\n")  # a column of any name, its numbers text
-    assert read_pairs([str(scored)], ["a", "b", "gold"]).to_dict() == columns(["x", "z"], ["y", "w"], None, [1.0, 0.5])
-    triples = write_rows(tmp_path / "triples.jsonl", [dict(query="when", positive="1984", negative="1985")])
+    assert read_pairs([str(scored)], ["a", "b", "gold"]).to_dict() == columns(
+        ["x", "z"], ["y", "w"], None, [1.0, 0.5]
+    )
+    triples = write_rows(
+        tmp_path / "triples.jsonl", [dict(query="when", positive="1984", negative="1985")]
+    )
     assert read_pairs([triples]).to_dict() == columns(["when"], ["1984"], ["1985"])
 
 
 def test_bad_pairs(tmp_path):
-    path = write_rows(tmp_path / "x.jsonl", [dict(query="a", positive="b"), dict(query="a", positive=" ")])
+    path = write_rows(
+        tmp_path / "x.jsonl", [dict(query="a", positive="b"), dict(query="a", positive=" ")]
+    )
     for columns, message in [
         (None, "x.jsonl, row 2: positive=' ' is not text"),
         (["query", "answer"], "answer"),
@@ -47,7 +60,9 @@ def test_bad_pairs(tmp_path):
         read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
     for score in (-1, "inf", None):
         with pytest.raises(ValueError, match="row 1: score is .*; use a number"):
-            read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=score)])])
+            read_pairs(
+                [write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=score)])]
+            )
     with pytest.raises(ValueError, match="with the same kinds of columns"):
         read_pairs([files[0], write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b")])])
 
@@ -60,7 +75,11 @@ def test_rows_of_one_query_are_held_out_together(tmp_path):
         return split_pairs(data, (), None, validation_size, seed)
 
     train, held_out = split(0.25, seed=0)
-    assert len(train) == 45 and len(held_out) == 15 and not set(train["first"]) & set(held_out["first"])
+    assert (
+        len(train) == 45
+        and len(held_out) == 15
+        and not set(train["first"]) & set(held_out["first"])
+    )
     rows = [(row["first"], row["second"]) for part in (train, held_out) for row in part]
     assert sorted(rows) == sorted((pair["query"], pair["positive"]) for pair in pairs)
     assert list(split(0.25, seed=1)[1]["first"]) != list(held_out["first"])
@@ -74,7 +93,9 @@ def test_splits_of_the_hub(monkeypatch):
 
     def load_hub(name, field, split):
         asked.append((field, split))
-        return Dataset.from_dict({"sentence1": ["a", "b"] * 9, "sentence2": ["c", "d"] * 9, "score": [1.0, 0.5] * 9})
+        return Dataset.from_dict(
+            {"sentence1": ["a", "b"] * 9, "sentence2": ["c", "d"] * 9, "score": [1.0, 0.5] * 9}
+        )
 
     monkeypatch.setattr(tables, "load_hub", load_hub)
     split_pairs(["owner/pairs"], (), "owner/pairs", 0.05, 0)

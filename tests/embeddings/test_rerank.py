@@ -23,18 +23,30 @@ from minibert.training.embeddings.evaluate import reorder, score
 from minibert.training.embeddings.search import Index
 from minibert.training.embeddings.train import Measure, as_reranking, with_negatives
 
-PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
+PAIRS = [
+    *zip(sentences(20), sentences(20, seed=1, longest=40)),
+    ("katan " * 30, "lover"),
+    ("katan", ""),
+]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """Folders: bert, the same as reranker (converted) and as logits (scores are logits), an embedder, one untrained."""
     root = tmp_path_factory.mktemp("rerank")
-    tokenizer = train_tokenizer(sentences(200), vocab_size=80, model_max_length=24, show_progress=False)
+    tokenizer = train_tokenizer(
+        sentences(200), vocab_size=80, model_max_length=24, show_progress=False
+    )
     shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
     torch.manual_seed(0)
     bert = BertForSequenceClassification(
-        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, initializer_range=0.3, num_labels=1, **shape)
+        BertConfig(
+            vocab_size=len(tokenizer),
+            max_position_embeddings=32,
+            initializer_range=0.3,
+            num_labels=1,
+            **shape,
+        )
     )
     bert.save_pretrained(root / "bert")
     tokenizer.save_pretrained(root / "bert")
@@ -52,7 +64,10 @@ def test_the_same_scores_as_cross_encoder(root):
     expected = CrossEncoder(str(root / "bert"), device="cpu").predict(PAIRS)
     assert np.std(expected) > 0.05
     reranker = open_reranker(str(root / "reranker"))
-    for scores in (score_pairs(reranker, PAIRS), CrossEncoder(str(root / "reranker"), device="cpu").predict(PAIRS)):
+    for scores in (
+        score_pairs(reranker, PAIRS),
+        CrossEncoder(str(root / "reranker"), device="cpu").predict(PAIRS),
+    ):
         np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
@@ -76,11 +91,15 @@ def test_scores_as_older_versions_saved_them(root, tmp_path, field):
 
 
 def test_a_prompt_of_the_folder_is_put_before_every_query(root, tmp_path):
-    saved = CrossEncoder(str(root / "reranker"), prompts={"x": "mizol "}, default_prompt_name="x", device="cpu")
+    saved = CrossEncoder(
+        str(root / "reranker"), prompts={"x": "mizol "}, default_prompt_name="x", device="cpu"
+    )
     saved.save_pretrained(str(tmp_path))
     expected = CrossEncoder(str(tmp_path), device="cpu").predict(PAIRS)
     plain = score_pairs(open_reranker(str(root / "reranker")), PAIRS)
-    np.testing.assert_allclose(score_pairs(open_reranker(str(tmp_path)), PAIRS), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        score_pairs(open_reranker(str(tmp_path)), PAIRS), expected, atol=1e-5
+    )
     assert np.abs(plain - expected).max() > 0.01
 
 
@@ -92,17 +111,23 @@ def test_search_with_a_reranker(root, tmp_path, depth, top_k, monkeypatch):
     """The nearest passages, `DEPTH` or as many as are asked for, in the order of CrossEncoder's scores."""
     monkeypatch.setattr("minibert.training.embeddings.search.DEPTH", depth)
     texts, query = list(dict.fromkeys(sentences(30, seed=2))), "katan lover"
-    notes = write_rows(tmp_path / "notes.jsonl", [dict(_id=str(i), text=text) for i, text in enumerate(texts)])
+    notes = write_rows(
+        tmp_path / "notes.jsonl", [dict(_id=str(i), text=text) for i, text in enumerate(texts)]
+    )
     embedder, index = str(root / "embedder"), str(tmp_path / "index")
     more = dict(reranker=str(root / "reranker"), top_k=top_k)
     found = minibert.search(index, [query], data=[str(notes)], model=embedder, **more)[0]
     vectors = encode(open_encoder(embedder, normalize=True), [query, *texts])
     nearest = np.argsort(-vectors[1:] @ vectors[0])[: max(depth, top_k)]
-    scores = CrossEncoder(str(root / "bert"), device="cpu").predict([(query, texts[i]) for i in nearest])
+    scores = CrossEncoder(str(root / "bert"), device="cpu").predict(
+        [(query, texts[i]) for i in nearest]
+    )
     order = np.argsort(-scores)[:top_k]
     assert [int(passage.id) for passage, _ in found] == nearest[order].tolist()
     np.testing.assert_allclose([score for _, score in found], scores[order], atol=1e-5)
-    np.testing.assert_allclose(Index.load(index).vectors, vectors[1:], atol=1e-5)  # of length 1, as the embedder's not
+    np.testing.assert_allclose(
+        Index.load(index).vectors, vectors[1:], atol=1e-5
+    )  # of length 1, as the embedder's not
 
 
 def test_rerank_refuses(root, tmp_path, capsys):
@@ -114,7 +139,10 @@ def test_rerank_refuses(root, tmp_path, capsys):
     for arguments, words in [
         (["katan", *model], ["passages: give a query"]),
         (["katan", "--file", tmp_path / "blank.txt", *model], ["there is no text in", "blank.txt"]),
-        (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
+        (
+            ["katan", "lover", "--model", root / "embedder"],
+            ["holds a MiniBertModel; a reranker is a"],
+        ),
         (["katan", "lover", "--model", tmp_path / "three"], ["a reranker is a", "with one label"]),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
     ]:
@@ -130,12 +158,23 @@ def data(root):
     chance = random.Random(1)
     folder = root / "data"
     folder.mkdir()
-    write_rows(folder / "corpus.jsonl", [dict(_id=f"d{i}", text=t) for i, t in enumerate(sentences(30, seed=3))])
+    write_rows(
+        folder / "corpus.jsonl",
+        [dict(_id=f"d{i}", text=t) for i, t in enumerate(sentences(30, seed=3))],
+    )
     for split, count in (("test", 8), ("validation", 10)):
-        queries = [dict(_id=f"q{i}", text=t) for i, t in enumerate(sentences(count, seed=4 + count))]
+        queries = [
+            dict(_id=f"q{i}", text=t) for i, t in enumerate(sentences(count, seed=4 + count))
+        ]
         write_rows(folder / f"queries_{split}.jsonl", queries)
-        judged = [f"{q['_id']},d{i},{chance.randint(1, 3)}" for q in queries for i in chance.sample(range(30), 6)]
-        (folder / f"qrels_{split}.csv").write_text("\n".join(["query-id,corpus-id,score", *judged]) + "\n")
+        judged = [
+            f"{q['_id']},d{i},{chance.randint(1, 3)}"
+            for q in queries
+            for i in chance.sample(range(30), 6)
+        ]
+        (folder / f"qrels_{split}.csv").write_text(
+            "\n".join(["query-id,corpus-id,score", *judged]) + "\n"
+        )
     return folder
 
 
@@ -146,15 +185,22 @@ def expected_ndcg(root, data, split: str, depth: int, reranked: bool) -> float:
     rows = [line.split(",") for line in (data / f"qrels_{split}.csv").read_text().splitlines()[1:]]
     embedder = SentenceTransformer(str(root / "embedder"), device="cpu")
     reranker = CrossEncoder(str(root / "bert"), device="cpu")
-    vectors = embedder.encode([row["text"] for row in corpus], normalize_embeddings=True).astype(float)
+    vectors = embedder.encode([row["text"] for row in corpus], normalize_embeddings=True).astype(
+        float
+    )
     values = []
     for query in queries:
-        cosines = vectors @ embedder.encode([query["text"]], normalize_embeddings=True)[0].astype(float)
+        cosines = vectors @ embedder.encode([query["text"]], normalize_embeddings=True)[0].astype(
+            float
+        )
         found = sorted(range(len(corpus)), key=lambda i: -cosines[i])[:depth]
         scores = reranker.predict([(query["text"], corpus[i]["text"]) for i in found])
         scores = scores if reranked else -np.arange(depth)
         grades = {doc: float(grade) for q, doc, grade in rows if q == query["_id"]}
-        gains = [grades.get(corpus[found[i]]["_id"], 0) for i in sorted(range(depth), key=lambda i: -scores[i])[:10]]
+        gains = [
+            grades.get(corpus[found[i]]["_id"], 0)
+            for i in sorted(range(depth), key=lambda i: -scores[i])[:10]
+        ]
         ideal = sorted(grades.values(), reverse=True)[:10]
         discount = [1 / np.log2(rank + 2) for rank in range(10)]
         values.append(np.dot(gains, discount[: len(gains)]) / np.dot(ideal, discount[: len(ideal)]))
@@ -166,17 +212,31 @@ def test_evaluation_of_a_reranker(root, data, tmp_path):
         "--result", tmp_path / "r.json")  # fmt: skip
     result = json.loads((tmp_path / "r.json").read_text())
     for name, reranked in (("before", False), ("metrics", True)):
-        assert result[name]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", 8, reranked), abs=1e-6)
+        assert result[name]["ndcg@10"] == pytest.approx(
+            expected_ndcg(root, data, "test", 8, reranked), abs=1e-6
+        )
     assert result["metrics"] != result["before"]
 
 
 def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
-        ([*models, "--data", data / "corpus.jsonl"], ["is not a retrieval folder: it has none of corpus.jsonl"]),
-        ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries.jsonl"]),
-        (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
-        (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["; use one of MiniBertM"]),
+        (
+            [*models, "--data", data / "corpus.jsonl"],
+            ["is not a retrieval folder: it has none of corpus.jsonl"],
+        ),
+        (
+            [*models, "--data", data, "--split", "dev"],
+            ["has none of queries_dev.jsonl, queries.jsonl"],
+        ),
+        (
+            ["--model", root / "embedder", "--embedder", root / "embedder", "--data", data],
+            ["a reranker is a"],
+        ),
+        (
+            ["--model", root / "reranker", "--embedder", root / "reranker", "--data", data],
+            ["; use one of MiniBertM"],
+        ),
     ]:
         error = refusal(capsys, "evaluate", "rerank", *arguments)
         assert all(word in error for word in words) and "Embedding" not in error, error
@@ -195,7 +255,10 @@ def test_sampled_and_hard_negatives(root, mined, monkeypatch):
     monkeypatch.setattr("minibert.training.embeddings.train.NEAREST", 6)
     pool = list(dict.fromkeys(sentences(60, seed=9)))
     pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
-    right = {query: {p for q, p in zip(pairs["first"], pairs["second"]) if q == query} for query in pairs["first"]}
+    right = {
+        query: {p for q, p in zip(pairs["first"], pairs["second"]) if q == query}
+        for query in pairs["first"]
+    }
     embedder = open_encoder(str(root / "embedder"), normalize=True)
 
     def draw(pairs, count, pool=pool, seed=0):
@@ -205,15 +268,28 @@ def test_sampled_and_hard_negatives(root, mined, monkeypatch):
     rows = draw(pairs, 4)
     vectors = encode(embedder, pool)
     for query, own in right.items():
-        found = {label: [r["second"] for r in rows if (r["first"], r["label"]) == (query, label)] for label in (0, 1)}
-        assert set(found[1]) == own and len(set(found[0])) == len(found[0]) == 4 and not own & set(found[0])
-        order = [pool[i] for i in np.argsort(-(vectors @ encode(embedder, [query])[0])) if pool[i] not in own]
+        found = {
+            label: [r["second"] for r in rows if (r["first"], r["label"]) == (query, label)]
+            for label in (0, 1)
+        }
+        assert (
+            set(found[1]) == own
+            and len(set(found[0])) == len(found[0]) == 4
+            and not own & set(found[0])
+        )
+        order = [
+            pool[i]
+            for i in np.argsort(-(vectors @ encode(embedder, [query])[0]))
+            if pool[i] not in own
+        ]
         assert set(found[0]) <= set(order[: 6 if mined else None])
     assert rows == draw(pairs, 4) != draw(pairs, 4, seed=1)
     given = draw(pairs_of(pairs["first"][:], pairs["second"][:], pool[-20:]), 2)
     wrong = {(row["first"], row["second"]) for row in given if row["label"] == 0}
     assert wrong == {(query, text) for query, text in zip(pairs["first"], pool[-20:])}
-    chain = draw(pairs_of(pool[:5], pool[1:6]), 3, pool[:8])  # a passage is the query of another pair
+    chain = draw(
+        pairs_of(pool[:5], pool[1:6]), 3, pool[:8]
+    )  # a passage is the query of another pair
     assert all(row["first"] != row["second"] for row in chain)
 
 
@@ -243,7 +319,10 @@ def toy(tmp_path_factory):
 
     pairs = [(words("ask", 3), words("right", 5)) for _ in range(160)]
     wrong = [words("wrong", 5) for _ in range(300)]
-    write_rows(root / "train.jsonl", [dict(query=q, positive=p, negative=n) for (q, p), n in zip(pairs, wrong)])
+    write_rows(
+        root / "train.jsonl",
+        [dict(query=q, positive=p, negative=n) for (q, p), n in zip(pairs, wrong)],
+    )
     write_rows(root / "pairs.jsonl", [dict(query=q, positive=p) for q, p in pairs])
     scored = [dict(sentence1=q, sentence2=p, score=1) for q, p in pairs]
     scored += [dict(sentence1=q, sentence2=p, score=0) for (q, _), p in zip(pairs, wrong)]
@@ -254,7 +333,15 @@ def toy(tmp_path_factory):
     return root
 
 
-TRAINING = [*OPTIONS, "--learning_rate", "2e-3", "--per_device_train_batch_size", "32", "--logging_steps", "10"]
+TRAINING = [
+    *OPTIONS,
+    "--learning_rate",
+    "2e-3",
+    "--per_device_train_batch_size",
+    "32",
+    "--logging_steps",
+    "10",
+]
 
 
 def test_training_ranks_better(toy, tmp_path, capsys):
@@ -267,13 +354,20 @@ def test_training_ranks_better(toy, tmp_path, capsys):
     pairs = [("ask1 ask2 ask3", "right1 right2 right7"), ("ask1 ask2 ask3", "wrong1 wrong2 wrong7")]
     scores = score_pairs(open_reranker(str(output)), pairs)
     assert scores[0] > scores[1] + 0.2
-    np.testing.assert_allclose(CrossEncoder(str(output), device="cpu").predict(pairs), scores, atol=1e-5)
-    assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
+    np.testing.assert_allclose(
+        CrossEncoder(str(output), device="cpu").predict(pairs), scores, atol=1e-5
+    )
+    assert (output / "training.png").exists() and not [
+        *output.rglob("*.bin"),
+        *output.rglob("*.pt"),
+    ]
 
 
 def test_what_is_held_out_is_no_negative_in_training(toy, tmp_path, monkeypatch):
     def make(self, train_dataset, **_):
-        texts = [{row["second"] for row in train_dataset if row["label"] == label} for label in (0, 1)]
+        texts = [
+            {row["second"] for row in train_dataset if row["label"] == label} for label in (0, 1)
+        ]
         raise RuntimeError("known" if texts[0] <= texts[1] else "held out")
 
     monkeypatch.setattr(CrossEncoderTrainer, "__init__", make)
@@ -288,7 +382,9 @@ def test_training_on_scores_and_further(toy, tmp_path):
     for number, model in enumerate((toy / "model", tmp_path / "0")):
         run("finetune", "rerank", toy / "scored.jsonl", "--model", model, "--output_dir", tmp_path / str(number),
             "--max_steps", "4", "--validation_size", "30", *TRAINING)  # fmt: skip
-    first, second = (json.loads((tmp_path / f"{number}/report.json").read_text()) for number in (0, 1))
+    first, second = (
+        json.loads((tmp_path / f"{number}/report.json").read_text()) for number in (0, 1)
+    )
     assert set(first["after"]) == {"spearman"}
     assert second["before"]["spearman"] == pytest.approx(first["after"]["spearman"], abs=1e-4)
 
@@ -300,8 +396,14 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),
         ([toy / "pairs.jsonl", "--negatives", "0"], ["negatives: there are none for 0 a query"]),
         ([few], ["negatives: there are none for 3 a query; give data with more passages"]),
-        ([toy / "train.jsonl", "--miner", root / "reranker"], ["holds a MiniBertForSequenceClassification; use"]),
-        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
+        (
+            [toy / "train.jsonl", "--miner", root / "reranker"],
+            ["holds a MiniBertForSequenceClassification; use"],
+        ),
+        (
+            [toy / "train.jsonl", "--metric_for_best_model", "f1"],
+            ["metric_for_best_model: 'f1' is not measured"],
+        ),
     ]:
         given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]
         error = refusal(capsys, "finetune", "rerank", *given)

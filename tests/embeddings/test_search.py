@@ -23,15 +23,22 @@ def test_passages(library):
         "deep/b.md:1": " ".join(WORDS[:10]), "deep/b.md:1.2": " ".join(WORDS[10:20]),
         "deep/b.md:1.3": " ".join(WORDS[20:25]), "c7": "Katan kazol kaben", "c.jsonl:2": "loduk",
     }  # fmt: skip
-    assert [p.text for p in read_passages([str(library / "a.txt")], words=2)][:2] == ["katan lover", "mizol"]
+    assert [p.text for p in read_passages([str(library / "a.txt")], words=2)][:2] == [
+        "katan lover",
+        "mizol",
+    ]
 
 
-@pytest.mark.parametrize("line", ["我们在上海学习语言。", "น้ำใจที่ดีกับผู้คนทั้งหลาย", "ことばを学ぶのは楽しい。"])
+@pytest.mark.parametrize(
+    "line", ["我们在上海学习语言。", "น้ำใจที่ดีกับผู้คนทั้งหลาย", "ことばを学ぶのは楽しい。"]
+)
 def test_passages_of_scripts_without_spaces(tmp_path, line):
     """Two Chinese letters count as a word: nothing is lost, and no passage is too long."""
     for name, text in (("lines", f"{line}\n" * 40), ("one", line * 40)):
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
-        passages = [passage.text for passage in read_passages([str(tmp_path / f"{name}.txt")], words=30)]
+        passages = [
+            passage.text for passage in read_passages([str(tmp_path / f"{name}.txt")], words=30)
+        ]
         assert re.sub(r"\s", "", "".join(passages)) == line * 40
         assert min(map(len, passages[:-1])) > 20 and max(map(len, passages)) < 90
 
@@ -43,7 +50,12 @@ def test_names_of_passages(tmp_path):
         (tmp_path / folder / "a.txt").write_text(folder)
     sources = [str(tmp_path / "one"), str(tmp_path / "two")]
     assert [p.id for p in read_passages(sources)] == ["one/a.txt:1", "two/a.txt:1"]
-    rows = [dict(_id="", text="katan"), dict(_id=None, text="lover"), dict(_id=7, text=" "), dict(_id=8, text="mizol")]
+    rows = [
+        dict(_id="", text="katan"),
+        dict(_id=None, text="lover"),
+        dict(_id=7, text=" "),
+        dict(_id=8, text="mizol"),
+    ]
     table = write_rows(tmp_path / "x.jsonl", rows)
     assert [p.id for p in read_passages([table])] == ["x.jsonl:1", "x.jsonl:2", "8"]
 
@@ -91,10 +103,14 @@ def test_an_index_keeps_the_length_that_it_was_built_with(folder, library, tmp_p
     index = Index.load(tmp_path / "index")
     model = SentenceTransformer(folder, device="cpu")
     model.max_seq_length = 5
-    np.testing.assert_allclose(index.vectors, model.encode([p.text for p in index.passages]), atol=1e-5)
+    np.testing.assert_allclose(
+        index.vectors, model.encode([p.text for p in index.passages]), atol=1e-5
+    )
     query = "katan lover mizol nuben peduk"
     found = minibert.search(tmp_path / "index", query)[0]
-    assert found[0][1] == pytest.approx(float((index.vectors @ model.encode([query])[0]).max()), abs=1e-5)
+    assert found[0][1] == pytest.approx(
+        float((index.vectors @ model.encode([query])[0]).max()), abs=1e-5
+    )
     error = refusal(capsys, "search", tmp_path / "index", "katan", "--max_length", "3")
     assert "its vectors were made by" in error and "with max_length=5" in error
 
@@ -102,7 +118,9 @@ def test_an_index_keeps_the_length_that_it_was_built_with(folder, library, tmp_p
 def test_an_index_is_searched_in_another_dtype(folder, library, tmp_path):
     """The model is the same; vectors in 16 bits are near those in 32."""
     found = [
-        minibert.search(tmp_path / dtype, "katan lover", data=[str(library)], model=folder, dtype=dtype)[0]
+        minibert.search(
+            tmp_path / dtype, "katan lover", data=[str(library)], model=folder, dtype=dtype
+        )[0]
         for dtype in ("float32", "bfloat16")
     ]
     again = minibert.search(tmp_path / "float32", "katan lover", dtype="bfloat16")[0]
@@ -115,10 +133,17 @@ def test_queries_and_passages_have_the_prompts_of_the_model(prompted, folder, li
     native, embedder = SentenceTransformer(prompted[0], device="cpu"), open_encoder(prompted[1])
     passages, queries = read_passages([str(library)], words=10), ["nuben katan", "loduk"]
     index = Index.build(passages, embedder, prompted[1])
-    cosines = native.encode_query(queries) @ native.encode_document([passage.text for passage in passages]).T
+    cosines = (
+        native.encode_query(queries)
+        @ native.encode_document([passage.text for passage in passages]).T
+    )
     for found, expected in zip(index.search(queries, embedder, 3), cosines):
-        assert [passage.id for passage, _ in found] == [passages[i].id for i in np.argsort(-expected)[:3]]
-        np.testing.assert_allclose([cosine for _, cosine in found], -np.sort(-expected)[:3], atol=1e-5)
+        assert [passage.id for passage, _ in found] == [
+            passages[i].id for i in np.argsort(-expected)[:3]
+        ]
+        np.testing.assert_allclose(
+            [cosine for _, cosine in found], -np.sort(-expected)[:3], atol=1e-5
+        )
     with pytest.raises(ValueError, match="its vectors were made by"):
         index.check_model(open_encoder(folder))
 
@@ -130,8 +155,14 @@ def test_search_refuses(folder, library, tmp_path, capsys):
     retrained.save(str(other))
     run("search", index, "--data", library, "--model", folder)
     for arguments, words in [
-        ([index, "katan", "--model", other], ["its vectors were made by", "build it again for another model"]),
-        ([tmp_path / "none", "katan"], ["has no index.safetensors", "build one in a new folder by --data"]),
+        (
+            [index, "katan", "--model", other],
+            ["its vectors were made by", "build it again for another model"],
+        ),
+        (
+            [tmp_path / "none", "katan"],
+            ["has no index.safetensors", "build one in a new folder by --data"],
+        ),
         ([index], ["queries: none given"]),
         ([index, "katan", "--reranker", folder], ["holds a MiniBertModel; a reranker is"]),
     ]:

@@ -26,19 +26,48 @@ CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"min
 @pytest.mark.parametrize("chunk", [[], CHUNK])
 def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, capsys):
     output = tmp_path / "out"
-    run("evaluate", "embed", "--model", toy / "model", "--data", toy / "test", "--result", tmp_path / "before.json")
+    run(
+        "evaluate",
+        "embed",
+        "--model",
+        toy / "model",
+        "--data",
+        toy / "test",
+        "--result",
+        tmp_path / "before.json",
+    )
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output,
         "--num_train_epochs", "3", "--validation", toy / "test", *chunk, *TRAINING)  # fmt: skip
-    run("evaluate", "embed", "--model", output, "--data", toy / "test", "--result", tmp_path / "after.json")
-    before, after = (json.loads((tmp_path / f"{name}.json").read_text())["metrics"] for name in ("before", "after"))
+    run(
+        "evaluate",
+        "embed",
+        "--model",
+        output,
+        "--data",
+        toy / "test",
+        "--result",
+        tmp_path / "after.json",
+    )
+    before, after = (
+        json.loads((tmp_path / f"{name}.json").read_text())["metrics"]
+        for name in ("before", "after")
+    )
     assert before["hit@1"] < 0.3 and after["hit@1"] > 0.8
     card = (output / "README.md").read_text()
     assert f"| ndcg@10 | held-out data | {after['ndcg@10']:.4f} | {before['ndcg@10']:.4f} |" in card
     report = json.loads((output / "report.json").read_text())
-    assert report["after"] == pytest.approx(after) and report["before"] == pytest.approx(before, abs=0.05)
-    assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
+    assert report["after"] == pytest.approx(after) and report["before"] == pytest.approx(
+        before, abs=0.05
+    )
+    assert (output / "training.png").exists() and not [
+        *output.rglob("*.bin"),
+        *output.rglob("*.pt"),
+    ]
     printed = capsys.readouterr().out
-    assert f"SentenceTransformer({str(output)!r})" in printed and f"ndcg@10 {after['ndcg@10']:.4g}" in printed
+    assert (
+        f"SentenceTransformer({str(output)!r})" in printed
+        and f"ndcg@10 {after['ndcg@10']:.4g}" in printed
+    )
     assert re.search(r"^step  5/75  loss [\d.]+  rate [\d.]+$", printed, re.MULTILINE)
     texts = [f"ask{i} w1" for i in range(9)]
     ours, theirs = open_encoder(str(output)), SentenceTransformer(str(output), device="cpu")
@@ -58,7 +87,9 @@ def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, 
     run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         "--max_steps", "1", "--max_length", "7", *TRAINING)  # fmt: skip
     assert lengths[0] == lengths[-1] == 16 and 7 in lengths
-    saved = (SentenceTransformer if task == "embed" else CrossEncoder)(str(tmp_path / "out"), device="cpu")
+    saved = (SentenceTransformer if task == "embed" else CrossEncoder)(
+        str(tmp_path / "out"), device="cpu"
+    )
     assert saved.max_seq_length == 16
 
 
@@ -68,7 +99,9 @@ def test_training_on_scores(toy, tmp_path, loss):
     chance = random.Random(3)
     rows = []
     for _ in range(400):
-        (query, right), (_, wrong) = (topic_pair(chance, topic) for topic in chance.sample(range(6), 2))
+        (query, right), (_, wrong) = (
+            topic_pair(chance, topic) for topic in chance.sample(range(6), 2)
+        )
         rest = chance.choice([dict(sentence2=right, score=5), dict(sentence2=wrong, score=0)])
         rows.append(dict(sentence1=query, **rest))
     write_rows(tmp_path / "scored.jsonl", rows)
@@ -85,7 +118,10 @@ def test_training_has_the_prompts_of_queries_and_documents(toy, tmp_path):
     model.prompts.update(prompts)
     model.save(str(tmp_path / "prompted"))
     rows = [json.loads(line) for line in (toy / "train.jsonl").read_text().splitlines()[:60]]
-    written = [dict(query=prompts["query"] + r["query"], positive=prompts["document"] + r["positive"]) for r in rows]
+    written = [
+        dict(query=prompts["query"] + r["query"], positive=prompts["document"] + r["positive"])
+        for r in rows
+    ]
     for name, start, pairs in (("a", tmp_path / "prompted", rows), ("b", toy / "model", written)):
         run("finetune", "embed", write_rows(tmp_path / f"{name}.jsonl", pairs), "--model", start, "--output_dir",
             tmp_path / name, "--max_steps", "2", *TRAINING)  # fmt: skip
@@ -99,7 +135,9 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
     """What stands twice would be its own negative."""
     trainers, make = [], SentenceTransformerTrainer.__init__
     monkeypatch.setattr(
-        SentenceTransformerTrainer, "__init__", lambda self, *_, **given: trainers.append(self) or make(self, **given)
+        SentenceTransformerTrainer,
+        "__init__",
+        lambda self, *_, **given: trainers.append(self) or make(self, **given),
     )
     rows = [dict(query=f"ask{i} w{i}", positive=f"tell{i % 20}") for i in range(40)]
     run("finetune", "embed", write_rows(tmp_path / "train.jsonl", rows), "--model", toy / "model", "--output_dir",
@@ -107,7 +145,9 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
     (trainer,) = trainers
     assert trainer.loss.scale == 7
     passages = trainer.train_dataset["second"]
-    batches = [[passages[i] for i in batch] for batch in trainer.get_train_dataloader().batch_sampler]
+    batches = [
+        [passages[i] for i in batch] for batch in trainer.get_train_dataloader().batch_sampler
+    ]
     assert len(batches) > 1 and all(len(set(batch)) == len(batch) for batch in batches)
 
 
@@ -134,9 +174,13 @@ def test_resume_with_other_settings_is_refused(toy, tmp_path, capsys, task):
 def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
     """By `minibert push`, once, without pickles."""
     pushed, output = [], tmp_path / "out"
-    monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
+    monkeypatch.setattr(
+        Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created")
+    )
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
-    monkeypatch.setattr("minibert.training.embeddings.train.push_output", lambda args, token: pushed.append(args))
+    monkeypatch.setattr(
+        "minibert.training.embeddings.train.push_output", lambda args, token: pushed.append(args)
+    )
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--max_steps", "2",
         "--push_to_hub", "true", "--hub_model_id", "me/mine", *TRAINING)  # fmt: skip
     assert [(each.output_dir, each.hub_model_id) for each in pushed] == [(str(output), "me/mine")]
@@ -146,7 +190,9 @@ def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
 
 def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Measure, "__call__", lambda *_, **__: pytest.fail("it measures"))
-    scored = write_rows(tmp_path / "scored.jsonl", [dict(sentence1=text, sentence2="b", score=1) for text in WORDS])
+    scored = write_rows(
+        tmp_path / "scored.jsonl", [dict(sentence1=text, sentence2="b", score=1) for text in WORDS]
+    )
     (tmp_path / "done").mkdir()
     (tmp_path / "done/config.json").write_text("{}")
     for arguments, words in [
@@ -154,16 +200,33 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
             [scored, "--loss", "MultipleNegativesRankingLoss"],
             ["is not a loss for dense vectors from labels of the kind"],
         ),
-        ([toy / "train.jsonl", "--loss", "CosineSimilarityLoss"], ["'none'; use MultipleNegativesRankingLoss"]),
+        (
+            [toy / "train.jsonl", "--loss", "CosineSimilarityLoss"],
+            ["'none'; use MultipleNegativesRankingLoss"],
+        ),
         ([toy / "train.jsonl", "--validation", scored], ["must both have scores, or neither"]),
-        ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is out of range", "up to 16"]),
+        (
+            [toy / "train.jsonl", "--max_length", "17"],
+            ["max_length: 17 is out of range", "up to 16"],
+        ),
         ([toy / "train.jsonl", "--max_length", "0"], ["max_length: 0 is out of range"]),
-        ([toy / "train.jsonl", "--metric_for_best_model", "loss"], ["metric_for_best_model: 'loss' is not measured"]),
+        (
+            [toy / "train.jsonl", "--metric_for_best_model", "loss"],
+            ["metric_for_best_model: 'loss' is not measured"],
+        ),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
         ([toy / "train.jsonl", "--push_to_hub", "true", "--hub_model_id", "a/b/c"], ["a/b/c"]),
         ([toy / "train.jsonl", "--validation", toy / "model"], ["is not a retrieval folder"]),
     ]:
-        given = ["finetune", "embed", "--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING]
+        given = [
+            "finetune",
+            "embed",
+            "--model",
+            toy / "model",
+            "--output_dir",
+            tmp_path / "out",
+            *TRAINING,
+        ]
         error = refusal(capsys, *given, *arguments)
         assert all(word in error for word in words), error
     assert not (tmp_path / "out").exists()
@@ -184,7 +247,9 @@ def test_half_precision_models_are_trained_in_fp32(toy, tmp_path, command):
 def test_bert_without_a_pooler_gets_no_pooler(toy, tmp_path):
     """Its config has one, for the heads; neither what is trained nor what is saved holds random numbers for it."""
     tokenizer = AutoTokenizer.from_pretrained(toy / "model")
-    MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny")).save_pretrained(tmp_path / "bert")
+    MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny")).save_pretrained(
+        tmp_path / "bert"
+    )
     tokenizer.save_pretrained(tmp_path / "bert")
     run("finetune", "embed", toy / "train.jsonl", "--model", tmp_path / "bert", "--output_dir", tmp_path / "out",
         "--max_steps", "1", "--validation_size", "4", *TRAINING)  # fmt: skip
@@ -194,15 +259,23 @@ def test_bert_without_a_pooler_gets_no_pooler(toy, tmp_path):
 
 def test_a_decoder_becomes_a_reranker(toy, tmp_path, capsys):
     """Not one that compares its logits of "yes" and "no", which are both unknown here. (sentence-transformers does.)"""
-    MiniBertForCausalLM.from_pretrained(toy / "model", is_causal=True).save_pretrained(tmp_path / "decoder")
+    MiniBertForCausalLM.from_pretrained(toy / "model", is_causal=True).save_pretrained(
+        tmp_path / "decoder"
+    )
     AutoTokenizer.from_pretrained(toy / "model").save_pretrained(tmp_path / "decoder")
     run("finetune", "rerank", toy / "train.jsonl", "--model", tmp_path / "decoder", "--output_dir", tmp_path / "out",
         "--max_steps", "2", "--validation_size", "4", *TRAINING)  # fmt: skip
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("decoder", "out"))
-    assert not torch.equal(before["model.layers.1.mlp.Wo.weight"], after["model.layers.1.mlp.Wo.weight"])
+    before, after = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("decoder", "out")
+    )
+    assert not torch.equal(
+        before["model.layers.1.mlp.Wo.weight"], after["model.layers.1.mlp.Wo.weight"]
+    )
     run("rerank", "ask1", "tell1", "tell2", "--model", tmp_path / "out")
     del after["model.layers.1.mlp.Wo.weight"]
     save_file(after, tmp_path / "out/model.safetensors", {"format": "pt"})
     given = [toy / "train.jsonl", "--model", tmp_path / "out", "--output_dir", tmp_path / "none"]
     assert "lacks the weights" in refusal(capsys, "finetune", "rerank", *given)
-    assert "lacks the weights" in refusal(capsys, "rerank", "ask1", "tell1", "--model", tmp_path / "out")
+    assert "lacks the weights" in refusal(
+        capsys, "rerank", "ask1", "tell1", "--model", tmp_path / "out"
+    )

@@ -19,10 +19,16 @@ def pairs_of(documents, kinds, words):
 
 
 def test_documents_of_every_format(tmp_path):
-    rows = [dict(_id="1", title="Wings ", text="They lift. "), dict(title=None, text="No title."), dict(text="")]
+    rows = [
+        dict(_id="1", title="Wings ", text="They lift. "),
+        dict(title=None, text="No title."),
+        dict(text=""),
+    ]
     write_rows(tmp_path / "a.jsonl", rows)
     (tmp_path / "b.csv").write_text("title,text\nTails,They steer.\n")
-    (tmp_path / "c.txt").write_text("First line\nof three\nlines.\n\n \nOnly one line.\n\n", encoding="utf-8")
+    (tmp_path / "c.txt").write_text(
+        "First line\nof three\nlines.\n\n \nOnly one line.\n\n", encoding="utf-8"
+    )
     (tmp_path / "d.md").write_text("# Head\nBody.\n")
     (tmp_path / ".hidden.txt").write_text("unseen")
     expected = [("Wings", "They lift."), ("", "No title."), ("Tails", "They steer."),
@@ -38,7 +44,10 @@ def test_passages_are_whole_sentences():
     expected = ["One two three.", "Four five!", "Six seven eight nine", "ten. Eleven twelve? Yes."]
     assert split_passages(text, 4) == expected
     assert split_passages(text, 99) == [" ".join(text.split())]
-    assert split_passages("我们学习语言。有趣。BERT 也学习。", 6) == ["我们学习语言。 有趣。", "BERT 也学习。"]
+    assert split_passages("我们学习语言。有趣。BERT 也学习。", 6) == [
+        "我们学习语言。 有趣。",
+        "BERT 也学习。",
+    ]
 
 
 def test_pairs_of_each_kind():
@@ -47,13 +56,28 @@ def test_pairs_of_each_kind():
         Document("b", "", "Alone."),
         Document("c", "--", "x"),
     ]
-    assert pairs_of(documents, ["title"], 9) == [("Wings", "They bend. They break.")]  # "--" says nothing
-    repeated = [Document("a", "Wings", "Wings bend."), Document("b", "Wings", "Wingspans."), Document("c", "x", "x")]
-    assert pairs_of(repeated, ["title"], 9) == [("Wings", "bend."), ("Wings", "Wingspans.")]  # no part of a word
+    assert pairs_of(documents, ["title"], 9) == [
+        ("Wings", "They bend. They break.")
+    ]  # "--" says nothing
+    repeated = [
+        Document("a", "Wings", "Wings bend."),
+        Document("b", "Wings", "Wingspans."),
+        Document("c", "x", "x"),
+    ]
+    assert pairs_of(repeated, ["title"], 9) == [
+        ("Wings", "bend."),
+        ("Wings", "Wingspans."),
+    ]  # no part of a word
     adjacent = [("They bend.", "They break.")]
     assert pairs_of(documents, ["adjacent"], 2) == adjacent
-    assert pairs_of(documents, ["adjacent", "title"], 2) == [*adjacent, ("Wings", "They bend. They break.")]
-    for kind, message in (("title", "title needs titles"), ("adjacent", "adjacent needs documents of more than 9 w")):
+    assert pairs_of(documents, ["adjacent", "title"], 2) == [
+        *adjacent,
+        ("Wings", "They bend. They break."),
+    ]
+    for kind, message in (
+        ("title", "title needs titles"),
+        ("adjacent", "adjacent needs documents of more than 9 w"),
+    ):
         with pytest.raises(ValueError, match=f"pairs_from: {message}"):
             make_pairs([Document("a", "", "One sentence. Another one.")], [kind], 9)
 
@@ -78,7 +102,9 @@ def toy(tmp_path_factory):
                       f"{words(f'tell{i % TOPICS}')}.") for i in range(600)]  # fmt: skip
     write_rows(root / "documents.jsonl", documents)
     for kind, word in (("title", "name"), ("adjacent", "ask")):
-        queries, passages = ([words(f"{start}{i}") for i in range(TOPICS)] for start in (word, "tell"))
+        queries, passages = (
+            [words(f"{start}{i}") for i in range(TOPICS)] for start in (word, "tell")
+        )
         write_matches(root / kind, queries, passages)
     texts = [f"{row['title']} {row['text']}" for row in documents]
     save_untrained(root / "model", texts, 16)
@@ -93,7 +119,9 @@ def test_training_on_generated_pairs_improves_retrieval(toy, tmp_path, kind, mon
         "--output_dir", tmp_path / "out", "--num_train_epochs", "4", *TRAINING)  # fmt: skip
     scores = []
     for name, model in (("before", toy / "model"), ("after", tmp_path / "out")):
-        run("evaluate", "embed", "--model", model, "--data", toy / kind, "--result", tmp_path / name)
+        run(
+            "evaluate", "embed", "--model", model, "--data", toy / kind, "--result", tmp_path / name
+        )
         scores.append(json.loads((tmp_path / name).read_text())["metrics"]["hit@1"])
     assert scores[0] < 0.3 and scores[1] > 0.8
     report = json.loads((tmp_path / "out/report.json").read_text())
@@ -102,12 +130,25 @@ def test_training_on_generated_pairs_improves_retrieval(toy, tmp_path, kind, mon
 
 
 def test_bad_options_are_refused(toy, tmp_path, capsys):
-    given = ["finetune", "embed", toy / "documents.jsonl", "--output_dir", tmp_path / "out", *TRAINING]
+    given = [
+        "finetune",
+        "embed",
+        toy / "documents.jsonl",
+        "--output_dir",
+        tmp_path / "out",
+        *TRAINING,
+    ]
     model = ["--model", toy / "model"]
     for arguments, message in (
         ([*model, "--pairs_from", "titles"], "'titles' is unknown; use title, adjacent"),
-        ([*model, "--pairs_from", "title", "--loss", "CoSENTLoss"], "loss: 'CoSENTLoss' is not a loss"),
-        ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 texts"),
+        (
+            [*model, "--pairs_from", "title", "--loss", "CoSENTLoss"],
+            "loss: 'CoSENTLoss' is not a loss",
+        ),
+        (
+            [*model, "--pairs_from", "title", "--validation_size", "600"],
+            "holds out 600 of 600 texts",
+        ),
         ([*model], "columns: cannot be guessed from title, text"),
     ):
         assert message in refusal(capsys, *given, *arguments)

@@ -9,7 +9,9 @@ from minibert import train_tokenizer
 def start(tmp_path_factory):
     """A tiny BERT as MiniBERT, without dropout and untrained, with its tokenizer."""
     texts = [text for text, *_ in sentences(200)]
-    tokenizer = train_tokenizer([*texts, "nothing something new on left right"], vocab_size=120, show_progress=False)
+    tokenizer = train_tokenizer(
+        [*texts, "nothing something new on left right"], vocab_size=120, show_progress=False
+    )
     return save_model(tmp_path_factory.mktemp("start"), tokenizer, max_position_embeddings=32)
 
 

@@ -23,11 +23,23 @@ def rows_of(file, *columns):
 @pytest.mark.parametrize(
     ("name", "text", "rows"),
     [
-        ("a.conll", "Anna B-PER\nBerg I-PER\nsang O\n. O\n\n# O\n", [ANNA, {"tokens": ["#"], "ner_tags": ["O"]}]),
-        ("a.txt", "-DOCSTART- O\n\nAnna\tB-PER\r\nBerg\tI-PER\r\nsang\tO\r\n.\tO\r\n\r\n\r\n", [ANNA]),
+        (
+            "a.conll",
+            "Anna B-PER\nBerg I-PER\nsang O\n. O\n\n# O\n",
+            [ANNA, {"tokens": ["#"], "ner_tags": ["O"]}],
+        ),
+        (
+            "a.txt",
+            "-DOCSTART- O\n\nAnna\tB-PER\r\nBerg\tI-PER\r\nsang\tO\r\n.\tO\r\n\r\n\r\n",
+            [ANNA],
+        ),
         ("a.tsv", "# id 7\nAnna\tB-PER\nBerg\tI-PER\nsang\tO\n.\tO\n", [ANNA]),
         ("a.iob2", "Anna NNP x y B-PER\nBerg NNP x y I-PER\nsang VBD x y O\n. . x y O", [ANNA]),
-        ("a.bio", "New York\tB-LOC\n#\tO\n", [{"tokens": ["New York", "#"], "ner_tags": ["B-LOC", "O"]}]),
+        (
+            "a.bio",
+            "New York\tB-LOC\n#\tO\n",
+            [{"tokens": ["New York", "#"], "ner_tags": ["B-LOC", "O"]}],
+        ),
     ],
 )
 def test_columns_of_words_and_tags(name, text, rows, tmp_path):
@@ -38,8 +50,14 @@ def test_columns_of_words_and_tags(name, text, rows, tmp_path):
 
 def test_columns_that_have_names(tmp_path):
     """Those of CoNLL-2003 and of CoNLL-U, whose words over several lines and empty nodes are left out."""
-    (tmp_path / "a.conll").write_text("-DOCSTART- -X- -X- O\n\nAnna NNP B-NP B-PER\nsang VBD B-VP O\n")
-    expected = {"pos_tags": ["NNP", "VBD"], "chunk_tags": ["B-NP", "B-VP"], "ner_tags": ["B-PER", "O"]}
+    (tmp_path / "a.conll").write_text(
+        "-DOCSTART- -X- -X- O\n\nAnna NNP B-NP B-PER\nsang VBD B-VP O\n"
+    )
+    expected = {
+        "pos_tags": ["NNP", "VBD"],
+        "chunk_tags": ["B-NP", "B-VP"],
+        "ner_tags": ["B-PER", "O"],
+    }
     assert read_table(tmp_path / "a.conll").to_list() == [{"tokens": ["Anna", "sang"], **expected}]
     lines = ["# text = vámonos", "1-2 vámonos _ _ _ _ _ _ _ _", "1 vamos ir VERB V _ 0 root _ _"]
     lines += ["1.1 x _ _ _ _ _ _ _ _", "2 nos nosotros PRON P _ 1 obj _ _"]
@@ -63,7 +81,10 @@ def test_columns_that_have_names(tmp_path):
     ],
 )  # fmt: skip
 def test_spans_of_characters(row, tmp_path):
-    other = {**row, **{key: [] for key in ("label", "entities", "spans") if key in row}}  # without any
+    other = {
+        **row,
+        **{key: [] for key in ("label", "entities", "spans") if key in row},
+    }  # without any
     file = write_rows(tmp_path / "a.jsonl", [other, row])
     assert rows_of(file) == [{**ANNA, "ner_tags": ["O"] * 4}, ANNA]
     (tmp_path / "a.json").write_text(json.dumps([other, row]))
@@ -71,29 +92,46 @@ def test_spans_of_characters(row, tmp_path):
 
 
 def test_a_word_is_cut_where_a_span_ends(tmp_path):
-    file = write_rows(tmp_path / "a.jsonl", [{"text": "NewYork 2024", "label": [[3, 7, "LOC"], [8, 12, "LOC"]]}])
-    assert rows_of(file) == [{"tokens": ["New", "York", "2024"], "ner_tags": ["O", "B-LOC", "B-LOC"]}]
+    file = write_rows(
+        tmp_path / "a.jsonl", [{"text": "NewYork 2024", "label": [[3, 7, "LOC"], [8, 12, "LOC"]]}]
+    )
+    assert rows_of(file) == [
+        {"tokens": ["New", "York", "2024"], "ner_tags": ["O", "B-LOC", "B-LOC"]}
+    ]
 
 
 def test_answers_of_prodigy(tmp_path, capsys):
     """Ignored rows are left out; rejected ones too, but where one label was asked for: there, they lack it."""
     spans = [{"start": 0, "end": 4, "label": "PER"}]
-    rows = [{"text": "Anna", "spans": spans, "answer": answer} for answer in ("accept", "reject", "ignore")]
-    assert rows_of(write_rows(tmp_path / "a.jsonl", rows)) == [{"tokens": ["Anna"], "ner_tags": ["B-PER"]}]
+    rows = [
+        {"text": "Anna", "spans": spans, "answer": answer}
+        for answer in ("accept", "reject", "ignore")
+    ]
+    assert rows_of(write_rows(tmp_path / "a.jsonl", rows)) == [
+        {"tokens": ["Anna"], "ner_tags": ["B-PER"]}
+    ]
     assert "2 of 3 rows are left out (ignored, rejected)" in capsys.readouterr().out
-    rows = [{"text": answer, "label": "SPAM", "answer": answer} for answer in ("accept", "reject", "ignore")]
+    rows = [
+        {"text": answer, "label": "SPAM", "answer": answer}
+        for answer in ("accept", "reject", "ignore")
+    ]
     expected = [{"text": "accept", "label": ["SPAM"]}, {"text": "reject", "label": []}]
     assert rows_of(write_rows(tmp_path / "b.jsonl", rows), "text", "label") == expected
     options = [{"id": name, "text": name} for name in ("good", "bad")]
     rows = [{"text": "a", "options": options, "accept": ["good"], "answer": "accept"}]
     rows += [{"text": "b", "options": options, "accept": [], "answer": "ignore"}]
-    assert rows_of(write_rows(tmp_path / "c.jsonl", rows), "text", "label") == [{"text": "a", "label": ["good"]}]
+    assert rows_of(write_rows(tmp_path / "c.jsonl", rows), "text", "label") == [
+        {"text": "a", "label": ["good"]}
+    ]
 
 
 def test_lists_of_one_label_each_are_classes(tmp_path):
     """As doccano writes them."""
     rows = [{"id": i, "text": f"{i}", "label": [("good", "bad")[i % 2]]} for i in range(6)]
-    splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)], validation=[write_rows(tmp_path / "b.jsonl", rows)])
+    splits = load(
+        train=[write_rows(tmp_path / "a.jsonl", rows)],
+        validation=[write_rows(tmp_path / "b.jsonl", rows)],
+    )
     task = Classify(None)
     assert task.read(splits)["train"]["_label"][0] == 1 and task.problem_type == SINGLE
 
@@ -130,20 +168,28 @@ def test_what_is_wrong_is_refused_with_an_example(name, text, said, tmp_path):
 
 def test_columns_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,1\n")
-    with pytest.raises(ReadError, match="the first row of .*a.csv' has these names; leave --columns out"):
+    with pytest.raises(
+        ReadError, match="the first row of .*a.csv' has these names; leave --columns out"
+    ):
         read_table(tmp_path / "a.csv", header=["text", "label"])
     with pytest.raises(ReadError, match="line 1: 2 cells, but 1 columns"):
         read_table(tmp_path / "a.csv", header=["text"])
     file = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": 1}])
-    with pytest.raises(ValueError, match="columns: only csv and tsv files can lack a header, not .*a.jsonl'"):
+    with pytest.raises(
+        ValueError, match="columns: only csv and tsv files can lack a header, not .*a.jsonl'"
+    ):
         read_table(file, header=["text", "label"])
 
 
 def test_a_csv_without_a_header_is_trained_on(start, tmp_path):
     lines = [f"{text},{'good' if good else 'bad'}\n" for text, good, _ in sentences(40)]
     (tmp_path / "train.csv").write_text("".join(lines))
-    given = dict(model=start, train=str(tmp_path / "train.csv"), max_steps=2, use_cpu=True, bf16=False)
+    given = dict(
+        model=start, train=str(tmp_path / "train.csv"), max_steps=2, use_cpu=True, bf16=False
+    )
     with pytest.raises(ValueError, match="where its first row is no header, give --columns"):
         minibert.finetune("classify", **given, output_dir=str(tmp_path / "out"))
-    result = minibert.finetune("classify", **given, columns=["text", "label"], output_dir=str(tmp_path / "out"))
+    result = minibert.finetune(
+        "classify", **given, columns=["text", "label"], output_dir=str(tmp_path / "out")
+    )
     assert list(result.model.config.id2label.values()) == ["bad", "good"]

@@ -41,7 +41,10 @@ def window(rng, tokens):
         if i <= j
     }
     padding = np.full((4, 2), -100.0)  # as Trainer pads what it gathers
-    return (np.concatenate([logits, padding]), [NO_CONTEXT] * 3 + [OFFSETS[token] for token in tokens]), spans
+    return (
+        np.concatenate([logits, padding]),
+        [NO_CONTEXT] * 3 + [OFFSETS[token] for token in tokens],
+    ), spans
 
 
 class TestBestAnswer:
@@ -55,13 +58,18 @@ class TestBestAnswer:
             for span, score in of_window.items():
                 if len(CONTEXT[slice(*span)].split()) <= longest:
                     best[span] = max(best.get(span, -np.inf), score)
-        assert best_answer(windows, CONTEXT, max_answer_length=longest) == CONTEXT[slice(*max(best, key=best.get))]
+        assert (
+            best_answer(windows, CONTEXT, max_answer_length=longest)
+            == CONTEXT[slice(*max(best, key=best.get))]
+        )
 
     def test_spaces_of_byte_level_tokens_are_no_part_of_an_answer(self):
         logits = np.array([[0.0, 0.0], [1.0, -9.0], [-9.0, 1.0]])
         assert best_answer([(logits, [NO_CONTEXT, (3, 7), (7, 13)])], CONTEXT) == "two three"
 
-    @pytest.mark.parametrize("threshold, first", [(None, "one"), (0.0, ""), (0.9, ""), (1.0, "one"), (1.1, "one")])
+    @pytest.mark.parametrize(
+        "threshold, first", [(None, "one"), (0.0, ""), (0.9, ""), (1.0, "one"), (1.1, "one")]
+    )
     def test_no_answer_where_its_lowest_score_is_higher_by_the_threshold(self, threshold, first):
         windows = [([[null, 0.0], [1.0, 1.0]], [NO_CONTEXT, OFFSETS[0]]) for null in (9.0, 3.0)]
         for order in (windows, windows[::-1]):
@@ -84,7 +92,9 @@ class TestAnswerTokens:
     @given(data=st.data())
     @settings(max_examples=30, deadline=None)
     def test_tokens_of_words_give_the_words_back(self, tokenizers, algorithm, data):
-        words = data.draw(st.lists(st.text("abcdeéß漢.-", min_size=1, max_size=9), min_size=1, max_size=8))
+        words = data.draw(
+            st.lists(st.text("abcdeéß漢.-", min_size=1, max_size=9), min_size=1, max_size=8)
+        )
         context = " ".join(words)
         first = data.draw(st.integers(0, len(words) - 1))
         last = data.draw(st.integers(first, len(words) - 1))
@@ -110,7 +120,9 @@ class TestAnswerTokens:
         context = "a cafe\u0301 is \u0301red"
         offsets = [NO_CONTEXT, (0, 1), (2, 6), (8, 10), (12, 15), NO_CONTEXT]
         assert answer_tokens(offsets, 2, 7) == (2, 2) and answer_tokens(offsets, 11, 15) == (4, 4)
-        assert answer_tokens(offsets[:3], 2, 7) is None and answer_tokens(offsets[4:], 11, 15) is None
+        assert (
+            answer_tokens(offsets[:3], 2, 7) is None and answer_tokens(offsets[4:], 11, 15) is None
+        )
         logits = np.full((6, 2), -9.0)
         logits[2] = 9.0
         assert best_answer([(logits, offsets)], context) == "cafe\u0301"
@@ -162,7 +174,9 @@ def as_prediction(task, split):
 
 class TestTask:
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_windows_lose_nothing_of_the_context_and_keep_the_answers(self, tokenizers, tmp_path, algorithm):
+    def test_windows_lose_nothing_of_the_context_and_keep_the_answers(
+        self, tokenizers, tmp_path, algorithm
+    ):
         rows = questions(4, length=5) + questions(2, seed=1, length=0)
         task, split = make_task(tokenizers[algorithm], rows, tmp_path)
         encoded = task.encode(split)
@@ -195,11 +209,15 @@ class TestTask:
 
     def test_every_answer_lies_in_the_context(self, tokenizers, tmp_path):
         """None on padding, on a special token or in the question: the loss would be infinite there."""
-        rows = questions(6, length=4) + questions(3, seed=1, length=0)  # of one part, and of several
+        rows = questions(6, length=4) + questions(
+            3, seed=1, length=0
+        )  # of one part, and of several
         rows[1]["answers"] = {"text": [], "answer_start": []}
         task, split = make_task(tokenizers["bpe"], rows, tmp_path)
         encoded = task.encode(split)
-        features = [{k: v for k, v in row.items() if k not in ("offsets", "is_last")} for row in encoded]
+        features = [
+            {k: v for k, v in row.items() if k not in ("offsets", "is_last")} for row in encoded
+        ]
         batch = task.collator_class(task.tokenizer)(features)
         assert (batch["attention_mask"] == 0).any()
         for side in ("start_positions", "end_positions"):
@@ -217,13 +235,20 @@ class TestTask:
         assert task.compute_metrics(prediction)["f1_unanswerable"] == 1.0
 
     @pytest.mark.parametrize("answerable, expected", [(False, 0.0), (True, None)])
-    def test_the_threshold_of_the_training_is_saved(self, tokenizers, tmp_path, answerable, expected):
-        sides = {True: questions(2), False: [questions(1)[0] | {"answers": {"text": [], "answer_start": []}}]}
+    def test_the_threshold_of_the_training_is_saved(
+        self, tokenizers, tmp_path, answerable, expected
+    ):
+        sides = {
+            True: questions(2),
+            False: [questions(1)[0] | {"answers": {"text": [], "answer_start": []}}],
+        }
         rows = sides[True] if answerable else sides[True] + sides[False]
         make_task(tokenizers["bpe"], rows, tmp_path)[0].tokenizer.save_pretrained(tmp_path)
         task = AnswerQuestions(AutoTokenizer.from_pretrained(tmp_path))
         assert task.null_threshold == expected
-        other = write_rows(tmp_path / "test.jsonl", sides[not answerable])  # says nothing of how the model was trained
+        other = write_rows(
+            tmp_path / "test.jsonl", sides[not answerable]
+        )  # says nothing of how the model was trained
         task.read(load(test=[other]), MiniBertConfig())
         assert task.null_threshold == expected
 
@@ -234,7 +259,10 @@ class TestTask:
             rows = [questions(1)[0] | {"question": question}]
             task, split = make_task(tokenizers[algorithm], rows, tmp_path, max_length=32)
             for window in task.encode(split):
-                assert len(window["input_ids"]) <= 32 and 3 < window["token_type_ids"].count(0) <= 8 + 2
+                assert (
+                    len(window["input_ids"]) <= 32
+                    and 3 < window["token_type_ids"].count(0) <= 8 + 2
+                )
 
     @pytest.mark.parametrize(
         "change, message",
@@ -257,16 +285,22 @@ class TestTask:
         with pytest.raises(ValueError, match="answers_column: .*train.jsonl"):
             make_task(tokenizers["bpe"], [{"question": "a", "context": "b"}], tmp_path)
         with pytest.raises(ValueError, match="row 1: answers='b'; use {.text.:"):
-            make_task(tokenizers["bpe"], [{"question": "a", "context": "b", "answers": "b"}], tmp_path)
+            make_task(
+                tokenizers["bpe"], [{"question": "a", "context": "b", "answers": "b"}], tmp_path
+            )
 
     def test_answers_that_cannot_be_given(self, tokenizers, tmp_path, capsys):
         rows = questions(3)
-        with pytest.raises(ValueError, match="max_answer_length: 3 of 3 answers of the .* longer than 0 tokens"):
+        with pytest.raises(
+            ValueError, match="max_answer_length: 3 of 3 answers of the .* longer than 0 tokens"
+        ):
             make_task(tokenizers["bpe"], rows, tmp_path, max_answer_length=0)
         start = rows[0]["answers"]["answer_start"][0]
         rows[0]["answers"]["text"] = [rows[0]["context"][start : start + 40]]
         make_task(tokenizers["bpe"], rows, tmp_path, max_answer_length=6)
-        assert "1 of 3 answers of the train rows are longer than 6 tokens" in capsys.readouterr().out
+        assert (
+            "1 of 3 answers of the train rows are longer than 6 tokens" in capsys.readouterr().out
+        )
 
 
 @pytest.fixture(scope="module")
@@ -276,10 +310,15 @@ def folder(tmp_path_factory):
     write_rows(folder / "train.jsonl", rows * 4)
     write_rows(folder / "validation.jsonl", rows)
     tokenizer = train_tokenizer(
-        [row["context"] + " " + row["question"] for row in rows] * 9, "wordpiece", 104, show_progress=False
+        [row["context"] + " " + row["question"] for row in rows] * 9,
+        "wordpiece",
+        104,
+        show_progress=False,
     )
     tokenizer.model_max_length = 64
-    shape = dict(hidden_size=48, num_attention_heads=4, intermediate_size=96, max_position_embeddings=64)
+    shape = dict(
+        hidden_size=48, num_attention_heads=4, intermediate_size=96, max_position_embeddings=64
+    )
     save_model(folder / "model", tokenizer, **shape)
     return folder
 
@@ -293,13 +332,25 @@ TRAIN = ["--per_device_train_batch_size", "16", "--learning_rate", "5e-3", "--nu
 def test_it_learns_a_handful_by_heart_and_scores_the_same_alone(folder):
     output, alone = folder / "answerer", folder / "alone"
     given = ["--data", str(folder), "--output_dir", str(output), "--max_length", "40"]
-    assert cli.main(["finetune", "answer", "--model", str(folder / "model"), *given, *TRAIN, *QUICK]) == 0
+    assert (
+        cli.main(["finetune", "answer", "--model", str(folder / "model"), *given, *TRAIN, *QUICK])
+        == 0
+    )
     report = json.loads((output / "metrics.json").read_text())
     assert report["validation"]["f1"] > 0.9
     backend = Tokenizer.from_file(str(output / "tokenizer.json"))
-    assert backend.truncation is backend.padding is None  # that of questions would be an error for longer texts
+    assert (
+        backend.truncation is backend.padding is None
+    )  # that of questions would be an error for longer texts
     assert (output / "predictions.png").stat().st_size > 3000
-    given = ["--test", str(folder / "validation.jsonl"), "--output_dir", str(alone), "--max_length", "40"]
+    given = [
+        "--test",
+        str(folder / "validation.jsonl"),
+        "--output_dir",
+        str(alone),
+        "--max_length",
+        "40",
+    ]
     assert cli.main(["evaluate", "answer", "--model", str(output), *given, *QUICK]) == 0
     evaluated = json.loads((alone / "metrics.json").read_text())
     assert evaluated["test"]["f1"] == report["validation"]["f1"]

@@ -27,7 +27,9 @@ def test_the_encoder_is_trained_as_setfit_trains_it(start, tmp_path, monkeypatch
     )  # fmt: skip
     body = SentenceTransformer(start, device="cpu")
     before = {name: weight.clone() for name, weight in body[0].auto_model.state_dict().items()}
-    args = setfit.TrainingArguments(str(tmp_path / "setfit"), batch_size=4, max_steps=3, seed=3, save_strategy="no")
+    args = setfit.TrainingArguments(
+        str(tmp_path / "setfit"), batch_size=4, max_steps=3, seed=3, save_strategy="no"
+    )
     trainer = setfit.Trainer(setfit.SetFitModel(body, model_head=LogisticRegression()), args)
     trainer.train_embeddings(rows["text"][:], rows["label"][:], args=args)
     trained = run.model.base_model.state_dict()

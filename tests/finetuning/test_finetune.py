@@ -29,7 +29,12 @@ from transformers import (
 )
 
 import minibert
-from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertForTokenClassification, MiniBertModel
+from minibert import (
+    MiniBertConfig,
+    MiniBertForSequenceClassification,
+    MiniBertForTokenClassification,
+    MiniBertModel,
+)
 from minibert.training import cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning.config import FinetuningConfig
@@ -70,7 +75,12 @@ def report_of(folder):
 class TestClassify:
     def test_card_names_metric_split_and_data_of_every_result(self, finished, data):
         results = ModelCard((finished / "README.md").read_text()).data.eval_results
-        assert {result.metric_type for result in results} == {"accuracy", "f1_macro", "matthews_correlation", "loss"}
+        assert {result.metric_type for result in results} == {
+            "accuracy",
+            "f1_macro",
+            "matthews_correlation",
+            "loss",
+        }
         named = {(result.dataset_split, result.dataset_name) for result in results}
         assert named == {(split, Path(data).name) for split in ("validation", "test")}
 
@@ -78,9 +88,16 @@ class TestClassify:
         report = report_of(finished)
         assert report["test"]["accuracy"] > 0.95 and report["validation"]["accuracy"] > 0.95
         assert (finished / "predictions.png").stat().st_size > 5000
-        assert not [path for path in finished.rglob("*") if path.suffix in (".bin", ".pt", ".pth") or path.is_dir()]
+        assert not [
+            path
+            for path in finished.rglob("*")
+            if path.suffix in (".bin", ".pt", ".pth") or path.is_dir()
+        ]
         model = AutoModelForSequenceClassification.from_pretrained(finished)
-        assert model.config.id2label == {0: "bad", 1: "good"} and model.config.label2id == {"bad": 0, "good": 1}
+        assert model.config.id2label == {0: "bad", 1: "good"} and model.config.label2id == {
+            "bad": 0,
+            "good": 1,
+        }
         assert model.config.problem_type == "single_label_classification"
 
     def test_the_figures_are_those_of_the_saved_model(self, finished, data):
@@ -88,22 +105,40 @@ class TestClassify:
         tokenizer = AutoTokenizer.from_pretrained(finished)
         rows = [json.loads(line) for line in Path(data, "test.jsonl").read_text().splitlines()]
         with torch.no_grad():
-            predicted = [int(model(**tokenizer(row["text"], return_tensors="pt")).logits.argmax()) for row in rows]
+            predicted = [
+                int(model(**tokenizer(row["text"], return_tensors="pt")).logits.argmax())
+                for row in rows
+            ]
         true = [["bad", "good"].index(row["label"]) for row in rows]
         report = report_of(finished)["test"]
         assert report["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(true, predicted))
-        assert report["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
+        assert report["f1_macro"] == pytest.approx(
+            sklearn.metrics.f1_score(true, predicted, average="macro")
+        )
 
     def test_evaluate_gives_the_same_figures(self, finished, data, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr("minibert.training.precision.fast_bf16", lambda device: (False, "it is said here"))
-        arguments = ["--model", str(finished), "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK[8:]]
+        monkeypatch.setattr(
+            "minibert.training.common.precision.fast_bf16",
+            lambda device: (False, "it is said here"),
+        )
+        arguments = [
+            "--model",
+            str(finished),
+            "--data",
+            data,
+            "--output_dir",
+            str(tmp_path / "out"),
+            *QUICK[8:],
+        ]
         function, keywords = cli.parse("evaluate classify", arguments)
         scores = function(**keywords)
         report, expected = report_of(tmp_path / "out"), report_of(finished)
         assert scores == {name: report[name] for name in ("validation", "test")}
         assert report["test"] == pytest.approx(expected["test"]) and "train" not in report
         assert report["validation"] == pytest.approx(expected["validation"])
-        assert report["baseline"] == expected["baseline"] and report["warning"] is None  # the folder has training rows
+        assert (
+            report["baseline"] == expected["baseline"] and report["warning"] is None
+        )  # the folder has training rows
         printed = capsys.readouterr().out
         assert f"{expected['test']['accuracy']:.4f}" in printed
         assert "Computing in fp32: it is said here" in printed and "Training" not in printed
@@ -115,7 +150,10 @@ class TestClassify:
         native.save_pretrained(tmp_path / "bert")
         AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "bert")
         pairs = list(zip(sentences(300, 1), sentences(300, 2)))
-        rows = [{"sentence1": a[0], "sentence2": b[0], "score": 0.5 * a[1] + 2.0 * b[1]} for a, b in pairs]
+        rows = [
+            {"sentence1": a[0], "sentence2": b[0], "score": 0.5 * a[1] + 2.0 * b[1]}
+            for a, b in pairs
+        ]
         output = tmp_path / "out"
         assert cli.main([
             "finetune", "classify", "--model", str(tmp_path / "bert"),
@@ -130,15 +168,24 @@ class TestClassify:
         held_out = held_out_of("classify", tmp_path / "train.jsonl")
         pairs = [list(held_out[column]) for column in ("sentence1", "sentence2")]
         with torch.no_grad():
-            predicted = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits.squeeze(-1).numpy()
-        assert report["mse"] == pytest.approx(np.mean((predicted - np.array(held_out["score"])) ** 2), rel=1e-4)
+            predicted = (
+                model(**tokenizer(*pairs, padding=True, return_tensors="pt"))
+                .logits.squeeze(-1)
+                .numpy()
+            )
+        assert report["mse"] == pytest.approx(
+            np.mean((predicted - np.array(held_out["score"])) ** 2), rel=1e-4
+        )
         expected = scipy.stats.pearsonr(predicted, held_out["score"]).statistic
         assert report["pearson"] == pytest.approx(expected, rel=1e-4)
 
     @pytest.mark.slow
     def test_several_labels(self, start, tmp_path):
         rows = [
-            {"text": text, "labels": [name for name, holds in (("good", good), ("film", film)) if holds]}
+            {
+                "text": text,
+                "labels": [name for name, holds in (("good", good), ("film", film)) if holds],
+            }
             for text, good, film in sentences(400, 3)
         ]
         output, train_rows, test_rows = tmp_path / "out", rows[:320], rows[320:]
@@ -153,7 +200,9 @@ class TestClassify:
         given = AutoTokenizer.from_pretrained(output)(texts, padding=True, return_tensors="pt")
         with torch.no_grad():
             predicted = model(**given).logits.sigmoid() > 0.5
-        true = np.array([[name in row["labels"] for name in ("film", "good")] for row in rows[320:]])
+        true = np.array(
+            [[name in row["labels"] for name in ("film", "good")] for row in rows[320:]]
+        )
         assert model.config.id2label == {0: "film", 1: "good"}
         for average in ("micro", "macro"):
             expected = sklearn.metrics.f1_score(true, predicted.numpy(), average=average)
@@ -179,24 +228,36 @@ class TestTraining:
             disable_tqdm=True,
         )  # fmt: skip
         set_seed(0)
-        trainer = Trainer(native, arguments, DataCollatorWithPadding(run.task.tokenizer), run.encoded["train"])
+        trainer = Trainer(
+            native, arguments, DataCollatorWithPadding(run.task.tokenizer), run.encoded["train"]
+        )
         trainer.train()
         theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
         assert ours == pytest.approx(theirs, abs=1e-4)
         assert ours[-1] < ours[0]
 
     @pytest.mark.parametrize("amount", ["encoder", "1"])
-    def test_what_is_frozen_keeps_every_bit_and_is_not_in_the_optimizer(self, start, data, tmp_path, amount):
+    def test_what_is_frozen_keeps_every_bit_and_is_not_in_the_optimizer(
+        self, start, data, tmp_path, amount
+    ):
         run = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
         model = run.initial_model()
         before = {name: value.clone() for name, value in model.state_dict().items()}
         trainer = TaskTrainer(run, model, trains=True)
         seen = []  # frozen parts have no dropout, and autograd records nothing of them
         resting = model.model.layers[0]
-        resting.register_forward_hook(lambda module, _, output: seen.append((module.training, output.grad_fn)))
+        resting.register_forward_hook(
+            lambda module, _, output: seen.append((module.training, output.grad_fn))
+        )
         trainer.train()
-        assert set(seen) == {(False, None)} and model.classifier.training is False  # evaluated at the end
-        rests = ("model.embeddings.", "model.layers.0.") if amount == "1" else ("model.embeddings.", "model.layers.")
+        assert (
+            set(seen) == {(False, None)} and model.classifier.training is False
+        )  # evaluated at the end
+        rests = (
+            ("model.embeddings.", "model.layers.0.")
+            if amount == "1"
+            else ("model.embeddings.", "model.layers.")
+        )
         for name, value in model.state_dict().items():
             assert torch.equal(value, before[name]) == name.startswith(rests), name
         held = {id(p) for group in trainer.optimizer.param_groups for p in group["params"]}
@@ -211,14 +272,27 @@ class TestTraining:
     @pytest.mark.slow
     def test_early_stopping(self, start, data, tmp_path):
         """At a learning rate of 0 nothing changes: after `patience` evaluations without progress it ends."""
-        run = self.prepare(start, data, tmp_path, "--learning_rate", "0", "--patience", "2", "--num_train_epochs", "9")
+        run = self.prepare(
+            start,
+            data,
+            tmp_path,
+            "--learning_rate",
+            "0",
+            "--patience",
+            "2",
+            "--num_train_epochs",
+            "9",
+        )
         run.baseline["validation"].clear()  # else patience waits for what guessing reaches
         *_, state = train(run, run.initial_model())
         assert state.epoch == 3 and state.best_global_step == 10
 
     @pytest.mark.parametrize(
         "end",
-        [["--num_train_epochs", "9", "--patience", "1"], pytest.param(["--max_steps", "15"], marks=pytest.mark.slow)],
+        [
+            ["--num_train_epochs", "9", "--patience", "1"],
+            pytest.param(["--max_steps", "15"], marks=pytest.mark.slow),
+        ],
     )
     def test_resume_after_the_last_checkpoint_does_not_train(self, start, data, tmp_path, end):
         """Killed between its last checkpoint and its end: nothing got better any more."""
@@ -228,9 +302,14 @@ class TestTraining:
         run = self.prepare(start, data, tmp_path, *given)
         run.baseline["validation"].clear()
         _, report, _, state = train(run, run.initial_model())
-        _, again, _, resumed = train(run, run.initial_model(), str(tmp_path / f"checkpoint-{state.global_step}"))
+        _, again, _, resumed = train(
+            run, run.initial_model(), str(tmp_path / f"checkpoint-{state.global_step}")
+        )
         assert again == report | {"training_seconds": None} and resumed.epoch < 2
-        evaluations = [[entry for entry in each.log_history if "eval_loss" in entry] for each in (state, resumed)]
+        evaluations = [
+            [entry for entry in each.log_history if "eval_loss" in entry]
+            for each in (state, resumed)
+        ]
         assert evaluations[0] == evaluations[1]
 
     @pytest.mark.slow
@@ -239,7 +318,10 @@ class TestTraining:
         train(run, run.initial_model())
         for argument, value in (("learning_rate", "0.5"), ("lr_scheduler_type", "greedy")):
             run = self.prepare(start, data, tmp_path / "again", f"--{argument}", value)
-            with pytest.raises(ValueError, match=f"^{argument}: '?{value}'?, but the checkpoint .* was trained with"):
+            with pytest.raises(
+                ValueError,
+                match=f"^{argument}: '?{value}'?, but the checkpoint .* was trained with",
+            ):
                 train(run, run.initial_model(), str(tmp_path / "checkpoint-10"))
 
     @pytest.mark.slow
@@ -251,10 +333,18 @@ class TestTraining:
         run = prepare("classify", *QUICK, *more)
         train(run, run.initial_model())
         again = [*more, "--resume_from_checkpoint", "true"]
-        for changed in (["--seed", "1"], ["--labels", "good", "bad"], ["--validation_size", "30"], ["--freeze", "1"]):
+        for changed in (
+            ["--seed", "1"],
+            ["--labels", "good", "bad"],
+            ["--validation_size", "30"],
+            ["--freeze", "1"],
+        ):
             with pytest.raises(ValueError, match="^(seed|labels|text|freeze): .*was trained with"):
                 finetune("classify", *QUICK, *again, *changed)
-        for changed in (["--per_device_train_batch_size", "3"], ["--metric_for_best_model", "f1_macro"]):
+        for changed in (
+            ["--per_device_train_batch_size", "3"],
+            ["--metric_for_best_model", "f1_macro"],
+        ):
             with pytest.raises(ValueError, match=f"^{changed[0][2:]}.*: .*was trained with"):
                 finetune("classify", *QUICK, *again, *changed)
         rows = Path(file).read_text()
@@ -272,18 +362,35 @@ class TestTraining:
         ids = torch.randint(5, 40, (3, 9))
         with torch.no_grad():
             found, expected = result.model.eval()(ids).logits, saved(ids).logits
-            assert isinstance(result.model(ids, return_dict=False), tuple)  # the decorators of `forward` are there
+            assert isinstance(
+                result.model(ids, return_dict=False), tuple
+            )  # the decorators of `forward` are there
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
         assert result.report == report_of(tmp_path / "out")
 
     def test_lora_saves_an_ordinary_model(self, start, data, tmp_path):
         output = tmp_path / "out"
-        arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK, "--num_train_epochs", "2"]
+        arguments = [
+            "--model",
+            start,
+            "--data",
+            data,
+            "--output_dir",
+            str(output),
+            *QUICK,
+            "--num_train_epochs",
+            "2",
+        ]
         assert cli.main(["finetune", "classify", *arguments, "--lora", "4", "--traceback"]) == 0
         report = report_of(output)
         assert report["trained_parameters"] < report["parameters"] / 2
-        saved, before = load_file(output / "model.safetensors"), load_file(f"{start}/model.safetensors")
-        assert {f"model.{name}" for name in before} < saved.keys() and not [name for name in saved if "lora" in name]
+        saved, before = (
+            load_file(output / "model.safetensors"),
+            load_file(f"{start}/model.safetensors"),
+        )
+        assert {f"model.{name}" for name in before} < saved.keys() and not [
+            name for name in saved if "lora" in name
+        ]
         parts = ("attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo")
         matrices = {f"layers.{i}.{part}.weight" for i in (0, 1) for part in parts}
         changed = {name for name in before if not torch.equal(saved[f"model.{name}"], before[name])}
@@ -305,22 +412,36 @@ class TestStart:
         torch.manual_seed(3)
         native = to_native(getattr(minibert, f"MiniBert{head}")(config), architecture)
         native.save_pretrained(tmp_path / "native")
-        AutoTokenizer.from_pretrained(start, model_max_length=99).save_pretrained(tmp_path / "native")
+        AutoTokenizer.from_pretrained(start, model_max_length=99).save_pretrained(
+            tmp_path / "native"
+        )
         run = prepare("classify", *QUICK, "--model", str(tmp_path / "native"), "--data", data)
         model = run.initial_model()
-        assert type(model) is MiniBertForSequenceClassification and model.config.id2label == {0: "bad", 1: "good"}
-        assert run.task.tokenizer.model_max_length == 32  # positions of RoBERTa begin later in its table
+        assert type(model) is MiniBertForSequenceClassification and model.config.id2label == {
+            0: "bad",
+            1: "good",
+        }
+        assert (
+            run.task.tokenizer.model_max_length == 32
+        )  # positions of RoBERTa begin later in its table
         inputs = {"input_ids": torch.randint(5, 80, (2, 7))}
         with torch.no_grad():
             ours = model.eval().model(**inputs).last_hidden_state
             theirs = native.base_model.eval()(**inputs).last_hidden_state
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-        if (architecture, head) == ("modernbert", "ForMaskedLM"):  # as Transformers does, the head is taken over
+        if (architecture, head) == (
+            "modernbert",
+            "ForMaskedLM",
+        ):  # as Transformers does, the head is taken over
             assert torch.equal(model.head.dense.weight, native.head.dense.weight)
         if head == "ForPreTraining":
-            assert torch.equal(model.model.pooler.dense.weight, native.base_model.pooler.dense.weight)
+            assert torch.equal(
+                model.model.pooler.dense.weight, native.base_model.pooler.dense.weight
+            )
         assert torch.equal(run.initial_model().classifier.weight, model.classifier.weight)
-        assert not torch.equal(with_seed(run, 1).initial_model().classifier.weight, model.classifier.weight)
+        assert not torch.equal(
+            with_seed(run, 1).initial_model().classifier.weight, model.classifier.weight
+        )
 
     def test_bf16_checkpoint_is_trained_in_fp32(self, start, data, tmp_path):
         MiniBertModel.from_pretrained(start).to(torch.bfloat16).save_pretrained(tmp_path)
@@ -362,12 +483,17 @@ class TestOtherTasks:
         ("row", "said"),
         [
             ({"question": "a", "choices": ["x", "y", "z"], "answer": 0}, "a list of 2 texts"),
-            ({"question": "a", "choices": ["x", "y"], "answer": 2}, "answer=2; use a number from 0 to 1"),
+            (
+                {"question": "a", "choices": ["x", "y"], "answer": 2},
+                "answer=2; use a number from 0 to 1",
+            ),
             ({"question": None, "choices": ["x", "y"], "answer": 0}, "'question' is empty"),
         ],
     )
     def test_choose_refuses(self, start, tmp_path, row, said, capsys):
-        file = write_rows(tmp_path / "train.jsonl", [{"question": "a", "choices": ["x", "y"], "answer": 1}, row])
+        file = write_rows(
+            tmp_path / "train.jsonl", [{"question": "a", "choices": ["x", "y"], "answer": 1}, row]
+        )
         files = ["--train", file, "--validation", file, "--output_dir", tmp_path / "out"]
         error = refusal(capsys, "finetune", "choose", "--model", start, *files, *QUICK)
         assert said in error and "train.jsonl, row" in error
@@ -378,7 +504,11 @@ class TestBadInput:
         output = tmp_path / "refused"
         assert cli.main([*name.split(), "--output_dir", str(output), *QUICK, *arguments]) == 2
         assert not output.exists()
-        error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minibert: error: ")]
+        error = [
+            line
+            for line in capsys.readouterr().err.splitlines()
+            if line.startswith("minibert: error: ")
+        ]
         assert len(error) == 1
         return error[0]
 
@@ -387,7 +517,10 @@ class TestBadInput:
         for given, said in (
             (["--model", str(tmp_path), "--data", data], "config.json"),
             (["--model", "./nowhere", "--data", data], "'./nowhere' does not exist"),
-            ([*good, "--max_length", "33"], "max_length: 33 is out of range; use 3 up to the model's 32 positions"),
+            (
+                [*good, "--max_length", "33"],
+                "max_length: 33 is out of range; use 3 up to the model's 32 positions",
+            ),
             ([*good, "--freeze", "3"], "freeze must be none, encoder or a number up to 2, got '3'"),
             ([*good, "--learning_rate", "nan"], "learning_rate must be a finite number"),
             ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
@@ -402,26 +535,38 @@ class TestBadInput:
 
     def test_checkpoint_of_another_task_is_refused(self, finished, start, data, tmp_path, capsys):
         tagger = tmp_path / "tagger"
-        config = MiniBertConfig.from_pretrained(start, id2label={0: "O", 1: "B-PER"}, label2id={"O": 0, "B-PER": 1})
+        config = MiniBertConfig.from_pretrained(
+            start, id2label={0: "O", 1: "B-PER"}, label2id={"O": 0, "B-PER": 1}
+        )
         MiniBertForTokenClassification(config).save_pretrained(tagger)
         AutoTokenizer.from_pretrained(start).save_pretrained(tagger)
         capsys.readouterr()
         error = self.refused(capsys, tmp_path, "--model", str(tagger), "--data", data)
-        assert "MiniBertForTokenClassification (labels: O, B-PER), a checkpoint of another task" in error
+        assert (
+            "MiniBertForTokenClassification (labels: O, B-PER), a checkpoint of another task"
+            in error
+        )
 
         rows = [{"text": f"a {i}", "label": label} for i, label in enumerate(["yes", "no"] * 3)]
         train = write_rows(tmp_path / "train.jsonl", rows)
         error = self.refused(capsys, tmp_path, "--model", str(finished), "--train", train)
         assert "fine-tuned for the labels bad, good" in error and "train.jsonl" in error
-        value = write_rows(tmp_path / "value.jsonl", [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}])
+        value = write_rows(
+            tmp_path / "value.jsonl",
+            [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}],
+        )
         evaluated = ["--model", str(finished), "--test", value]
-        assert cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), *evaluated]) == 2
+        assert (
+            cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), *evaluated]) == 2
+        )
         assert "value.jsonl, row 2: label='so so'" in capsys.readouterr().err
         given = ["--output_dir", str(tmp_path / "e"), "--model", start, "--data", data]
         assert cli.main(["evaluate", "classify", *given]) == 2
         assert "a checkpoint of another task" in capsys.readouterr().err
 
-    def test_training_goes_on_from_a_model_of_the_same_labels(self, finished, start, data, tmp_path):
+    def test_training_goes_on_from_a_model_of_the_same_labels(
+        self, finished, start, data, tmp_path
+    ):
         """Numbers are read as the labels that the model has names for; its head is kept."""
         run = prepare("classify", *QUICK, "--model", str(finished), "--data", data)
         model = with_seed(run, 1).initial_model()
@@ -437,7 +582,11 @@ class TestBadInput:
     ("n_gpu", "given", "error"),
     [
         (2, [], "2 GPUs need a process each: `torchrun --nproc_per_node 2"),
-        (1, ["--fsdp", "full_shard"], "fsdp, deepspeed: fine-tuning needs the whole model in every process"),
+        (
+            1,
+            ["--fsdp", "full_shard"],
+            "fsdp, deepspeed: fine-tuning needs the whole model in every process",
+        ),
     ],
 )
 def test_several_gpus_without_torchrun_and_fsdp_are_refused(
@@ -446,7 +595,9 @@ def test_several_gpus_without_torchrun_and_fsdp_are_refused(
     monkeypatch.setattr(TrainingArguments, "n_gpu", n_gpu)
     for command_, model in (("finetune", start), ("evaluate", str(finished))):
         output = ["--output_dir", str(tmp_path / "out")]
-        assert cli.main([command_, "classify", "--model", model, "--data", data, *output, *given]) == 2
+        assert (
+            cli.main([command_, "classify", "--model", model, "--data", data, *output, *given]) == 2
+        )
         assert error in capsys.readouterr().err
 
 
@@ -459,9 +610,29 @@ def test_an_evaluation_does_not_replace_the_report_of_a_training(data, finished,
 
 
 def test_only_a_finished_training_touches_the_hub(start, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
-    given = ["--data", data, "--push_to_hub", "true", "--bf16", "false", "--use_cpu", "true", "--traceback"]
-    plan = ["finetune", "classify", "--model", start, "--plan", "--output_dir", str(tmp_path / "plan")]
+    monkeypatch.setattr(
+        Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created")
+    )
+    given = [
+        "--data",
+        data,
+        "--push_to_hub",
+        "true",
+        "--bf16",
+        "false",
+        "--use_cpu",
+        "true",
+        "--traceback",
+    ]
+    plan = [
+        "finetune",
+        "classify",
+        "--model",
+        start,
+        "--plan",
+        "--output_dir",
+        str(tmp_path / "plan"),
+    ]
     assert cli.main([*plan, *given]) == 0
 
 
@@ -473,6 +644,15 @@ def test_what_could_not_be_pushed_is_told_before_the_training(
     start, data, tmp_path, monkeypatch, capsys, token, name, error
 ):
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: token)
-    given = ["--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--push_to_hub", "--hub_model_id", name]
+    given = [
+        "--data",
+        data,
+        "--output_dir",
+        str(tmp_path / "out"),
+        *QUICK,
+        "--push_to_hub",
+        "--hub_model_id",
+        name,
+    ]
     assert cli.main(["finetune", "classify", "--model", start, *given]) == 2
     assert error in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -12,7 +12,14 @@ from minibert.training.finetuning.data import FILE, ROW
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.base import drop_unlabelled_test
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
-from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGRESSION, SINGLE, Classify, Nli
+from minibert.training.finetuning.tasks.classification import (
+    LABEL,
+    MULTI,
+    REGRESSION,
+    SINGLE,
+    Classify,
+    Nli,
+)
 from minibert.training.finetuning.tasks.tagging import Tag
 
 ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(10)]
@@ -41,18 +48,33 @@ def as_squad(rows, answers):
     paragraphs = {}
     for row in rows:
         pairs = zip(row["answers"]["text"], row["answers"]["answer_start"])
-        given = {"answers": [{"text": text, "answer_start": start} for text, start in pairs]} if answers else {}
+        given = (
+            {"answers": [{"text": text, "answer_start": start} for text, start in pairs]}
+            if answers
+            else {}
+        )
         if answers and not given["answers"]:  # version 2.0
-            given |= {"is_impossible": True, "plausible_answers": [{"text": "x", "answer_start": 1}]}
-        paragraphs.setdefault(row["context"], []).append({"id": row["id"], "question": row["question"], **given})
+            given |= {
+                "is_impossible": True,
+                "plausible_answers": [{"text": "x", "answer_start": 1}],
+            }
+        paragraphs.setdefault(row["context"], []).append(
+            {"id": row["id"], "question": row["question"], **given}
+        )
     paragraphs = [{"context": context, "qas": qas} for context, qas in paragraphs.items()]
-    articles = [{"title": "A", "paragraphs": paragraphs[:1]}, {"title": "B", "paragraphs": paragraphs[1:]}]
+    articles = [
+        {"title": "A", "paragraphs": paragraphs[:1]},
+        {"title": "B", "paragraphs": paragraphs[1:]},
+    ]
     return json.dumps({"data": articles, "version": "1.1"})
 
 
 def read(rows, tmp_path, task=Classify, config=None, test=None, **arguments):
     """The task after reading `rows` as its training split, and the splits."""
-    files = {"train": [write(tmp_path / "train.jsonl", rows)], "validation": [write(tmp_path / "val.jsonl", rows[:2])]}
+    files = {
+        "train": [write(tmp_path / "train.jsonl", rows)],
+        "validation": [write(tmp_path / "val.jsonl", rows[:2])],
+    }
     if test is not None:
         files["test"] = [write(tmp_path / "test.jsonl", test)]
     task = task(None, **arguments)
@@ -65,7 +87,11 @@ class TestSplits:
         for name, count in (("train", 10), ("dev", 4), ("test", 3)):
             write(tmp_path / f"{name}.{suffix}", ROWS[:count])
         splits = load(data=str(tmp_path))
-        assert {name: len(split) for name, split in splits.items()} == {"train": 10, "validation": 4, "test": 3}
+        assert {name: len(split) for name, split in splits.items()} == {
+            "train": 10,
+            "validation": 4,
+            "test": 3,
+        }
         assert splits["test"]["text"] == [row["text"] for row in ROWS[:3]]
         assert where(splits["test"][1]) == f"{tmp_path / f'test.{suffix}'}, row 2"
 
@@ -83,12 +109,16 @@ class TestSplits:
     def test_tables_that_are_no_shards_are_not_joined(self, tmp_path, names):
         for name in names:
             write(tmp_path / f"{name}.jsonl", ROWS)
-        with pytest.raises(ValueError, match="data: .* are no shards of one table; use --train FILE"):
+        with pytest.raises(
+            ValueError, match="data: .* are no shards of one table; use --train FILE"
+        ):
             load(data=str(tmp_path))
 
     def test_rows_are_held_out_and_known_by_their_number(self, tmp_path):
         train = write(tmp_path / "train.jsonl", ROWS)
-        first, again, other = (load(train=[train], validation_size=3, seed=seed) for seed in (0, 0, 1))
+        first, again, other = (
+            load(train=[train], validation_size=3, seed=seed) for seed in (0, 0, 1)
+        )
         assert [len(first[name]) for name in ("train", "validation")] == [7, 3]
         assert first["validation"][ROW] == again["validation"][ROW] != other["validation"][ROW]
         for split in first.values():
@@ -105,7 +135,10 @@ class TestSplits:
             ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' is not a file"),
             ({"data": "{folder}/empty"}, "there is no table in the folder"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' has no rows"),
-            ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "cannot be held out with all labels left"),
+            (
+                {"train": ["{folder}/good.jsonl"], "validation_size": 10},
+                "cannot be held out with all labels left",
+            ),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "cannot be held out"),
             ({"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]}, "can't be aligned"),
         ],
@@ -116,7 +149,9 @@ class TestSplits:
         write(tmp_path / "good.jsonl", ROWS)
         write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
         place = lambda value: value.format(folder=tmp_path) if isinstance(value, str) else value  # noqa: E731
-        given = {key: [*map(place, x)] if isinstance(x, list) else place(x) for key, x in given.items()}
+        given = {
+            key: [*map(place, x)] if isinstance(x, list) else place(x) for key, x in given.items()
+        }
         with pytest.raises(ValueError) as error:
             load(**given)
         assert said in str(error.value)
@@ -135,8 +170,18 @@ def held_out(tmp_path, rows, task, seed=0, size=0.2):
 NO_ANSWER = {"text": [], "answer_start": []}
 COPIES = {
     "text": (Classify, lambda i: {"text": f"text {i // 2}", "label": i % 2}),
-    "question": (Choose, lambda i: {"question": f"text {i // 2}", "choices": [f"{i // 2}", "b"], "label": "AB"[i % 2]}),
-    "context": (AnswerQuestions, lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": NO_ANSWER}),
+    "question": (
+        Choose,
+        lambda i: {
+            "question": f"text {i // 2}",
+            "choices": [f"{i // 2}", "b"],
+            "label": "AB"[i % 2],
+        },
+    ),
+    "context": (
+        AnswerQuestions,
+        lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": NO_ANSWER},
+    ),
     "tokens": (Tag, lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]}),
 }
 
@@ -159,7 +204,11 @@ class TestCopies:
 
 class TestRareLabels:
     @pytest.mark.parametrize(
-        "label", [lambda i: f"rare {i}" if i < 15 else "ab"[i % 2], lambda i: [f"rare {i}", "a"] if i < 15 else ["b"]]
+        "label",
+        [
+            lambda i: f"rare {i}" if i < 15 else "ab"[i % 2],
+            lambda i: [f"rare {i}", "a"] if i < 15 else ["b"],
+        ],
     )
     def test_they_stay_in_training(self, tmp_path, label):
         rows = [{"text": f"text {i}", "label": label(i)} for i in range(30)]
@@ -170,13 +219,17 @@ class TestRareLabels:
 
     def test_nothing_else_is_refused(self, tmp_path):
         rows = [{"text": f"text {i}", "label": f"label {i}"} for i in range(10)]
-        with pytest.raises(ValueError, match="validation_size: 0.2 of 10 rows .* cannot be held out"):
+        with pytest.raises(
+            ValueError, match="validation_size: 0.2 of 10 rows .* cannot be held out"
+        ):
             held_out(tmp_path, rows, Classify)
 
 
 class TestLabels:
     def test_classes_keep_the_numbers_that_the_data_give_them(self, tmp_path):
-        features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "good"]))
+        features = datasets.Features(
+            text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "good"])
+        )
         rows = datasets.Dataset.from_list(ROWS, features=features)
         rows.to_parquet(str(tmp_path / "train.parquet"))
         task = Classify(None)
@@ -203,8 +256,20 @@ class TestLabels:
             ([1.0, 0.0, 1.0], {}, SINGLE, ["0", "1"], [1, 0, 1]),
             (["1", "0", "01"], {}, SINGLE, ["0", "01", "1"], [2, 0, 1]),
             ([1.5, 2.5, 1.5], {"labels": ["1.5", "2.5"]}, SINGLE, ["1.5", "2.5"], [0, 1, 0]),
-            ([[0, 2], [], [1]], {}, MULTI, ["0", "1", "2"], [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]]),
-            ([["a", "b"], [], ["c"]], {}, MULTI, ["a", "b", "c"], [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]]),
+            (
+                [[0, 2], [], [1]],
+                {},
+                MULTI,
+                ["0", "1", "2"],
+                [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]],
+            ),
+            (
+                [["a", "b"], [], ["c"]],
+                {},
+                MULTI,
+                ["a", "b", "c"],
+                [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]],
+            ),
         ],
     )
     def test_kinds(self, tmp_path, values, arguments, kind, labels, expected):
@@ -220,11 +285,27 @@ class TestLabels:
         ("rows", "arguments", "said"),
         [
             ([{"text": "a"}, {"text": "b"}], {}, "label_column"),
-            ([{"words": "a", "label": 0}, {"words": "b", "label": 1}], {"text_column": "text"}, "no column 'text'"),
+            (
+                [{"words": "a", "label": 0}, {"words": "b", "label": 1}],
+                {"text_column": "text"},
+                "no column 'text'",
+            ),
             ([{"x": "a", "y": "b", "label": 0}] * 2, {}, "text_column"),
-            ([{"text": "a", "label": 0}, {"text": None, "label": 1}], {}, "train.jsonl, row 2: 'text' is empty"),
-            ([{"text": "a", "label": "x"}, {"text": " \n", "label": "y"}], {}, "train.jsonl, row 2: 'text' is empty"),
-            ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
+            (
+                [{"text": "a", "label": 0}, {"text": None, "label": 1}],
+                {},
+                "train.jsonl, row 2: 'text' is empty",
+            ),
+            (
+                [{"text": "a", "label": "x"}, {"text": " \n", "label": "y"}],
+                {},
+                "train.jsonl, row 2: 'text' is empty",
+            ),
+            (
+                [{"text": "a", "label": "x"}, {"text": "b", "label": ""}],
+                {},
+                "train.jsonl, row 2: 'label' is empty",
+            ),
             (
                 [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [0.0, 0.0]}],
                 {},
@@ -235,10 +316,26 @@ class TestLabels:
                 {},
                 "label_column: 'label' has [0",
             ),
-            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
-            ([{"text": "a", "label": {"name": "x"}}] * 2, {}, "row 1: label={'name': 'x'}; use a label"),
-            ([{"text": "a", "label": 3}] * 3, {}, "train.jsonl' has 3 only; there is nothing to learn"),
-            ([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], {"labels": ["x", "z"]}, "row 2: label='y'"),
+            (
+                [{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}],
+                {},
+                "row 2: label=['x', None]; use",
+            ),
+            (
+                [{"text": "a", "label": {"name": "x"}}] * 2,
+                {},
+                "row 1: label={'name': 'x'}; use a label",
+            ),
+            (
+                [{"text": "a", "label": 3}] * 3,
+                {},
+                "train.jsonl' has 3 only; there is nothing to learn",
+            ),
+            (
+                [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+                {"labels": ["x", "z"]},
+                "row 2: label='y'",
+            ),
         ],
     )
     def test_refused(self, tmp_path, rows, arguments, said):
@@ -247,13 +344,17 @@ class TestLabels:
         assert said in str(error.value)
 
     def test_a_label_of_the_test_rows_that_was_never_seen(self, tmp_path):
-        with pytest.raises(ValueError, match=r"test\.jsonl, row 2: label=7 was never seen in training"):
+        with pytest.raises(
+            ValueError, match=r"test\.jsonl, row 2: label=7 was never seen in training"
+        ):
             read(ROWS, tmp_path, test=[{"text": "a", "label": 1}, {"text": "b", "label": 7}])
 
     def test_pairs_are_guessed_by_name(self, tmp_path):
         rows = [{"id": "1", "sentence1": "a", "sentence2": "b", "score": 0.5}] * 2
         assert read(rows, tmp_path)[0].text_columns == ["sentence1", "sentence2"]
-        assert read([{"other": "a", "class": 1}, {"other": "b", "class": 2}], tmp_path)[0].text_columns == ["other"]
+        assert read([{"other": "a", "class": 1}, {"other": "b", "class": 2}], tmp_path)[
+            0
+        ].text_columns == ["other"]
 
 
 class TestCells:
@@ -261,7 +362,12 @@ class TestCells:
 
     def read(self, tmp_path, texts, **arguments):
         files = {
-            name: [write(tmp_path / f"{name}.csv", [{"text": f"text {i}", "label": x} for i, x in enumerate(labels)])]
+            name: [
+                write(
+                    tmp_path / f"{name}.csv",
+                    [{"text": f"text {i}", "label": x} for i, x in enumerate(labels)],
+                )
+            ]
             for name, labels in texts.items()
         }
         task = Classify(None, **arguments)
@@ -287,7 +393,10 @@ class TestCells:
     ])  # fmt: skip
     def test_of_a_model_that_knows_its_labels(self, tmp_path, names, cells, ids):
         """By text, else by number: what a column holds is decided without the files that were trained on."""
-        file = write(tmp_path / "test.csv", [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)])
+        file = write(
+            tmp_path / "test.csv",
+            [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)],
+        )
         config = BertConfig(id2label=dict(enumerate(names)), problem_type=SINGLE)
         task, splits = (Classify(None), load(test=[file]))
         if ids is None:
@@ -298,7 +407,10 @@ class TestCells:
 
 
 class TestNli:
-    ROWS = ({"premise": "a", "hypothesis": "b", "label": label} for label in ("neutral", "-", "entailment"))
+    ROWS = (
+        {"premise": "a", "hypothesis": "b", "label": label}
+        for label in ("neutral", "-", "entailment")
+    )
 
     def test_pairs_without_gold_label_are_left_out(self, tmp_path):
         task, splits = read(list(self.ROWS), tmp_path, task=Nli)
@@ -310,7 +422,9 @@ class TestNli:
         rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, 1, -1, 2)]
         with pytest.raises(ValueError, match="--labels"):
             read(rows, tmp_path, task=Nli)
-        _, splits = read(rows, tmp_path, task=Nli, labels=["entailment", "neutral", "contradiction"])
+        _, splits = read(
+            rows, tmp_path, task=Nli, labels=["entailment", "neutral", "contradiction"]
+        )
         assert splits["train"][LABEL] == [0, 1, 2]
 
     def test_one_text_is_no_pair(self, tmp_path):
@@ -322,8 +436,18 @@ class TestChoose:
     @pytest.mark.parametrize(
         ("row", "columns", "text", "begin"),
         [
-            ({"article": "A", "question": "Q", "options": ["b", "c"], "answer": "A"}, [], "A", "Q "),  # RACE
-            ({"sent1": "S", "sent2": "he", "end0": "b", "end1": "c", "label": 0}, ["end0", "end1"], "S", "he "),  # SWAG
+            (
+                {"article": "A", "question": "Q", "options": ["b", "c"], "answer": "A"},
+                [],
+                "A",
+                "Q ",
+            ),  # RACE
+            (
+                {"sent1": "S", "sent2": "he", "end0": "b", "end1": "c", "label": 0},
+                ["end0", "end1"],
+                "S",
+                "he ",
+            ),  # SWAG
             ({"question": "Q", "choices": ["b", "c"], "label": 0}, [], "Q", ""),
         ],
     )
@@ -331,11 +455,18 @@ class TestChoose:
         task = Choose(None, choice_columns=columns)
         file = write(tmp_path / "train.jsonl", [row])
         split = task.read(load(train=[file], validation=[file]))["train"]
-        assert split[task.text_columns[0]] == [text] and split[CHOICE_TEXTS] == [[f"{begin}b", f"{begin}c"]]
+        assert split[task.text_columns[0]] == [text] and split[CHOICE_TEXTS] == [
+            [f"{begin}b", f"{begin}c"]
+        ]
 
     @pytest.mark.parametrize(
         ("given", "numbers"),
-        [([0, 2, 3], [0, 2, 3]), (["0", "2", "3"], None), (["A", "C", "D"], [0, 2, 3]), (["x"], None)],
+        [
+            ([0, 2, 3], [0, 2, 3]),
+            (["0", "2", "3"], None),
+            (["A", "C", "D"], [0, 2, 3]),
+            (["x"], None),
+        ],
     )
     def test_right_choices(self, tmp_path, given, numbers):
         """A text that is both the number of a choice and a choice is not clear."""
@@ -343,7 +474,10 @@ class TestChoose:
         if numbers is not None:
             assert self.read(tmp_path, rows, "jsonl")["train"][LABEL] == numbers
             return
-        with pytest.raises(ValueError, match="train.jsonl, row .: label='.'; use a number from 0 to 3, or its letter"):
+        with pytest.raises(
+            ValueError,
+            match="train.jsonl, row .: label='.'; use a number from 0 to 3, or its letter",
+        ):
             self.read(tmp_path, rows, "jsonl")
 
     def read(self, tmp_path, rows, suffix="csv"):
@@ -371,7 +505,11 @@ class TestSquad:
         (tmp_path / "dev-v1.1.json").write_text(as_squad(self.ROWS[:3], answers=True))
         (tmp_path / "test.json").write_text(as_squad(self.ROWS, answers=False))
         splits = load(data=str(tmp_path))
-        assert {name: len(split) for name, split in splits.items()} == {"train": 6, "validation": 3, "test": 6}
+        assert {name: len(split) for name, split in splits.items()} == {
+            "train": 6,
+            "validation": 3,
+            "test": 6,
+        }
         read = splits["train"].select_columns(list(self.ROWS[0]))
         assert list(read) == self.ROWS
         assert where(splits["train"][4]) == f"{tmp_path / 'train-v1.1.json'}, row 5"

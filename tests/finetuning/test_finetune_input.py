@@ -11,7 +11,12 @@ from toy_reviews import prepare
 from transformers import AutoTokenizer, BertJapaneseTokenizer, Trainer
 
 import minibert
-from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
+from minibert import (
+    MiniBertConfig,
+    MiniBertForSequenceClassification,
+    MiniBertModel,
+    train_tokenizer,
+)
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.trainer import score
@@ -23,9 +28,19 @@ QUICK = ["--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false"]
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     """Of large weights, so that what is predicted differs from row to row."""
-    tokenizer = train_tokenizer([" ".join((*NAMES, *WORDS))] * 20, vocab_size=60, show_progress=False)
-    fields = dict(hidden_size=16, intermediate_size=32, max_position_embeddings=48, initializer_range=0.5)
-    return save_model(tmp_path_factory.mktemp("start"), tokenizer, **fields, hidden_dropout=0.1, attention_dropout=0.1)
+    tokenizer = train_tokenizer(
+        [" ".join((*NAMES, *WORDS))] * 20, vocab_size=60, show_progress=False
+    )
+    fields = dict(
+        hidden_size=16, intermediate_size=32, max_position_embeddings=48, initializer_range=0.5
+    )
+    return save_model(
+        tmp_path_factory.mktemp("start"),
+        tokenizer,
+        **fields,
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+    )
 
 
 def rows_of(kind, count=24):
@@ -38,11 +53,22 @@ def rows_of(kind, count=24):
             "classes": {"text": text, "label": "ab"[i % 2]},
             "several": {"text": text, "labels": [["a"], ["a", "b"], []][i % 3]},
             "values": {"text": text, "score": i / 8 + 0.01},
-            "pairs": {"premise": text, "hypothesis": words[0], "label": ["entailment", "neutral"][i % 2]},
+            "pairs": {
+                "premise": text,
+                "hypothesis": words[0],
+                "label": ["entailment", "neutral"][i % 2],
+            },
             "choices": {"question": text, "choices": ["runs", "sings", "eats"], "answer": i % 3},
-            "entities": {"tokens": [draw.choice(NAMES), *words], "tags": ["B-PER", "O", "O", "B-LOC", "I-LOC"]},
+            "entities": {
+                "tokens": [draw.choice(NAMES), *words],
+                "tags": ["B-PER", "O", "O", "B-LOC", "I-LOC"],
+            },
             "words": {"tokens": words, "pos_tags": ["NV"[WORDS.index(word) % 2] for word in words]},
-            "spans": {"question": "runs", "context": text, "answers": {"text": [words[0]], "answer_start": [0]}},
+            "spans": {
+                "question": "runs",
+                "context": text,
+                "answers": {"text": [words[0]], "answer_start": [0]},
+            },
             "perhaps": {
                 "question": "runs",
                 "context": text,
@@ -120,15 +146,41 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("kind", "arguments", "said"),
         [
-            ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval, fp16_full_eval: they would save the model in"),
-            ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: the metrics need the predictions"),
-            ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: the metrics need"),
-            ("entities", ["--remove_unused_columns", "false"], "remove_unused_columns: the metrics need"),
-            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs classes"),
-            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: it needs classes"),
+            (
+                "classes",
+                ["--bf16_full_eval", "true"],
+                "bf16_full_eval, fp16_full_eval: they would save the model in",
+            ),
+            (
+                "classes",
+                ["--prediction_loss_only", "true"],
+                "prediction_loss_only: the metrics need the predictions",
+            ),
+            (
+                "classes",
+                ["--dataloader_drop_last", "true"],
+                "dataloader_drop_last: the metrics need",
+            ),
+            (
+                "entities",
+                ["--remove_unused_columns", "false"],
+                "remove_unused_columns: the metrics need",
+            ),
+            (
+                "values",
+                ["--label_smoothing_factor", "0.1"],
+                "label_smoothing_factor: it needs classes",
+            ),
+            (
+                "spans",
+                ["--label_smoothing_factor", "0.1"],
+                "label_smoothing_factor: it needs classes",
+            ),
         ],
     )
-    def test_unsupported_training_arguments_are_refused(self, given, refused, kind, arguments, said):
+    def test_unsupported_training_arguments_are_refused(
+        self, given, refused, kind, arguments, said
+    ):
         task, arguments = given(kind, *arguments)
         assert refused("finetune", task, arguments).startswith(said)
 
@@ -138,7 +190,9 @@ class TestRefused:
         if lacks == "rust":
             for name in ("tokenizer.json", "tokenizer_config.json"):
                 (folder / name).unlink()
-            (folder / "vocab.txt").write_text("\n".join(AutoTokenizer.from_pretrained(start).get_vocab()))
+            (folder / "vocab.txt").write_text(
+                "\n".join(AutoTokenizer.from_pretrained(start).get_vocab())
+            )
             words = dict(word_tokenizer_type="basic", subword_tokenizer_type="character")
             BertJapaneseTokenizer(str(folder / "vocab.txt"), **words).save_pretrained(folder)
             said = "slow BertJapaneseTokenizer; use a fast tokenizer"
@@ -150,20 +204,37 @@ class TestRefused:
         assert said in refused("finetune", task, arguments)
 
     def test_other_labels_than_those_of_a_model_without_names(self, start, refused, tmp_path):
-        MiniBertForSequenceClassification(MiniBertConfig.from_pretrained(start, num_labels=3)).save_pretrained(tmp_path)
+        MiniBertForSequenceClassification(
+            MiniBertConfig.from_pretrained(start, num_labels=3)
+        ).save_pretrained(tmp_path)
         AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path)
-        test = write_rows(tmp_path / "test.jsonl", [{"text": "ann runs", "label": i} for i in (0, 1)])
-        arguments = ["--model", str(tmp_path), "--test", test, "--output_dir", str(tmp_path / "out")]
+        test = write_rows(
+            tmp_path / "test.jsonl", [{"text": "ann runs", "label": i} for i in (0, 1)]
+        )
+        arguments = [
+            "--model",
+            str(tmp_path),
+            "--test",
+            test,
+            "--output_dir",
+            str(tmp_path / "out"),
+        ]
         said = refused("evaluate", "classify", [*arguments, "--labels", "a", "b"])
-        assert "was fine-tuned for 3 labels" in said and "not for 2 (a, b); give all of them" in said
+        assert (
+            "was fine-tuned for 3 labels" in said and "not for 2 (a, b); give all of them" in said
+        )
 
     def test_folder_with_missing_weights_is_refused(self, start, given, refused, tmp_path):
         shutil.copytree(start, tmp_path / "cut")
         weights = load_file(tmp_path / "cut/model.safetensors")
-        kept = {name: tensor for name, tensor in weights.items() if not name.startswith("layers.1.")}
+        kept = {
+            name: tensor for name, tensor in weights.items() if not name.startswith("layers.1.")
+        }
         save_file(kept, tmp_path / "cut/model.safetensors", {"format": "pt"})
         task, arguments = given("classes", "--model", str(tmp_path / "cut"))
-        assert "lacks the weights model.layers.1.attn.Wo.bias" in refused("finetune", task, arguments)
+        assert "lacks the weights model.layers.1.attn.Wo.bias" in refused(
+            "finetune", task, arguments
+        )
 
 
 def flat(given):
@@ -174,7 +245,9 @@ def flat(given):
 def test_pairs_for_a_model_with_one_segment_type(start, given, tmp_path):
     """RoBERTa's one row of segments, with a tokenizer that numbers those of a pair."""
     assert 1 in AutoTokenizer.from_pretrained(start)("ann", "runs")["token_type_ids"]
-    MiniBertModel(MiniBertConfig.from_pretrained(start, type_vocab_size=1)).save_pretrained(tmp_path / "model")
+    MiniBertModel(MiniBertConfig.from_pretrained(start, type_vocab_size=1)).save_pretrained(
+        tmp_path / "model"
+    )
     AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
     task, arguments = given("pairs", "--model", str(tmp_path / "model"))
     assert cli.main(["finetune", task, *arguments]) == 0
@@ -182,7 +255,8 @@ def test_pairs_for_a_model_with_one_segment_type(start, given, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "mark"), [("classes", -1), ("several", "missing"), ("pairs", "-"), ("perhaps", "missing")]
+    ("kind", "mark"),
+    [("classes", -1), ("several", "missing"), ("pairs", "-"), ("perhaps", "missing")],
 )
 def test_test_rows_without_labels_are_left_out(given, tmp_path, capsys, kind, mark):
     """Benchmarks publish them so."""
@@ -191,7 +265,9 @@ def test_test_rows_without_labels_are_left_out(given, tmp_path, capsys, kind, ma
     rows = [dict(row) for row in rows_of(kind, 5)]
     for row in rows:
         label = row.pop(column)
-        row |= {} if mark == "missing" else {column: [mark] * len(label) if kind == "words" else mark}
+        row |= (
+            {} if mark == "missing" else {column: [mark] * len(label) if kind == "words" else mark}
+        )
     test = write_rows(tmp_path / "test.jsonl", rows)
     assert {*prepare(task, *arguments, "--test", test).splits} == {"train", "validation"}
     assert f"no row of {test!r} has a label" in capsys.readouterr().out
@@ -199,8 +275,17 @@ def test_test_rows_without_labels_are_left_out(given, tmp_path, capsys, kind, ma
 
 def test_minus_one_may_be_a_label(start, tmp_path):
     """Where training has it, it is one."""
-    rows = [{"text": f"{word} {text}", "label": label} for word in WORDS for text, label in (("ann", -1), ("bob", 1))]
-    files = ["--train", write_rows(tmp_path / "a.jsonl", rows), "--test", write_rows(tmp_path / "b.jsonl", rows[:3])]
+    rows = [
+        {"text": f"{word} {text}", "label": label}
+        for word in WORDS
+        for text, label in (("ann", -1), ("bob", 1))
+    ]
+    files = [
+        "--train",
+        write_rows(tmp_path / "a.jsonl", rows),
+        "--test",
+        write_rows(tmp_path / "b.jsonl", rows[:3]),
+    ]
     assert "test" in prepare("classify", "--model", start, *files, *QUICK).splits
 
 
@@ -209,7 +294,9 @@ def test_row_without_a_label_is_refused(given, refused, tmp_path):
     rows = list(rows_of("classes", 3))
     rows[1]["label"] = None
     test = write_rows(tmp_path / "test.jsonl", rows)
-    assert "test.jsonl, row 2: 'label' is empty" in refused("finetune", task, [*arguments, "--test", test])
+    assert "test.jsonl, row 2: 'label' is empty" in refused(
+        "finetune", task, [*arguments, "--test", test]
+    )
 
 
 def test_a_data_set_in_memory(start, tmp_path):
@@ -220,5 +307,7 @@ def test_a_data_set_in_memory(start, tmp_path):
     args = FinetuningConfig(str(tmp_path / "again"), max_steps=2, bf16=False)
     both = datasets.DatasetDict(train=rows, test=rows)
     assert "test" in minibert.finetune("classify", model=start, data=both, args=args).report
-    with pytest.raises(ValueError, match="unknown option 'lables' of classify; use one of class_weights, "):
+    with pytest.raises(
+        ValueError, match="unknown option 'lables' of classify; use one of class_weights, "
+    ):
         minibert.finetune("classify", model=start, train=rows, lables=["a"])

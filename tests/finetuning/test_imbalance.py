@@ -30,8 +30,13 @@ WEIGHTS = {"classify": [0.3, 2.0, 5.0], "tag": [1.0, 4.0], "several": [0.5, 3.0]
 
 def prepared(kind, folder, given, **options):
     """A trainer on six rows, with its one batch."""
-    task_class, never = Tag if kind == "tag" else Classify, {"eval_strategy": "no", "load_best_model_at_end": False}
-    return six_rows(task_class, ROWS[kind], folder, {"class_weights": given}, True, **never | options)
+    task_class, never = (
+        Tag if kind == "tag" else Classify,
+        {"eval_strategy": "no", "load_best_model_at_end": False},
+    )
+    return six_rows(
+        task_class, ROWS[kind], folder, {"class_weights": given}, True, **never | options
+    )
 
 
 def expected_loss(logits, labels, weights):
@@ -52,22 +57,34 @@ def check_losses(trainer, formula):
     """The loss of the one batch, of two parts of it in one step, and of an evaluation, which is neither weighted nor
     smoothed, against a formula of logits, labels and whether it is."""
     (batch,) = trainer.get_train_dataloader()
-    logits = trainer.model(**{name: value for name, value in batch.items() if name != "labels"}).logits.detach()
+    logits = trainer.model(
+        **{name: value for name, value in batch.items() if name != "labels"}
+    ).logits.detach()
     expected, plain = (float(formula(logits, batch["labels"], which)) for which in (True, False))
     assert abs(expected - plain) > 0.01
-    assert trainer.compute_loss(trainer.model, dict(batch)).item() == pytest.approx(expected, rel=1e-5)
-    parts = [{name: value[rows] for name, value in batch.items()} for rows in (slice(2), slice(2, None))]
+    assert trainer.compute_loss(trainer.model, dict(batch)).item() == pytest.approx(
+        expected, rel=1e-5
+    )
+    parts = [
+        {name: value[rows] for name, value in batch.items()} for rows in (slice(2), slice(2, None))
+    ]
     count = trainer._get_num_items_in_batch(parts, torch.device("cpu"))
-    losses = [trainer.compute_loss(trainer.model, dict(part), num_items_in_batch=count) for part in parts]
+    losses = [
+        trainer.compute_loss(trainer.model, dict(part), num_items_in_batch=count) for part in parts
+    ]
     assert sum(losses).item() == pytest.approx(expected, rel=1e-5)
     assert trainer.evaluate(trainer.train_dataset)["eval_loss"] == pytest.approx(plain, rel=1e-4)
-    assert trainer.compute_loss(trainer.model.train(), dict(batch)).item() == pytest.approx(expected, rel=1e-5)
+    assert trainer.compute_loss(trainer.model.train(), dict(batch)).item() == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_class_weights_are_those_of_torch(kind, tmp_path):
     def formula(logits, labels, weighted):
-        return expected_loss(logits, labels, WEIGHTS[kind] if weighted else [1.0] * logits.shape[-1])
+        return expected_loss(
+            logits, labels, WEIGHTS[kind] if weighted else [1.0] * logits.shape[-1]
+        )
 
     check_losses(prepared(kind, tmp_path, GIVEN[kind]), formula)
 
@@ -77,7 +94,9 @@ def test_labels_are_smoothed_as_torch_does(kind, tmp_path):
     """(What refuses it: test_finetune_input.py.)"""
 
     def formula(logits, labels, smoothed):
-        return cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=0.3 * smoothed)
+        return cross_entropy(
+            logits.flatten(0, -2), labels.flatten(), label_smoothing=0.3 * smoothed
+        )
 
     row = ROWS.get(kind, lambda i: {"text": WORDS[i], "choices": WORDS[:3], "label": i % 3})
     task = {"classify": Classify, "tag": Tag, "choose": Choose}[kind]
@@ -87,9 +106,15 @@ def test_labels_are_smoothed_as_torch_does(kind, tmp_path):
 @pytest.mark.parametrize("kind", ROWS)
 def test_accumulated_steps_train_the_same(kind, tmp_path):
     """(By plain descent: Adam makes much of gradients that are almost 0.)"""
-    models, options = [], {"max_steps": 3, "save_strategy": "no", "optim": "sgd", "learning_rate": 0.1}
+    models, options = (
+        [],
+        {"max_steps": 3, "save_strategy": "no", "optim": "sgd", "learning_rate": 0.1},
+    )
     for accumulated in (1, 3):
-        sizes = {"per_device_train_batch_size": 6 // accumulated, "gradient_accumulation_steps": accumulated}
+        sizes = {
+            "per_device_train_batch_size": 6 // accumulated,
+            "gradient_accumulation_steps": accumulated,
+        }
         trainer = prepared(kind, tmp_path, GIVEN[kind], **options, **sizes)
         trainer.train()
         models.append(trainer.model)
@@ -101,7 +126,9 @@ class TestBalanced:
     def test_it_is_that_of_scikit_learn(self, tmp_path):
         weights = prepared("tag", tmp_path, "balanced").task.label_weights
         tags = [tag for i in range(6) for tag in ROWS["tag"](i)["pos"]]
-        assert weights == pytest.approx(compute_class_weight("balanced", classes=np.array(["N", "V"]), y=tags))
+        assert weights == pytest.approx(
+            compute_class_weight("balanced", classes=np.array(["N", "V"]), y=tags)
+        )
 
     def test_of_several_labels_it_is_the_negatives_for_each_positive(self, tmp_path):
         assert prepared("several", tmp_path, ["balanced"]).task.label_weights == [2 / 4, 4 / 2]
@@ -127,7 +154,9 @@ class TestBestThreshold:
 
     def test_without_a_choice_it_is_one_half(self):
         assert best_threshold(np.zeros(3), np.zeros(3, bool), both=True) == 0.5
-        assert best_threshold(np.array([-1.0, 1.0]), np.array([False, True]), both=True) == pytest.approx(0.5)
+        assert best_threshold(
+            np.array([-1.0, 1.0]), np.array([False, True]), both=True
+        ) == pytest.approx(0.5)
 
 
 @pytest.fixture(scope="module")
@@ -135,38 +164,80 @@ def rare(tmp_path_factory):
     """Rows of which few are bad, and of which some words say so."""
     folder = tmp_path_factory.mktemp("rare")
     for seed, (name, count) in enumerate({"train": 200, "validation": 80}.items()):
-        rows = [{"text": text, "label": "good" if good else "bad"} for text, good, _ in sentences(count, seed)]
-        write_rows(folder / f"{name}.jsonl", [row for i, row in enumerate(rows) if row["label"] == "good" or i < 30])
+        rows = [
+            {"text": text, "label": "good" if good else "bad"}
+            for text, good, _ in sentences(count, seed)
+        ]
+        write_rows(
+            folder / f"{name}.jsonl",
+            [row for i, row in enumerate(rows) if row["label"] == "good" or i < 30],
+        )
     return folder
 
 
 def test_thresholds_are_saved_and_used(start, rare, tmp_path):
     """By `minibert evaluate`, and by whoever reads the field."""
-    given = [*QUICK, "--model", start, "--data", str(rare), "--max_steps", "3", "--learning_rate", "1e-3"]
-    options = ["--tune_threshold", "--class_weights", "balanced", "--output_dir", str(tmp_path / "out")]
+    given = [
+        *QUICK,
+        "--model",
+        start,
+        "--data",
+        str(rare),
+        "--max_steps",
+        "3",
+        "--learning_rate",
+        "1e-3",
+    ]
+    options = [
+        "--tune_threshold",
+        "--class_weights",
+        "balanced",
+        "--output_dir",
+        str(tmp_path / "out"),
+    ]
     report = finetune("classify", *given, *options).report
     config = json.loads((tmp_path / "out/config.json").read_text())
     low, high = config["thresholds"]
     assert low + high == pytest.approx(1) and high != 0.5
     assert config["id2label"] == {"0": "bad", "1": "good"}
-    test = {"test": str(rare / "validation.jsonl"), "output_dir": str(tmp_path / "scores"), "bf16": False}
+    test = {
+        "test": str(rare / "validation.jsonl"),
+        "output_dir": str(tmp_path / "scores"),
+        "bf16": False,
+    }
     measured = minibert.evaluate("classify", model=tmp_path / "out", use_cpu=True, **test)["test"]
     assert measured["f1_macro"] == pytest.approx(report["validation"]["f1_macro"])
     rows = [json.loads(line) for line in Path(test["test"]).read_text().splitlines()]
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    classify = pipeline("text-classification", model, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "out"))
+    classify = pipeline(
+        "text-classification", model, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "out")
+    )
     threshold = dict(zip(model.config.id2label.values(), model.config.thresholds))
     predicted = []
     for scores in classify([row["text"] for row in rows], top_k=None):
         (name,) = (each["label"] for each in scores if each["score"] > threshold[each["label"]])
         predicted.append(name)
-    assert f1_score([row["label"] for row in rows], predicted, average="macro") == pytest.approx(measured["f1_macro"])
+    assert f1_score([row["label"] for row in rows], predicted, average="macro") == pytest.approx(
+        measured["f1_macro"]
+    )
 
 
 def test_each_of_several_labels_has_a_threshold(start, tmp_path):
-    rows = [{"text": text, "labels": ["good"] * good + ["film"] * film} for text, good, film in sentences(120)]
+    rows = [
+        {"text": text, "labels": ["good"] * good + ["film"] * film}
+        for text, good, film in sentences(120)
+    ]
     file = write_rows(tmp_path / "train.jsonl", rows)
-    given = ["--model", start, "--train", file, "--tune_threshold", "true", "--output_dir", str(tmp_path / "out")]
+    given = [
+        "--model",
+        start,
+        "--train",
+        file,
+        "--tune_threshold",
+        "true",
+        "--output_dir",
+        str(tmp_path / "out"),
+    ]
     result = finetune("classify", *QUICK, *given)
     assert len(result.model.config.thresholds) == 2
     assert result.report["validation"]["f1_macro"] > 0.6
@@ -176,21 +247,41 @@ def test_each_of_several_labels_has_a_threshold(start, tmp_path):
     ("label", "options", "said"),
     [
         ("good", ["--class_weights", "nice=2"], "'nice' is not a label; the labels are bad, good"),
-        ("good", ["--class_weights", "1", "2", "3"], "1 2 3; use balanced, a number above 0 for each of 2 labels .bad"),
+        (
+            "good",
+            ["--class_weights", "1", "2", "3"],
+            "1 2 3; use balanced, a number above 0 for each of 2 labels .bad",
+        ),
         ("good", ["--class_weights", "1", "0"], "1 0; use balanced, a number above 0"),
         ("good", ["--class_weights", "equal"], "equal; use balanced"),
-        ("good", ["--class_weights", "balanced", "--label_smoothing_factor", "0.1"], "no class_weights"),
+        (
+            "good",
+            ["--class_weights", "balanced", "--label_smoothing_factor", "0.1"],
+            "no class_weights",
+        ),
         (0.5, ["--class_weights", "balanced"], "tune_threshold: 'label' has values, not classes"),
         ("fine", ["--tune_threshold", "true"], "has 3 classes; it needs two classes"),
     ],
 )
 def test_bad_weights_and_thresholds_are_refused(label, options, said, start, tmp_path):
-    rows = [{"text": text, "label": label if i % 3 else 1.5} for i, (text, *_) in enumerate(sentences(30))]
+    rows = [
+        {"text": text, "label": label if i % 3 else 1.5}
+        for i, (text, *_) in enumerate(sentences(30))
+    ]
     if isinstance(label, str):
         rows = [row | {"label": (label, "good", "bad")[i % 3]} for i, row in enumerate(rows)]
     file = write_rows(tmp_path / "train.jsonl", rows)
     with pytest.raises(ValueError, match=said):
-        finetune("classify", "--model", start, "--train", file, "--output_dir", str(tmp_path / "out"), *options)
+        finetune(
+            "classify",
+            "--model",
+            start,
+            "--train",
+            file,
+            "--output_dir",
+            str(tmp_path / "out"),
+            *options,
+        )
     assert not list((tmp_path / "out").glob("*"))
 
 
@@ -198,5 +289,7 @@ def test_unknown_tags_are_refused(start, tmp_path):
     rows = [{"tokens": ["the", "film"], "ner_tags": ["O", "B-X"]} for _ in range(20)]
     file = write_rows(tmp_path / "train.jsonl", rows)
     given = ["--model", start, "--train", file, "--validation", file, "--class_weights", "X=2"]
-    with pytest.raises(ValueError, match="class_weights: 'X' is not a label; the labels are O, B-X, I-X"):
+    with pytest.raises(
+        ValueError, match="class_weights: 'X' is not a label; the labels are O, B-X, I-X"
+    ):
         finetune("tag", *given, "--output_dir", str(tmp_path / "out"))

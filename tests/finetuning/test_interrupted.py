@@ -10,7 +10,7 @@ from toy_reviews import QUICK
 from transformers import Trainer
 
 from minibert.training import cli
-from minibert.training.checkpoints import find_damage
+from minibert.training.common.checkpoints import find_damage
 from minibert.training.finetuning.tasks import classification
 
 
@@ -25,7 +25,9 @@ from minibert.training.finetuning.tasks import classification
     ids=str,
 )
 @pytest.mark.slow
-def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, monkeypatch, steps, more):
+def test_sigterm_in_a_step_that_is_due_for_an_evaluation(
+    start, data, tmp_path, monkeypatch, steps, more
+):
     """By which the best model is chosen, and which a resumed training would leave out."""
     step, output, scores = Trainer.training_step, tmp_path / "out", iter(range(9, 0, -1))
     checkpoint = output / f"checkpoint-{steps}"
@@ -36,7 +38,9 @@ def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, 
         return step(trainer, *given)
 
     monkeypatch.setattr(Trainer, "training_step", told)
-    monkeypatch.setattr(classification.Classify, "compute_metrics", lambda *_: {"accuracy": next(scores)})
+    monkeypatch.setattr(
+        classification.Classify, "compute_metrics", lambda *_: {"accuracy": next(scores)}
+    )
     arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK]
     arguments += ["--num_train_epochs", "2", "--per_device_train_batch_size", "32", *more]
     with pytest.raises(SystemExit) as stop:
@@ -60,7 +64,9 @@ def test_best_checkpoint_is_found_in_a_moved_folder(start, data, tmp_path, monke
         return step(trainer, *given)
 
     monkeypatch.setattr(Trainer, "training_step", told)
-    monkeypatch.setattr(classification.Classify, "compute_metrics", lambda *_: {"accuracy": next(scores)})
+    monkeypatch.setattr(
+        classification.Classify, "compute_metrics", lambda *_: {"accuracy": next(scores)}
+    )
     arguments = ["finetune", "classify", "--model", start, "--data", data, *QUICK, "--num_train_epochs", "2",
                  "--per_device_train_batch_size", "32", "--output_dir"]  # fmt: skip
     with pytest.raises(SystemExit):

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from minibert.training.metrics import EntityScores, SquadScores, correlations, normalize_answer, retrieval_scores
+from minibert.training.evaluation.metrics import (
+    EntityScores,
+    SquadScores,
+    correlations,
+    normalize_answer,
+    retrieval_scores,
+)
 
 
 def test_correlations_against_the_formula():
@@ -22,24 +28,36 @@ def test_correlations_against_the_formula():
         assert correlations(x, y)["pearson"] == pytest.approx(expected, abs=1e-9)
 
     check()
-    assert correlations([0.5, 0.5], [1.0, 2.0])["spearman"] == 0.0  # predictions that are all the same
+    assert (
+        correlations([0.5, 0.5], [1.0, 2.0])["spearman"] == 0.0
+    )  # predictions that are all the same
 
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
 class TestSpans:
-    @given(st.lists(st.lists(st.tuples(*[st.sampled_from(TAGS)] * 2), min_size=1, max_size=8), max_size=5, min_size=1))
+    @given(
+        st.lists(
+            st.lists(st.tuples(*[st.sampled_from(TAGS)] * 2), min_size=1, max_size=8),
+            max_size=5,
+            min_size=1,
+        )
+    )
     @settings(max_examples=20, deadline=None)
     def test_default_mode_counts_equal_spans(self, rows):
-        predictions, references = [[p for p, _ in row] for row in rows], [[r for _, r in row] for row in rows]
+        predictions, references = (
+            [[p for p, _ in row] for row in rows],
+            [[r for _, r in row] for row in rows],
+        )
         result = EntityScores().compute(predictions=predictions, references=references)
         spans = [
             {(row, *entity) for row, tags in enumerate(side) for entity in get_entities(tags)}
             for side in (predictions, references)
         ]
         for name, own in [(None, spans)] + [
-            (name, [{entity for entity in side if entity[1] == name} for side in spans]) for name in ("PER", "LOC")
+            (name, [{entity for entity in side if entity[1] == name} for side in spans])
+            for name in ("PER", "LOC")
         ]:
             right = len(own[0] & own[1])
             if name is None or own[0] | own[1]:
@@ -53,26 +71,39 @@ class TestSpans:
                 assert name is None or row["support"] == len(own[1])
             else:
                 assert name not in result["per_type"]
-        assert result["accuracy"] == pytest.approx(np.mean([p == r for row in rows for p, r in row]))
+        assert result["accuracy"] == pytest.approx(
+            np.mean([p == r for row in rows for p, r in row])
+        )
 
     def test_no_entity_anywhere(self):
         wrong = EntityScores().compute(predictions=[["B-PER"]], references=[["B-LOC"]])
         assert {*wrong["per_type"]} == {"PER", "LOC"}  # and no averages
         expected = {"precision": None, "recall": None, "f1": None, "per_type": {}}
-        assert EntityScores().compute(predictions=[["O", "O"]], references=[["O", "O"]]) == expected | {"accuracy": 1.0}
-        assert EntityScores().compute(predictions=[[]], references=[[]]) == expected | {"accuracy": None}
+        assert EntityScores().compute(
+            predictions=[["O", "O"]], references=[["O", "O"]]
+        ) == expected | {"accuracy": 1.0}
+        assert EntityScores().compute(predictions=[[]], references=[[]]) == expected | {
+            "accuracy": None
+        }
 
 
 class TestAnswers:
     @pytest.mark.parametrize(
         "text, expected",
-        [("The  Cat's, hat!", "cats hat"), ("an apple a day", "apple day"), ("theatre", "theatre"), ("the", "")],
+        [
+            ("The  Cat's, hat!", "cats hat"),
+            ("an apple a day", "apple day"),
+            ("theatre", "theatre"),
+            ("the", ""),
+        ],
     )
     def test_normalization(self, text, expected):
         assert normalize_answer(text) == expected
 
     def test_best_of_several_answers(self):
-        result = SquadScores().compute(predictions=["the big red dog"], references=[["a dog", "red dog"]])
+        result = SquadScores().compute(
+            predictions=["the big red dog"], references=[["a dog", "red dog"]]
+        )
         assert result["exact_match"] == 0.0  # "big red dog" against "dog" and "red dog"
         assert result["f1"] == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
 
@@ -81,12 +112,19 @@ class TestAnswers:
         assert result["f1"] == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
 
     def test_questions_without_an_answer(self):
-        result = SquadScores().compute(predictions=["", "Rome", "Rome", ""], references=[[], [], ["Rome"], []])
+        result = SquadScores().compute(
+            predictions=["", "Rome", "Rome", ""], references=[[], [], ["Rome"], []]
+        )
         assert (result["exact_match"], result["f1"]) == (0.75, 0.75)
         assert (result["f1_answerable"], result["f1_unanswerable"]) == (1, pytest.approx(2 / 3))
         # As the official script has it: "the" and "a" are nothing, normalized.
-        assert SquadScores().compute(predictions=["", ""], references=[["the", "Rome"], ["the"]])["f1"] == 0.5
-        assert SquadScores().compute(predictions=["a", "Rome"], references=[[], ["Rome"]])["f1"] == 1.0
+        assert (
+            SquadScores().compute(predictions=["", ""], references=[["the", "Rome"], ["the"]])["f1"]
+            == 0.5
+        )
+        assert (
+            SquadScores().compute(predictions=["a", "Rome"], references=[[], ["Rome"]])["f1"] == 1.0
+        )
 
 
 class TestRetrieval:

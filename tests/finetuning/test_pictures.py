@@ -23,10 +23,17 @@ def axes(monkeypatch):
 def test_of_a_great_many_classes_the_frequent_ones_are_drawn(axes, tmp_path):
     """A square of all would not fit into memory."""
     labels = [f"label {i}" for i in range(30_000)]
-    report.plot_confusion([7, 7, 29_999, 3], [7, 7, 29_999, 29_999], labels, tmp_path / "confusion.png")
+    report.plot_confusion(
+        [7, 7, 29_999, 3], [7, 7, 29_999, 29_999], labels, tmp_path / "confusion.png"
+    )
     (image,) = axes[0].get_images()
     shares = np.asarray(image.get_array())
-    assert shares.shape == (60, 60) and shares[7, 7] == 1 and shares[-1, -1] == 0.5 and shares[-1, 3] == 0.5
+    assert (
+        shares.shape == (60, 60)
+        and shares[7, 7] == 1
+        and shares[-1, -1] == 0.5
+        and shares[-1, 3] == 0.5
+    )
 
 
 def test_classes_and_scores_have_their_names(axes, tmp_path):

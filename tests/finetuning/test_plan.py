@@ -18,8 +18,13 @@ def encoder(tmp_path_factory):
     """A tiny model that knows the words below."""
     draw = random.Random(0)
     texts = [" ".join(draw.choices(WORDS, k=12)) for _ in range(200)]
-    tokenizer = train_tokenizer(texts, algorithm="wordpiece", vocab_size=200, show_progress=False, model_max_length=64)
-    folder, fields = tmp_path_factory.mktemp("models"), dict(num_hidden_layers=1, max_position_embeddings=64)
+    tokenizer = train_tokenizer(
+        texts, algorithm="wordpiece", vocab_size=200, show_progress=False, model_max_length=64
+    )
+    folder, fields = (
+        tmp_path_factory.mktemp("models"),
+        dict(num_hidden_layers=1, max_position_embeddings=64),
+    )
     return save_model(folder / "encoder", tokenizer, "modernbert", **fields)
 
 
@@ -34,10 +39,14 @@ def reviews(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reviews")
     draw = random.Random(1)
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(3, 20))) for _ in range(400)]
-    train = [{"text": text, "label": "good" if i % 10 else "bad"} for i, text in enumerate(texts[:297])]
+    train = [
+        {"text": text, "label": "good" if i % 10 else "bad"} for i, text in enumerate(texts[:297])
+    ]
     train += [dict(train[1]), dict(train[2]), {"text": train[3]["text"], "label": "bad"}]
     write_rows(folder / "train.jsonl", train)
-    write_rows(folder / "validation.jsonl", [{"text": text, "label": "good"} for text in texts[300:340]])
+    write_rows(
+        folder / "validation.jsonl", [{"text": text, "label": "good"} for text in texts[300:340]]
+    )
     test = [{"text": text, "label": "bad"} for text in texts[340:398]] + [train[7], train[8]]
     write_rows(folder / "test.jsonl", test)
     return folder
@@ -55,7 +64,9 @@ def test_the_plan_counts_what_is_there(reviews, encoder, tmp_path, capsys):
     assert rows["validation"][2:] == ["0", "0"]
     assert rows["good"] == ["89.7% (269)"] and rows["bad"] == ["10.3% (31)"]
     assert "1 inputs of the training split occur with different labels" in page
-    assert "`metric_for_best_model`: f1_macro" in page and "`class_weights`: balanced" in page  # 9 of 10 are of one
+    assert (
+        "`metric_for_best_model`: f1_macro" in page and "`class_weights`: balanced" in page
+    )  # 9 of 10 are of one
     assert not (output / "model.safetensors").exists()
 
 
@@ -111,7 +122,9 @@ def test_given_options_are_in_the_recipe(few, encoder, tmp_path):
 
     assert cli.main(["finetune", "classify", *recipe, "--traceback"]) == 0
     report = json.loads((output / "metrics.json").read_text())
-    assert report["seed"] == 7 and report["steps"] == -(-54 // 10) and report["settings"]["lora"] == 4
+    assert (
+        report["seed"] == 7 and report["steps"] == -(-54 // 10) and report["settings"]["lora"] == 4
+    )
     assert report["trained_parameters"] < report["parameters"]
 
 
@@ -122,8 +135,12 @@ def test_given_options_replace_proposed_ones(few, encoder, tmp_path, given):
     recipe = yaml.safe_load((output / "recipe.yaml").read_text())
     assert str(recipe[given[0][2:]]) == given[1]
     assert ("num_train_epochs" in recipe) == ("--max_steps" not in given)
-    assert "plan" not in recipe and recipe["per_device_train_batch_size"] == 16  # what was not given is proposed
-    assert recipe["freeze"] in ("encoder", given[1]) or recipe["freeze"] == 1  # few rows train the head only
+    assert (
+        "plan" not in recipe and recipe["per_device_train_batch_size"] == 16
+    )  # what was not given is proposed
+    assert (
+        recipe["freeze"] in ("encoder", given[1]) or recipe["freeze"] == 1
+    )  # few rows train the head only
 
 
 def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path):
@@ -138,7 +155,9 @@ def test_shares_of_labels_are_of_words_and_of_rows(task, encoder, tmp_path):
         rows = [{"tokens": [WORDS[0], "q" * 9, WORDS[1]], "tags": ["O", "B-X", "O"]}] * 8
         shares = ["O | 66.7% (16)", "B-X | 33.3% (8)"]
     else:
-        rows = [{"text": WORDS[i], "label": ["art", "film"] if i % 2 else ["film"]} for i in range(7)]
+        rows = [
+            {"text": WORDS[i], "label": ["art", "film"] if i % 2 else ["film"]} for i in range(7)
+        ]
         rows.append({"text": WORDS[7], "label": []})
         shares = ["film | 87.5% (7)", "art | 37.5% (3)"]
     file = write_rows(tmp_path / "train.jsonl", rows)

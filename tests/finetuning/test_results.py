@@ -13,13 +13,18 @@ from sklearn.metrics import accuracy_score, f1_score, mean_squared_error
 from transformers import TrainerState
 
 import minibert
-from minibert.training.callbacks import FEW_LOGS, FEW_STEPS, EarlyStopping, Watch, add_callbacks
+from minibert.training.common.callbacks import (
+    FEW_LOGS,
+    FEW_STEPS,
+    EarlyStopping,
+    Watch,
+    add_callbacks,
+)
+from minibert.training.evaluation.baselines import judge, random_scores
 from minibert.training.finetuning.results import MOST_ERRORS, baseline
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.hub import files
-from minibert.training.metrics import random_scores
-from minibert.training.report import judge
 
 QUICK = dict(bf16=False, use_cpu=True, disable_tqdm=True, report_to="none", max_steps=2)
 
@@ -34,16 +39,29 @@ def simple(name, train, test, **fields):
 class TestSomethingSimple:
     def test_guessing_classes(self):
         train, test = {LABEL: [0] * 95 + [1] * 5}, {LABEL: [0] * 40 + [1] * 10}
-        scores = simple("classify", train, test, problem_type="single_label_classification", labels="ab")
-        assert scores["accuracy"] == accuracy_score(test[LABEL], [0] * 50) and scores["matthews_correlation"] == 0
+        scores = simple(
+            "classify", train, test, problem_type="single_label_classification", labels="ab"
+        )
+        assert (
+            scores["accuracy"] == accuracy_score(test[LABEL], [0] * 50)
+            and scores["matthews_correlation"] == 0
+        )
         assert scores["f1_macro"] > f1_score(test[LABEL], [0] * 50, average="macro")
 
     @pytest.mark.parametrize("strategy", ["stratified", "uniform"])
     @pytest.mark.parametrize("test", [[0, 1], [0, 1, 1, 1, 1, 2], [2] * 19 + [1]])
     def test_drawing_classes(self, strategy, test):
         """As scikit-learn's baseline, in the mean of many rows."""
-        known, test, blank = [0] * 15 + [1] * 4 + [2], test * (40_000 // len(test)), np.zeros((40_000, 1))
-        drawn = DummyClassifier(strategy=strategy, random_state=0).fit(blank[:20], known).predict(blank[: len(test)])
+        known, test, blank = (
+            [0] * 15 + [1] * 4 + [2],
+            test * (40_000 // len(test)),
+            np.zeros((40_000, 1)),
+        )
+        drawn = (
+            DummyClassifier(strategy=strategy, random_state=0)
+            .fit(blank[:20], known)
+            .predict(blank[: len(test)])
+        )
         scores = random_scores(known, test)[strategy == "uniform"]
         assert scores["accuracy"] == pytest.approx(accuracy_score(test, drawn), abs=0.01)
         expected = f1_score(test, drawn, average="macro", labels=[*{*test}])
@@ -52,28 +70,56 @@ class TestSomethingSimple:
     def test_of_each_metric_the_best_guess(self):
         """At 95 of 100 rows in one class the most frequent one has a macro F1 of 0.487, drawing by frequency 0.5."""
         rows = {LABEL: [0] * 95 + [1] * 5}
-        scores = simple("classify", rows, rows, problem_type="single_label_classification", labels="ab")
+        scores = simple(
+            "classify", rows, rows, problem_type="single_label_classification", labels="ab"
+        )
         assert scores["accuracy"] == 0.95 and scores["f1_macro"] == pytest.approx(0.5)
-        assert simple("choose", {LABEL: [0, 0, 1, 2]}, {LABEL: [1, 2, 1, 2]})["accuracy"] == pytest.approx(1 / 3)
+        assert simple("choose", {LABEL: [0, 0, 1, 2]}, {LABEL: [1, 2, 1, 2]})[
+            "accuracy"
+        ] == pytest.approx(1 / 3)
 
     def test_the_mean_value(self):
-        scores = simple("classify", {LABEL: [1.0, 3.0]}, {LABEL: [0.0, 4.0, 5.0]}, problem_type="regression")
-        assert scores["spearman"] == 0 and scores["mse"] == pytest.approx(mean_squared_error([0, 4, 5], [2, 2, 2]))
+        scores = simple(
+            "classify", {LABEL: [1.0, 3.0]}, {LABEL: [0.0, 4.0, 5.0]}, problem_type="regression"
+        )
+        assert scores["spearman"] == 0 and scores["mse"] == pytest.approx(
+            mean_squared_error([0, 4, 5], [2, 2, 2])
+        )
 
     def test_the_most_frequent_of_several_labels(self):
         rows = {LABEL: [[1.0, 0.0], [1.0, 1.0]]}
-        scores = simple("classify", rows, rows, problem_type="multi_label_classification", labels="ab")
-        assert scores["f1_micro"] == pytest.approx(6 / 7) and scores["accuracy"] == 0.5  # all labels, and the first
+        scores = simple(
+            "classify", rows, rows, problem_type="multi_label_classification", labels="ab"
+        )
+        assert (
+            scores["f1_micro"] == pytest.approx(6 / 7) and scores["accuracy"] == 0.5
+        )  # all labels, and the first
 
     def test_entities_learned_by_heart(self):
         """The longest one, with its most frequent type; a word that is mostly none stays none."""
-        known = [["New", "York", "City"], ["New", "York", "Times", "said"], ["May", "in", "May"], ["May"]]
-        tags = [["B-LOC", "I-LOC", "I-LOC"], ["B-ORG", "I-ORG", "I-ORG", "O"], ["B-TIME", "O", "O"], ["O"]]
-        texts = [["in", "New", "York", "City", "and", "New", "York", "Times"], ["May", "said", "nothing"], []]
+        known = [
+            ["New", "York", "City"],
+            ["New", "York", "Times", "said"],
+            ["May", "in", "May"],
+            ["May"],
+        ]
+        tags = [
+            ["B-LOC", "I-LOC", "I-LOC"],
+            ["B-ORG", "I-ORG", "I-ORG", "O"],
+            ["B-TIME", "O", "O"],
+            ["O"],
+        ]
+        texts = [
+            ["in", "New", "York", "City", "and", "New", "York", "Times"],
+            ["May", "said", "nothing"],
+            [],
+        ]
         assert label_schemes.tag_by_heart(known, tags, texts, "O", True) == [
             ["O", "B-LOC", "I-LOC", "I-LOC", "O", "B-ORG", "I-ORG", "I-ORG"], ["O", "O", "O"], [],
         ]  # fmt: skip
-        words = label_schemes.tag_by_heart([["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "D", False)
+        words = label_schemes.tag_by_heart(
+            [["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "D", False
+        )
         assert words == [["N", "D", "D"]]
 
     def test_rows_that_know_themselves(self):
@@ -81,14 +127,25 @@ class TestSomethingSimple:
         words = [["Ada"], ["Bob"], ["Eva"], ["Ada"], ["Eva"], ["ran"]]
         rows = datasets.Dataset.from_dict({"w": words, LABEL: [["B-PER"]] * 5 + [["O"]]})
         task = object.__new__(task_class("tag"))
-        vars(task).update(text_columns=["w"], labels=["O", "B-PER", "I-PER"], fallback=0, entities=True)
+        vars(task).update(
+            text_columns=["w"], labels=["O", "B-PER", "I-PER"], fallback=0, entities=True
+        )
         assert task.guesses(rows, rows) == [[["B-PER"], ["O"], ["O"], ["B-PER"], ["O"], ["O"]]]
-        assert baseline(task, {"test": rows})["test"]["recall"] == 0.4 and "from these rows" in task.baseline
+        assert (
+            baseline(task, {"test": rows})["test"]["recall"] == 0.4
+            and "from these rows" in task.baseline
+        )
         one = rows.select([0])
-        assert task.guesses(one, one) == [[["O"]]] and baseline(task, {"test": one}) == {}  # one label only
+        assert (
+            task.guesses(one, one) == [[["O"]]] and baseline(task, {"test": one}) == {}
+        )  # one label only
 
     def test_a_sentence_as_an_answer(self):
-        rows = {"q": ["Who wrote it?"], "c": ["It was sold in May. Ada wrote it."], LABEL: [["Ada wrote it"]]}
+        rows = {
+            "q": ["Who wrote it?"],
+            "c": ["It was sold in May. Ada wrote it."],
+            LABEL: [["Ada wrote it"]],
+        }
         assert simple("answer", rows, rows, text_columns=["q", "c"])["exact_match"] == 1
         assert simple("answer", rows, rows | {LABEL: [[]]}, text_columns=["q", "c"])["f1"] == 1
 
@@ -97,8 +154,14 @@ class TestSomethingSimple:
 def useless(start, tmp_path_factory):
     """A classifier that learned nothing, of rows that are nearly all of one class."""
     folder = tmp_path_factory.mktemp("useless")
-    rows = [{"text": f"the film was fine {i} \x1b[31m", "label": "often" if i % 20 else "rare"} for i in range(200)]
-    file, test = write_rows(folder / "train.jsonl", rows), write_rows(folder / "test.jsonl", rows[::-1] * 4)
+    rows = [
+        {"text": f"the film was fine {i} \x1b[31m", "label": "often" if i % 20 else "rare"}
+        for i in range(200)
+    ]
+    file, test = (
+        write_rows(folder / "train.jsonl", rows),
+        write_rows(folder / "test.jsonl", rows[::-1] * 4),
+    )
     out = folder / "out"
     given = dict(train=[file], validation=[file], test=[test], max_length=16, learning_rate=1e-9)
     result = minibert.finetune("classify", model=start, output_dir=str(out), **given | QUICK)
@@ -109,15 +172,24 @@ class TestAUselessModel:
     def test_warning_in_report_and_card(self, useless, capsys):
         result, out = useless
         report = json.loads((out / "metrics.json").read_text())
-        assert report["baseline"]["name"] == "guessing" and report["baseline"]["test"]["accuracy"] == 0.95
-        assert "than guessing" in report["warning"] and report["warning"] == result.report["warning"]
+        assert (
+            report["baseline"]["name"] == "guessing"
+            and report["baseline"]["test"]["accuracy"] == 0.95
+        )
+        assert (
+            "than guessing" in report["warning"] and report["warning"] == result.report["warning"]
+        )
         card = (out / "README.md").read_text()
         assert "than guessing" in card and "| 0.9500 |" in card
         assert report["by_class"]["test"]["rare"]["support"] == 40
 
     def test_errors_are_saved_and_not_published(self, useless):
-        mistakes = [json.loads(line) for line in (useless[1] / "errors.jsonl").read_text().splitlines()]
-        assert 0 < len(mistakes) <= MOST_ERRORS and all(each["predicted"] != each["true"] for each in mistakes)
+        mistakes = [
+            json.loads(line) for line in (useless[1] / "errors.jsonl").read_text().splitlines()
+        ]
+        assert 0 < len(mistakes) <= MOST_ERRORS and all(
+            each["predicted"] != each["true"] for each in mistakes
+        )
         assert "\x1b" not in str([each["text"] for each in mistakes])
         sizes = [each["confidence"] for each in mistakes]
         assert sizes == sorted(sizes, reverse=True) and 0.5 <= sizes[-1] <= sizes[0] <= 1
@@ -171,7 +243,9 @@ class TestWatch:
         return capsys.readouterr().out
 
     def test_few_steps_for_a_new_head(self, capsys):
-        assert "steps" in self.said(capsys, [], FEW_STEPS - 1) and not self.said(capsys, [], FEW_STEPS)
+        assert "steps" in self.said(capsys, [], FEW_STEPS - 1) and not self.said(
+            capsys, [], FEW_STEPS
+        )
         assert not self.said(capsys, [], 1, is_new=False)
 
     def test_what_is_new_may_be_known_late(self, capsys):
@@ -185,7 +259,10 @@ class TestWatch:
 
     def test_few_steps_by_the_clock(self, capsys):
         """Known once the budget has timed some."""
-        watch, state = Watch(lambda: True, SimpleNamespace(progress=0.1)), SimpleNamespace(max_steps=10**9)
+        watch, state = (
+            Watch(lambda: True, SimpleNamespace(progress=0.1)),
+            SimpleNamespace(max_steps=10**9),
+        )
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
         assert not capsys.readouterr().out
         state.max_steps = 40
@@ -210,4 +287,6 @@ def test_one_class_only_is_said_while_it_trains(start, data, tmp_path, capsys):
     report = json.loads((tmp_path / "metrics.json").read_text())
     alone = any(row["recall"] == 1.0 for row in report["by_class"]["validation"].values())
     assert ("the same for every row" in printed) == alone
-    assert "40 rows measure a score only to ± 0.15" in printed and "learn little in 2 steps" in printed
+    assert (
+        "40 rows measure a score only to ± 0.15" in printed and "learn little in 2 steps" in printed
+    )

@@ -43,7 +43,9 @@ class TestStratify:
     def test_every_class_in_proportion(self, share):
         rng = np.random.default_rng(0)
         names = rng.choice(["a", "b", "c"], 1000, p=[0.9, 0.08, 0.02])
-        held_out = stratify(self.groups([[name] for name in names]), int(1000 * share), rng.permutation(1000))
+        held_out = stratify(
+            self.groups([[name] for name in names]), int(1000 * share), rng.permutation(1000)
+        )
         for name in "abc":
             assert abs(held_out[names == name].sum() - share * (names == name).sum()) <= 1
         assert held_out.sum() == int(1000 * share)
@@ -60,21 +62,36 @@ class TestStratify:
         rows = [["often"]] * 90 + [["five"]] * 5 + [["four"]] * 4 + [["once"]]
         held_out = stratify(self.groups(rows), 10, range(100))
         counts = Counter(rows[i][0] for i in np.flatnonzero(held_out))
-        assert counts["five"] == 1 and counts["once"] == 0 and counts["four"] <= 1 and held_out.sum() == 10
+        assert (
+            counts["five"] == 1
+            and counts["once"] == 0
+            and counts["four"] <= 1
+            and held_out.sum() == 10
+        )
 
 
 def read(task_class, start, folder, **rows):
     """A task that read these rows by split, its splits, and what is said of them."""
-    files = {name: [write_rows(folder / f"{name}.jsonl", of_split)] for name, of_split in rows.items()}
+    files = {
+        name: [write_rows(folder / f"{name}.jsonl", of_split)] for name, of_split in rows.items()
+    }
     task = task_class(AutoTokenizer.from_pretrained(start, model_max_length=32))
     splits = task.read(load(task, **files))
-    return task, splits, warnings(task, {name: survey(task, each, task.encode(each)) for name, each in splits.items()})
+    return (
+        task,
+        splits,
+        warnings(
+            task, {name: survey(task, each, task.encode(each)) for name, each in splits.items()}
+        ),
+    )
 
 
 def test_classes_that_a_split_lacks_have_no_part_in_its_mean(start, tmp_path):
     rows = [{"text": f"the film {i}", "label": "abc"[i % 3]} for i in range(30)]
     without = [row for row in rows if row["label"] != "c"]
-    task, splits, said = read(Classify, start, tmp_path, train=rows, validation=rows[:9], test=without)
+    task, splits, said = read(
+        Classify, start, tmp_path, train=rows, validation=rows[:9], test=without
+    )
     assert "test: no row has the labels 'c'; they have no score, and are not in the means" in said
     true, predicted = splits["test"]["_label"][:], [0, 1, 2, 1] * 5
     expected = f1_score(true, predicted, average="macro", labels=[0, 1])
@@ -110,7 +127,10 @@ def tagger(start, tmp_path_factory):
 
 class TestEntities:
     def test_a_type_that_a_split_lacks_has_no_score(self, start, tmp_path):
-        rows = tag_rows("B-PER", "I-PER", "O", "B-LOC") + [{"tokens": ["ACME"], "ner_tags": ["B-ORG"]}] * 4
+        rows = (
+            tag_rows("B-PER", "I-PER", "O", "B-LOC")
+            + [{"tokens": ["ACME"], "ner_tags": ["B-ORG"]}] * 4
+        )
         task, splits, said = read(Tag, start, tmp_path, train=rows, validation=rows[:8])
         assert any(line.startswith("validation: no row has the labels 'ORG'") for line in said)
         true = splits["validation"]["_label"][:]
@@ -119,26 +139,41 @@ class TestEntities:
     def test_a_type_that_the_model_does_not_know_is_missed(self, tagger, tmp_path, capsys):
         rows = [{"tokens": ["ACME", "hired", "Anna"], "ner_tags": ["B-ORG", "O", "B-PER"]}] * 3
         file = write_rows(tmp_path / "test.jsonl", rows)
-        scores = minibert.evaluate("tag", model=tagger, test=[file], output_dir=tmp_path / "out")["test"]
+        scores = minibert.evaluate("tag", model=tagger, test=[file], output_dir=tmp_path / "out")[
+            "test"
+        ]
         by_class = json.loads((tmp_path / "out" / "metrics.json").read_text())["by_class"]["test"]
-        assert by_class["ORG"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 3} and scores["recall"] <= 0.5
+        assert (
+            by_class["ORG"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 3}
+            and scores["recall"] <= 0.5
+        )
         assert "'B-ORG' (3 words)" in capsys.readouterr().out
 
     def test_without_an_entity_there_is_no_score(self, tagger, tmp_path):
         file = write_rows(tmp_path / "test.jsonl", [{"tokens": ["a", "b"], "ner_tags": ["O", "O"]}])
-        scores = minibert.evaluate("tag", model=tagger, test=[file], output_dir=tmp_path / "out")["test"]
-        assert scores["f1"] is scores["precision"] is scores["recall"] is None and scores["accuracy"] is not None
+        scores = minibert.evaluate("tag", model=tagger, test=[file], output_dir=tmp_path / "out")[
+            "test"
+        ]
+        assert (
+            scores["f1"] is scores["precision"] is scores["recall"] is None
+            and scores["accuracy"] is not None
+        )
         assert json.loads((tmp_path / "out" / "metrics.json").read_text())["test"] == scores
 
     def test_splits_may_have_different_schemes(self, start, tmp_path):
-        train, test = tag_rows("B-PER", "I-PER", "O", "B-LOC"), tag_rows("B-PER", "E-PER", "O", "S-LOC")
+        train, test = (
+            tag_rows("B-PER", "I-PER", "O", "B-LOC"),
+            tag_rows("B-PER", "E-PER", "O", "S-LOC"),
+        )
         _, splits, _ = read(Tag, start, tmp_path, train=train, validation=train, test=test)
         assert splits["test"]["_label"][:] == splits["train"]["_label"][:]
 
     def test_the_file_of_another_kind_is_named(self, start, tmp_path):
         train = write_rows(tmp_path / "train.jsonl", tag_rows("B-PER", "I-PER", "O", "B-LOC"))
         test = write_rows(tmp_path / "test.jsonl", tag_rows("NOUN", "NOUN", "VERB", "NOUN"))
-        with pytest.raises(ValueError, match=r"test\.jsonl, row 1: ner_tags\[0\]='NOUN'; use O, B-TYPE or I-TYPE"):
+        with pytest.raises(
+            ValueError, match=r"test\.jsonl, row 1: ner_tags\[0\]='NOUN'; use O, B-TYPE or I-TYPE"
+        ):
             finetune("tag", start, tmp_path / "out", train=[train], test=[test])
 
     @pytest.mark.parametrize(("tags", "wrong"), [
@@ -165,7 +200,10 @@ def test_lists_in_cells_are_read(write, tmp_path):
 
 
 def test_commas_in_names_are_read(tmp_path):
-    task, file = Classify(None), write_csv(tmp_path / "train.csv", "label", ["Arts, Crafts", "Arts, Music", "Food"] * 9)
+    task, file = (
+        Classify(None),
+        write_csv(tmp_path / "train.csv", "label", ["Arts, Crafts", "Arts, Music", "Food"] * 9),
+    )
     task.read(load(train=[file], validation=[file]))
     assert task.labels == ["Arts, Crafts", "Arts, Music", "Food"]
 
@@ -173,7 +211,9 @@ def test_commas_in_names_are_read(tmp_path):
 @pytest.mark.parametrize("cell", ["['joy' 'sad']", "[joy]"])
 def test_cells_that_are_no_lists_are_refused(tmp_path, cell):
     file = write_csv(tmp_path / "train.csv", "labels", ["['joy']", "['sad']", cell] * 5)
-    with pytest.raises(ValueError, match=r'row 3: the label .* is not a list; write it as \["joy", "sad"\]'):
+    with pytest.raises(
+        ValueError, match=r'row 3: the label .* is not a list; write it as \["joy", "sad"\]'
+    ):
         load(train=[file])
 
 
@@ -181,25 +221,39 @@ class TestLabels:
     def test_names_that_no_row_has_are_refused(self, start, tmp_path):
         rows = [{"text": f"the film {i}", "label": i % 2} for i in range(20)]
         file = write_rows(tmp_path / "train.jsonl", rows)
-        with pytest.raises(ValueError, match="labels: no row has the label 'neutral'; leave them out"):
-            finetune("classify", start, tmp_path / "out", train=[file], labels=["neg", "pos", "neutral"])
+        with pytest.raises(
+            ValueError, match="labels: no row has the label 'neutral'; leave them out"
+        ):
+            finetune(
+                "classify", start, tmp_path / "out", train=[file], labels=["neg", "pos", "neutral"]
+            )
 
     def test_a_config_with_too_many_labels_is_refused_at_once(self, tmp_path):
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "num_labels": 10**9}))
+        (tmp_path / "config.json").write_text(
+            json.dumps({"model_type": "bert", "num_labels": 10**9})
+        )
         with pytest.raises(ValueError, match="has num_labels=1,000,000,000; use 1,000,000 at most"):
             finetune("classify", str(tmp_path), tmp_path / "out", train=["x.jsonl"])
 
 
 @pytest.mark.parametrize("more", [{}, {"answers": [{"text": "film", "answer_start": 4}]}])
 def test_impossible_questions_have_no_answer(start, tmp_path, more):
-    answer = {"id": "a", "question": "what", "is_impossible": False, "answers": [{"text": "film", "answer_start": 4}]}
+    answer = {
+        "id": "a",
+        "question": "what",
+        "is_impossible": False,
+        "answers": [{"text": "film", "answer_start": 4}],
+    }
     impossible = {"id": "b", "question": "who", "is_impossible": True, **more}
     paragraphs = [{"context": "the film", "qas": [answer, impossible]}]
     file = tmp_path / "train.json"
     file.write_text(json.dumps({"data": [{"title": "x", "paragraphs": paragraphs}]}))
     task = AnswerQuestions(AutoTokenizer.from_pretrained(start, model_max_length=32))
     splits = task.read(load(task, train=[str(file)], validation=[str(file)]))
-    assert splits["train"]["_label"][:] == [["film"], []] and task.tokenizer.init_kwargs["null_threshold"] == 0.0
+    assert (
+        splits["train"]["_label"][:] == [["film"], []]
+        and task.tokenizer.init_kwargs["null_threshold"] == 0.0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -215,20 +269,39 @@ class TestNotFinite:
         with torch.no_grad():
             model.classifier.weight.fill_(math.nan)
         model.save_pretrained(tmp_path / "broken")
-        minibert.training.loading.saved_tokenizer(classifier).save_pretrained(tmp_path / "broken")
+        minibert.training.common.loading.saved_tokenizer(classifier).save_pretrained(
+            tmp_path / "broken"
+        )
         with pytest.raises(ValueError, match="model: its outputs are not finite"):
-            minibert.evaluate("classify", model=str(tmp_path / "broken"), data=data, output_dir=tmp_path / "out")
+            minibert.evaluate(
+                "classify", model=str(tmp_path / "broken"), data=data, output_dir=tmp_path / "out"
+            )
         assert not (tmp_path / "out" / "metrics.json").exists()
 
     def test_a_training_that_diverges_saves_nothing_as_finished(self, start, data, tmp_path):
         with pytest.raises(ValueError, match="finite"):
-            finetune("classify", start, tmp_path / "out", data=data, learning_rate=1e30, max_steps=20, max_grad_norm=0)
-        assert not (tmp_path / "out" / "metrics.json").exists() and not (tmp_path / "out" / "config.json").exists()
+            finetune(
+                "classify",
+                start,
+                tmp_path / "out",
+                data=data,
+                learning_rate=1e30,
+                max_steps=20,
+                max_grad_norm=0,
+            )
+        assert (
+            not (tmp_path / "out" / "metrics.json").exists()
+            and not (tmp_path / "out" / "config.json").exists()
+        )
 
 
-@pytest.mark.parametrize(("text", "lost"), [("something new", False), ("фильм очень хорош " * 9, True)])
+@pytest.mark.parametrize(
+    ("text", "lost"), [("something new", False), ("фильм очень хорош " * 9, True)]
+)
 def test_text_that_the_tokenizer_does_not_know(text, lost, start, tmp_path):
     rows = [{"text": text + " left" * i, "label": "ab"[i % 2]} for i in range(20)]
     train = write_rows(tmp_path / "train.jsonl", rows)
-    minibert.finetune("classify", start, train=[train], plan=True, output_dir=str(tmp_path / "plan"), bf16=False)
+    minibert.finetune(
+        "classify", start, train=[train], plan=True, output_dir=str(tmp_path / "plan"), bf16=False
+    )
     assert ("do not come back" in (tmp_path / "plan" / "plan.md").read_text()) == lost

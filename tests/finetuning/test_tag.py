@@ -26,7 +26,12 @@ from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks.base import CUT, Predictions
-from minibert.training.finetuning.tasks.label_schemes import are_entities, best_path, may_follow, to_bio
+from minibert.training.finetuning.tasks.label_schemes import (
+    are_entities,
+    best_path,
+    may_follow,
+    to_bio,
+)
 from minibert.training.finetuning.tasks.tagging import Tag, encode_sentences
 from minibert.training.finetuning.trainer import Run, score
 
@@ -40,7 +45,9 @@ class TestSchemes:
         converted = to_bio(tags)
         assert get_entities(converted) == get_entities(tags) and to_bio(converted) == converted
         strict = seqeval.scheme.Entities([converted], seqeval.scheme.IOB2).entities[0]
-        assert [(e.tag, e.start, e.end - 1) for e in strict] == get_entities(tags)  # valid, without leniency
+        assert [(e.tag, e.start, e.end - 1) for e in strict] == get_entities(
+            tags
+        )  # valid, without leniency
 
     @pytest.mark.parametrize("tags, entities", [
         ({"O", "B-PER"}, True), ({"O", "I-PER"}, True), ({"S-PER", "O"}, True),
@@ -54,10 +61,14 @@ class TestSchemes:
     @settings(max_examples=30, deadline=None)
     def test_viterbi_is_the_best_valid_sequence(self, length, seed):
         labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-        scores = np.log(np.random.default_rng(seed).dirichlet(np.full(len(labels), 0.3), size=length))
+        scores = np.log(
+            np.random.default_rng(seed).dirichlet(np.full(len(labels), 0.3), size=length)
+        )
         paths = (list(path) for path in itertools.product(labels, repeat=length))
         valid = [path for path in paths if to_bio(path) == path]
-        best = max(valid, key=lambda path: sum(row[labels.index(tag)] for row, tag in zip(scores, path)))
+        best = max(
+            valid, key=lambda path: sum(row[labels.index(tag)] for row, tag in zip(scores, path))
+        )
         assert [labels[i] for i in best_path(scores, may_follow(labels))] == best
 
 
@@ -113,7 +124,9 @@ def folder(tmp_path_factory):
     for split, count in (("train", 60), ("validation", 12), ("test", 14)):
         write_rows(folder / f"{split}.jsonl", sentences(count, seed=count))
     words = " ".join(word for row in sentences(200) for word in row["tokens"])
-    tokenizer = train_tokenizer([words] * 20, "wordpiece", 104, model_max_length=64, show_progress=False)
+    tokenizer = train_tokenizer(
+        [words] * 20, "wordpiece", 104, model_max_length=64, show_progress=False
+    )
     save_model(folder / "model", tokenizer, max_position_embeddings=64)
     return folder
 
@@ -134,7 +147,9 @@ def tagger(folder):
 def make_task(tokenizer, rows, path, **arguments):
     """A task that has read `rows` as its training split, and that split."""
     task = Tag(tokenizer, **arguments)
-    splits = load(train=[write_rows(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")])
+    splits = load(
+        train=[write_rows(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")]
+    )
     return task, task.read(splits)["train"]
 
 
@@ -153,9 +168,13 @@ def as_prediction(task, split, said=lambda tag: tag):
         padding = longest - len(row["labels"])
         of_row = torch.tensor([row["labels"] + [-100] * padding])
         mask = torch.tensor([row["attention_mask"] + [0] * padding])
-        logits[:, len(row["labels"]) - 1 :] = torch.randn(len(task.labels)) * 9  # the last [SEP] and padding
+        logits[:, len(row["labels"]) - 1 :] = (
+            torch.randn(len(task.labels)) * 9
+        )  # the last [SEP] and padding
         kept.append(task.preprocess_logits(logits, {"labels": of_row, "attention_mask": mask}))
-        assert kept[-1].shape == of_row.shape and not kept[-1].is_floating_point()  # little, whatever is decoded
+        assert (
+            kept[-1].shape == of_row.shape and not kept[-1].is_floating_point()
+        )  # little, whatever is decoded
     return Predictions(split, encoded, torch.cat(kept).numpy())
 
 
@@ -176,7 +195,9 @@ class TestTask:
     def test_what_is_cut_is_untagged_and_counts_as_missed(self, tokenizers, tmp_path):
         tokenizer = copy.deepcopy(tokenizers["bpe"])
         tokenizer.model_max_length = 8
-        task, split = make_task(tokenizer, [{"tokens": ["Ada"] * 9, "tags": ["B-PER"] * 9}], tmp_path)
+        task, split = make_task(
+            tokenizer, [{"tokens": ["Ada"] * 9, "tags": ["B-PER"] * 9}], tmp_path
+        )
         prediction = as_prediction(task, split)
         (tags,) = task.decode(prediction)
         seen = tags.index("O")
@@ -190,11 +211,18 @@ class TestTask:
         assert task.labels == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
         prediction = as_prediction(task, split, said=lambda tag: "NOUN" if tag == "NOUN" else "ADV")
         scores = task.compute_metrics(prediction)
-        predicted, true = ["NOUN", "ADV", "ADV", "NOUN", "ADV"], ["NOUN", "VERB", "ADV", "NOUN", "VERB"]
+        predicted, true = (
+            ["NOUN", "ADV", "ADV", "NOUN", "ADV"],
+            ["NOUN", "VERB", "ADV", "NOUN", "VERB"],
+        )
         if len(task.decode(prediction)[1]) and task.decode(prediction)[1][1] == "NOUN":
             predicted[-1] = "NOUN"  # no subword at all: the most frequent class
-        assert scores["accuracy"] == pytest.approx(np.mean([a == b for a, b in zip(predicted, true)]))
-        assert scores["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
+        assert scores["accuracy"] == pytest.approx(
+            np.mean([a == b for a, b in zip(predicted, true)])
+        )
+        assert scores["f1_macro"] == pytest.approx(
+            sklearn.metrics.f1_score(true, predicted, average="macro")
+        )
         task.draw(prediction, tmp_path / "pos.png")
         assert (tmp_path / "pos.png").stat().st_size > 3000
 
@@ -217,23 +245,48 @@ class TestTask:
 
     @pytest.mark.parametrize("tags", [["O", "I-PER", "I-PER"], ["O", "B-PER", "E-PER"]])
     def test_other_schemes_are_read_as_bio(self, tokenizers, tmp_path, tags):
-        task, split = make_task(tokenizers["bpe"], [{"tokens": ["a", "b", "c"], "tags": tags}], tmp_path)
-        assert split["_label"][:] == [["O", "B-PER", "I-PER"]] and task.labels == ["O", "B-PER", "I-PER"]
+        task, split = make_task(
+            tokenizers["bpe"], [{"tokens": ["a", "b", "c"], "tags": tags}], tmp_path
+        )
+        assert split["_label"][:] == [["O", "B-PER", "I-PER"]] and task.labels == [
+            "O",
+            "B-PER",
+            "I-PER",
+        ]
 
     def test_tags_to_train_on_that_the_model_cannot_give(self, tokenizers, tmp_path):
-        file = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": [tag]} for tag in ("B-LOC", "B-PER")])
+        file = write_rows(
+            tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": [tag]} for tag in ("B-LOC", "B-PER")]
+        )
         splits = load(train=[file], validation=[file])
         config = MiniBertConfig(id2label=dict(enumerate(["O", "B-LOC", "I-LOC"])))
-        with pytest.raises(ValueError, match="model: it has no label for 'B-PER' .1 words.; start from"):
+        with pytest.raises(
+            ValueError, match="model: it has no label for 'B-PER' .1 words.; start from"
+        ):
             Tag(tokenizers["bpe"]).read(splits, config)
 
     @pytest.mark.parametrize(
-        "kind", ["ModernBERT's", "after another step", "RoBERTa's", "llama3", "gemma", "Qwen2Tokenizer", "T5Tokenizer"]
+        "kind",
+        [
+            "ModernBERT's",
+            "after another step",
+            "RoBERTa's",
+            "llama3",
+            "gemma",
+            "Qwen2Tokenizer",
+            "T5Tokenizer",
+        ],
     )
-    def test_the_saved_pipeline_reads_running_text_as_training_read_its_words(self, tokenizers, tmp_path, kind):
+    def test_the_saved_pipeline_reads_running_text_as_training_read_its_words(
+        self, tokenizers, tmp_path, kind
+    ):
         tokenizer = copy.deepcopy(tokenizers["bpe"])
         step = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        steps = pre_tokenizers.Sequence([pre_tokenizers.Digits(), step]) if kind == "after another step" else step
+        steps = (
+            pre_tokenizers.Sequence([pre_tokenizers.Digits(), step])
+            if kind == "after another step"
+            else step
+        )
         tokenizer.backend_tokenizer.pre_tokenizer = steps
         if kind == "RoBERTa's":
             model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
@@ -249,10 +302,16 @@ class TestTask:
         alone = tokenizer("Don't go, the king")["input_ids"]
         task, split = make_task(tokenizer, rows, tmp_path)
         tokenizer = task.tokenizer
-        if kind in ("llama3", "gemma", "T5Tokenizer"):  # nothing changes but at the beginning of a text
+        if kind in (
+            "llama3",
+            "gemma",
+            "T5Tokenizer",
+        ):  # nothing changes but at the beginning of a text
             assert tokenizer("the, Don't go, the king")["input_ids"][-len(alone) + 3 :] == alone[3:]
         tokenizer.save_pretrained(tmp_path)
-        config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1, **task.config_fields())
+        config = MiniBertConfig.from_tokenizer(
+            tokenizer, "bert", "tiny", num_hidden_layers=1, **task.config_fields()
+        )
         MiniBertForTokenClassification(config).save_pretrained(tmp_path)
         tagger = transformers.pipeline("token-classification", str(tmp_path))
         for row, encoded in zip(rows, task.encode(split)):
@@ -265,29 +324,45 @@ class TestTraining:
         report = json.loads((tagger / "metrics.json").read_text())
         assert report["test"]["f1"] > 0.95 and report["by_class"]["test"]["LOC"]["recall"] > 0.9
         assert (tagger / "predictions.png").stat().st_size > 5000
-        ner = transformers.pipeline("token-classification", str(tagger), aggregation_strategy="first")
+        ner = transformers.pipeline(
+            "token-classification", str(tagger), aggregation_strategy="first"
+        )
         rows = sentences(10, seed=5)
         for row in rows:
             text = " ".join(row["tokens"])
-            found = [(entity["entity_group"], text[entity["start"] : entity["end"]]) for entity in ner(text)]
-            expected = [(kind, " ".join(row["tokens"][a : b + 1])) for kind, a, b in get_entities(row["ner_tags"])]
+            found = [
+                (entity["entity_group"], text[entity["start"] : entity["end"]])
+                for entity in ner(text)
+            ]
+            expected = [
+                (kind, " ".join(row["tokens"][a : b + 1]))
+                for kind, a, b in get_entities(row["ner_tags"])
+            ]
             assert found == expected
 
     def test_a_saved_model_alone_scores_the_same(self, tagger, folder, capsys):
         output = folder / "evaluated"
         assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", str(folder / "test.jsonl"),
                          "--output_dir", str(output), "--bf16", "false", "--disable_tqdm", "true"]) == 0  # fmt: skip
-        trained, evaluated = (json.loads((path / "metrics.json").read_text())["test"] for path in (tagger, output))
-        assert evaluated["f1"] == trained["f1"] and evaluated["loss"] == pytest.approx(trained["loss"], rel=1e-4)
+        trained, evaluated = (
+            json.loads((path / "metrics.json").read_text())["test"] for path in (tagger, output)
+        )
+        assert evaluated["f1"] == trained["f1"] and evaluated["loss"] == pytest.approx(
+            trained["loss"], rel=1e-4
+        )
 
     def test_words_in_evaluation(self, folder, tmp_path):
         """Against a loop over the words of each sentence, one forward each."""
         tokenizer = AutoTokenizer.from_pretrained(folder / "model")
         task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path)
-        config = MiniBertConfig.from_pretrained(folder / "model", **task.config_fields(), initializer_range=0.5)
+        config = MiniBertConfig.from_pretrained(
+            folder / "model", **task.config_fields(), initializer_range=0.5
+        )
         model = MiniBertForTokenClassification(config).eval()
         encoded = {"test": task.encode(split)}
-        args = FinetuningConfig(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, bf16=False)
+        args = FinetuningConfig(
+            str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, bf16=False
+        )
         predictions, _ = score(Run(task, {"test": split}, encoded, "", args, {}, {}), model)
         expected = []
         for tokens in split["tokens"]:
@@ -295,7 +370,9 @@ class TestTraining:
             with torch.no_grad():
                 scores = model(**inputs).logits[0].log_softmax(-1).numpy()
             first = [inputs.word_ids().index(word) for word in range(len(tokens))]
-            expected.append([task.labels[i] for i in best_path(scores[first], may_follow(task.labels))])
+            expected.append(
+                [task.labels[i] for i in best_path(scores[first], may_follow(task.labels))]
+            )
         prediction = predictions["test"]
         assert task.decode(prediction) == expected
         assert len({tag for tags in expected for tag in tags}) >= 3 and prediction.outputs.ndim == 2

@@ -22,8 +22,14 @@ SIZES = dict(
     vocab_size=VOCAB, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96,
     max_position_embeddings=8192, initializer_range=0.05, num_labels=LABELS, hidden_dropout=0.0, attention_dropout=0.0,
 )  # fmt: skip
-PRESETS = {"bert": {}, "modernbert": dict(local_attention=WINDOW), "minibert": dict(local_attention=6)}
-HEADS = [name for name in minibert.__all__ if name == "MiniBertModel" or name.startswith("MiniBertFor")]
+PRESETS = {
+    "bert": {},
+    "modernbert": dict(local_attention=WINDOW),
+    "minibert": dict(local_attention=6),
+}
+HEADS = [
+    name for name in minibert.__all__ if name == "MiniBertModel" or name.startswith("MiniBertFor")
+]
 # Largest difference allowed, as a share of the largest number of the reference.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 LAYOUTS = ("right", "left", "packed", "seq_idx", "cu_seq_lens")
@@ -32,24 +38,35 @@ STARTS = torch.tensor([0, 11, 13, 30])
 
 def build(head: str, preset: str, **fields):
     torch.manual_seed(0)
-    return getattr(minibert, head)(getattr(MiniBertConfig, preset)("tiny", **SIZES | PRESETS[preset] | fields))
+    return getattr(minibert, head)(
+        getattr(MiniBertConfig, preset)("tiny", **SIZES | PRESETS[preset] | fields)
+    )
 
 
 def inputs(layout: str, rows: int = 3, length: int = LENGTH) -> dict[str, torch.Tensor | int]:
     batch = dict(input_ids=torch.randint(8, VOCAB, (rows, length)))
-    columns, lengths = torch.arange(length), torch.tensor([length, length // 2, 1] * rows)[:rows, None]
+    columns, lengths = (
+        torch.arange(length),
+        torch.tensor([length, length // 2, 1] * rows)[:rows, None],
+    )
     sequence = torch.bucketize(columns, STARTS, right=True)
     if layout in ("right", "left"):
-        batch["attention_mask"] = ((columns < lengths) if layout == "right" else (columns >= length - lengths)).long()
+        batch["attention_mask"] = (
+            (columns < lengths) if layout == "right" else (columns >= length - lengths)
+        ).long()
     elif layout == "packed":
         batch["position_ids"] = (columns - STARTS[sequence - 1]).expand(rows, length)
     elif layout == "seq_idx":
         batch["seq_idx"] = sequence.expand(rows, length)
     else:
-        bounds = torch.tensor([0, *(row * length + start for row in range(rows) for start in STARTS)])[1:]
+        bounds = torch.tensor(
+            [0, *(row * length + start for row in range(rows) for start in STARTS)]
+        )[1:]
         bounds = torch.cat((bounds, torch.tensor([rows * length]))).int()
         batch["input_ids"] = batch["input_ids"].view(1, -1)
-        batch |= dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=length, max_length_k=length)
+        batch |= dict(
+            cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=length, max_length_k=length
+        )
     return batch
 
 
@@ -67,7 +84,9 @@ def with_labels(head: str, batch: dict, layout: str) -> dict:
         shaped["input_ids"][:, 1] = torch.randint(8, VOCAB, shape)
         return shaped | dict(labels=labels)
     if head == "MiniBertForQuestionAnswering":
-        return batch | dict(start_positions=torch.zeros(shape[0]).long(), end_positions=torch.ones(shape[0]).long())
+        return batch | dict(
+            start_positions=torch.zeros(shape[0]).long(), end_positions=torch.ones(shape[0]).long()
+        )
     if head == "MiniBertForPreTraining":
         return batch | dict(labels=labels, next_sentence_label=torch.randint(2, (sequences,)))
     return batch if head == "MiniBertModel" else batch | dict(labels=labels)
@@ -96,7 +115,9 @@ def assert_close(name: str, actual: torch.Tensor, expected: torch.Tensor, share:
 
 
 @functools.cache
-def reference(head: str, preset: str, layout: str) -> tuple[torch.nn.Module, dict, dict[str, torch.Tensor]]:
+def reference(
+    head: str, preset: str, layout: str
+) -> tuple[torch.nn.Module, dict, dict[str, torch.Tensor]]:
     """A model, a batch, and what it computes on the CPU in fp32."""
     model = build(head, preset)
     batch = with_labels(head, inputs(layout), layout)
@@ -112,10 +133,16 @@ def test_outputs_loss_and_gradients_are_those_of_the_cpu(head, preset, dtype, de
         found = outputs_and_gradients(copy.deepcopy(model).to(device, dtype), to(device, batch))
         assert found.keys() == expected.keys()
         expected = expected.copy()
-        if dtype != torch.float32:  # small gradients drown in the noise of 16 bits: all as one vector
+        if (
+            dtype != torch.float32
+        ):  # small gradients drown in the noise of 16 bits: all as one vector
             names = [name for name in expected if name in model.state_dict()]
-            vectors = [torch.cat([x.pop(name).flatten() for name in names]) for x in (found, expected)]
-            assert (vectors[0] - vectors[1]).norm() <= 3 * TOLERANCE[dtype] * vectors[1].norm(), layout
+            vectors = [
+                torch.cat([x.pop(name).flatten() for name in names]) for x in (found, expected)
+            ]
+            assert (vectors[0] - vectors[1]).norm() <= 3 * TOLERANCE[dtype] * vectors[1].norm(), (
+                layout
+            )
         for name, value in expected.items():
             assert_close(f"{layout}, {name}", found[name], value, TOLERANCE[dtype])
 
@@ -130,11 +157,19 @@ def test_who_sees_whom(dtype, causal, device):
     sequence = torch.repeat_interleave(torch.arange(4), torch.tensor([5, 9, 2, 16]))
     states = torch.randn(1, 32, 64, device=device, dtype=dtype, requires_grad=True)
     outputs = model(inputs_embeds=states, position_ids=position[None].to(device)).last_hidden_state
-    weights = torch.randn(64, device=device, dtype=dtype)  # a norm makes the sum of squares a constant
+    weights = torch.randn(
+        64, device=device, dtype=dtype
+    )  # a norm makes the sum of squares a constant
     for i in range(32):
-        (gradient,) = torch.autograd.grad((outputs[0, i] * weights).sum(), states, retain_graph=True)
+        (gradient,) = torch.autograd.grad(
+            (outputs[0, i] * weights).sum(), states, retain_graph=True
+        )
         distance = position[i] - position
-        seen = (sequence == sequence[i]) & (distance.abs() <= WINDOW // 2) & ((distance >= 0) | (not causal))
+        seen = (
+            (sequence == sequence[i])
+            & (distance.abs() <= WINDOW // 2)
+            & ((distance >= 0) | (not causal))
+        )
         assert torch.equal(gradient[0].abs().sum(1).cpu() > 0, seen), i
 
 
@@ -152,11 +187,16 @@ def test_nothing_leaks_between_packed_sequences(preset, dtype, device):
 
 
 def test_attention_dropout_is_unbiased(cuda):
-    sequences = PackedSequences(1, 40, cuda, cu_seq_lens=torch.tensor([0, 15, 40], device=cuda), max_length=25)
+    sequences = PackedSequences(
+        1, 40, cuda, cu_seq_lens=torch.tensor([0, 15, 40], device=cuda), max_length=25
+    )
     q, k, v = torch.randn(3, 40, 4, 32, device=cuda, dtype=torch.bfloat16)
     plans = [plan_attention(sequences, None, False, rate, q.dtype, 32) for rate in (0.0, 0.3)]
     assert {plan.name for plan in plans} == {"flash attention"}
-    expected, draws = plans[0].attend(q, k, v), torch.stack([plans[1].attend(q, k, v) for _ in range(500)])
+    expected, draws = (
+        plans[0].attend(q, k, v),
+        torch.stack([plans[1].attend(q, k, v) for _ in range(500)]),
+    )
     assert not torch.equal(draws[0], draws[1])
     assert (draws.float().mean(0) - expected).norm() < 0.1 * expected.norm()
 
@@ -164,7 +204,10 @@ def test_attention_dropout_is_unbiased(cuda):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_padding_alone_and_empty_rows(preset, device):
     model = build("MiniBertForMaskedLM", preset).to(device, torch.bfloat16)
-    ids, mask = torch.full((2, 16), 9, device=device), torch.zeros(2, 16, dtype=torch.long, device=device)
+    ids, mask = (
+        torch.full((2, 16), 9, device=device),
+        torch.zeros(2, 16, dtype=torch.long, device=device),
+    )
     for tokens in (0, 3):
         mask[0, :tokens] = 1
         labels = torch.where(mask > 0, ids, -100)
@@ -182,7 +225,13 @@ def packed_row(lengths: list[int], device: torch.device, share: float = 0.2) -> 
     labels = torch.where(torch.rand(ids.shape) < share, ids, -100)
     labels[0, 0] = 9
     places = (labels[0] != -100).nonzero().squeeze(1)
-    batch = dict(input_ids=ids, labels=labels, masked_lm_positions=places, cu_seq_lens_q=bounds, cu_seq_lens_k=bounds)
+    batch = dict(
+        input_ids=ids,
+        labels=labels,
+        masked_lm_positions=places,
+        cu_seq_lens_q=bounds,
+        cu_seq_lens_k=bounds,
+    )
     return to(device, batch | dict(max_length_q=max(lengths), max_length_k=max(lengths)))
 
 
@@ -215,7 +264,9 @@ def test_a_packed_training_step_does_not_wait_for_the_device(cuda):
             torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("preset, part", [("bert", "layers"), ("minibert", "layers"), ("minibert", "model")])
+@pytest.mark.parametrize(
+    "preset, part", [("bert", "layers"), ("minibert", "layers"), ("minibert", "model")]
+)
 def test_compiled_code_serves_every_length(preset, part, device):
     model = build("MiniBertForMaskedLM", preset).to(device)
     torch._dynamo.reset()
@@ -269,7 +320,9 @@ def test_muon_steps_as_on_the_cpu(device):
         optimizer.step()
         ends.append({name: p.detach().cpu() for name, p in model.named_parameters()})
     for name, expected in ends[0].items():
-        assert_close(name, ends[1][name], expected, 5e-2)  # Muon multiplies in bf16 where that is fast
+        assert_close(
+            name, ends[1][name], expected, 5e-2
+        )  # Muon multiplies in bf16 where that is fast
 
 
 @pytest.fixture(scope="module")
@@ -278,8 +331,16 @@ def tokenizer():
 
     vocabulary = {name: i for i, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])}
     vocabulary |= {f"w{i}": i for i in range(5, VOCAB)}
-    names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "[UNK]")), **names)
+    names = dict(
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "[UNK]")), **names
+    )
 
 
 def test_a_resumed_training_is_the_same(tokenizer, device, tmp_path):
@@ -289,7 +350,9 @@ def test_a_resumed_training_is_the_same(tokenizer, device, tmp_path):
     for _ in range(160):
         lengths = torch.randint(3, 30, (3,), generator=generator).tolist()
         ids = torch.randint(5, VOCAB, (sum(lengths),), generator=generator).tolist()
-        rows.append(dict(input_ids=ids, position_ids=[i for length in lengths for i in range(length)]))
+        rows.append(
+            dict(input_ids=ids, position_ids=[i for length in lengths for i in range(length)])
+        )
     ends = []
     for name, resume in (("whole", None), ("resumed", str(tmp_path / "whole" / "checkpoint-10"))):
         arguments = TrainingArguments(
@@ -298,7 +361,9 @@ def test_a_resumed_training_is_the_same(tokenizer, device, tmp_path):
             remove_unused_columns=False, logging_steps=20, dataloader_pin_memory=device.type == "cuda",
         )  # fmt: skip
         collator = MaskedLMCollator(tokenizer, seed=0, unpadded=True)
-        trainer = Trainer(build("MiniBertForMaskedLM", "minibert"), arguments, collator, train_dataset=rows)
+        trainer = Trainer(
+            build("MiniBertForMaskedLM", "minibert"), arguments, collator, train_dataset=rows
+        )
         trainer.train(resume_from_checkpoint=resume)
         ends.append({name: p.detach().cpu() for name, p in trainer.model.named_parameters()})
     for name, expected in ends[0].items():

@@ -14,7 +14,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
-from minibert.training.files import printable
+from minibert.training.common.files import printable
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import (
     HEADS,
@@ -56,16 +56,26 @@ VARIANTS = [(name, ("modernbert", "bert")[i % 2], {}) for i, name in enumerate(S
 VARIANTS += [("MiniBertForMaskedLM", "bert", {})]  # its mask is written otherwise
 VARIANTS += [
     ("MiniBertForSequenceClassification", "modernbert", {"num_labels": 1}),
-    ("MiniBertForSequenceClassification", "bert", {"problem_type": "multi_label_classification", "num_labels": 3}),
+    (
+        "MiniBertForSequenceClassification",
+        "bert",
+        {"problem_type": "multi_label_classification", "num_labels": 3},
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    texts = ["a good book, a dull book", "who wrote it? a friend of mine", "take an umbrella if it rains"] * 20
+    texts = [
+        "a good book, a dull book",
+        "who wrote it? a friend of mine",
+        "take an umbrella if it rains",
+    ] * 20
     return {
         "bert": train_tokenizer(texts, vocab_size=60, show_progress=False),
-        "modernbert": train_tokenizer(texts, "bpe", vocab_size=300, show_progress=False),  # <mask> is written otherwise
+        "modernbert": train_tokenizer(
+            texts, "bpe", vocab_size=300, show_progress=False
+        ),  # <mask> is written otherwise
     }
 
 
@@ -78,7 +88,9 @@ def saved(tmp_path_factory, tokenizers):
         key = (name, architecture, str(changes))
         if key not in folders:
             folder = folders[key] = tmp_path_factory.mktemp(name) / "model"
-            changes = dict(changes or {}) | ({"is_causal": True} if name == "MiniBertForCausalLM" else {})
+            changes = dict(changes or {}) | (
+                {"is_causal": True} if name == "MiniBertForCausalLM" else {}
+            )
             config = MiniBertConfig.from_tokenizer(
                 tokenizers[architecture], architecture, "tiny", num_hidden_layers=1, **changes
             )
@@ -94,7 +106,9 @@ def snippets(card):
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture", "changes"), VARIANTS, ids=["-".join(map(str, (a, b, *c))) for a, b, c in VARIANTS]
+    ("name", "architecture", "changes"),
+    VARIANTS,
+    ids=["-".join(map(str, (a, b, *c))) for a, b, c in VARIANTS],
 )
 def test_every_snippet_runs(name, architecture, changes, saved, tmp_path, monkeypatch, capsys):
     """As it stands on the card of this very model, for every head."""
@@ -113,7 +127,9 @@ def test_every_snippet_runs(name, architecture, changes, saved, tmp_path, monkey
 
 def test_data_sets_of_a_mixture(saved):
     data = "de=owner/corpus:2024, de=owner/more, haw=train.txt, code=owner/code"
-    card = ModelCard(render_card(saved(SAVED[0]), dataclasses.replace(FACTS, data=data), "owner/model"))
+    card = ModelCard(
+        render_card(saved(SAVED[0]), dataclasses.replace(FACTS, data=data), "owner/model")
+    )
     assert card.data.datasets == ["owner/corpus", "owner/more", "owner/code"]
 
 
@@ -122,10 +138,17 @@ def test_metadata_of_every_head(name, saved):
     card = ModelCard(render_card(saved(name), FACTS, "owner/model"))
     assert card.data.pipeline_tag == TASKS.get(name)
     assert card.data.library_name == "transformers" and "minibert" in card.data.tags
-    assert card.data.license == "mit" and card.data.base_model == "owner/base" and card.data.language == ["en"]
+    assert (
+        card.data.license == "mit"
+        and card.data.base_model == "owner/base"
+        and card.data.language == ["en"]
+    )
     assert card.data.datasets == ["owner/corpus"]
     for snippet in snippets(card.text):
-        assert 'model_id = "owner/model"\n' in snippet and 'revision="main", trust_remote_code=True' in snippet
+        assert (
+            'model_id = "owner/model"\n' in snippet
+            and 'revision="main", trust_remote_code=True' in snippet
+        )
 
 
 def test_results_are_a_valid_model_index(saved):
@@ -134,7 +157,10 @@ def test_results_are_a_valid_model_index(saved):
     metadata = yaml.safe_load(text.split("---")[1])
     name, results = model_index_to_eval_results(metadata["model-index"])
     assert name == "model"
-    assert [(each.metric_type, each.metric_value, each.dataset_name, each.dataset_split) for each in results] == [
+    assert [
+        (each.metric_type, each.metric_value, each.dataset_name, each.dataset_split)
+        for each in results
+    ] == [
         ("accuracy", 0.5, "SST-2", "validation"),
         ("perplexity", 12.21, "held-out documents", "validation"),
     ]
@@ -150,7 +176,10 @@ def test_results_are_a_valid_model_index(saved):
         ({"is_causal": True}, "decoder"),
         ({"local_attention": 32}, "16 tokens"),
         ({"embedding_size": 32}, "width 32"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rotary positions (RoPE), scaled (linear)"),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+            "rotary positions (RoPE), scaled (linear)",
+        ),
         ({"converted_from": "bert"}, "bert checkpoint"),
     ],
 )
@@ -185,41 +214,67 @@ def test_what_was_written_by_hand_goes_up(saved, capsys):
     path.write_text(path.read_text().replace("## Limits", "## Limits\n\nIt cannot whistle."))
     text = card_for(folder, "me/other", "draft", "gpl-3.0")
     card = ModelCard(text)
-    assert "It cannot whistle." in text and str(folder) not in text and 'model_id = "me/other"' in text
+    assert (
+        "It cannot whistle." in text and str(folder) not in text and 'model_id = "me/other"' in text
+    )
     assert 'revision="draft"' in text and 'revision="main"' not in text
-    assert (card.data.license, card.data.model_name, card.data.base_model) == ("gpl-3.0", "other", "owner/base")
+    assert (card.data.license, card.data.model_name, card.data.base_model) == (
+        "gpl-3.0",
+        "other",
+        "owner/base",
+    )
     path.write_text("---\ntags: [mine]\n---\n# My own\n\n`model_id = 5`\n")
-    assert card_for(folder, "me/other") == path.read_text() and "no licence" in capsys.readouterr().out
+    assert (
+        card_for(folder, "me/other") == path.read_text() and "no licence" in capsys.readouterr().out
+    )
     path.unlink()
     assert 'model_id = "me/other"' in card_for(folder, "me/other")
 
 
 @pytest.mark.parametrize(
-    ("kind", "task"), [("SentenceTransformer", "sentence-similarity"), ("CrossEncoder", "text-ranking")]
+    ("kind", "task"),
+    [("SentenceTransformer", "sentence-similarity"), ("CrossEncoder", "text-ranking")],
 )
-def test_a_card_that_sentence_transformers_generated_is_not_published(kind, task, saved, tmp_path, monkeypatch, capsys):
+def test_a_card_that_sentence_transformers_generated_is_not_published(
+    kind, task, saved, tmp_path, monkeypatch, capsys
+):
     """It loads a placeholder, without trust_remote_code. What goes up in its place runs."""
     import sentence_transformers
 
     import minibert
 
-    monkeypatch.setattr(hub_push, "verify_remote_code", lambda _: {"saved": "x", "auto_classes": []})
+    monkeypatch.setattr(
+        hub_push, "verify_remote_code", lambda _: {"saved": "x", "auto_classes": []}
+    )
     name, more = ("MiniBertModel", {}) if kind == "SentenceTransformer" else (
         "MiniBertForSequenceClassification", {"num_labels": 1}
     )  # fmt: skip
     source = saved(name, "bert", more)
-    getattr(sentence_transformers, kind)(str(source), device="cpu").save_pretrained(str(tmp_path / "model"))
+    getattr(sentence_transformers, kind)(str(source), device="cpu").save_pretrained(
+        str(tmp_path / "model")
+    )
     before = (tmp_path / "model" / "README.md").read_text()
     assert "s_model_id" in before or "r_model_id" in before
     assert "README.md" in minibert.push(str(tmp_path / "model"), "me/x", dry_run=True)["files"]
     card = card_for(tmp_path / "model", "me/x")
-    assert not re.search(r"\w_model_id", card) and (tmp_path / "model" / "README.md").read_text() == before
-    assert ModelCard(card).data.pipeline_tag == task and ModelCard(card).data.library_name == "sentence-transformers"
+    assert (
+        not re.search(r"\w_model_id", card)
+        and (tmp_path / "model" / "README.md").read_text() == before
+    )
+    assert (
+        ModelCard(card).data.pipeline_tag == task
+        and ModelCard(card).data.library_name == "sentence-transformers"
+    )
     (snippet,) = snippets(card)
-    assert f'{kind}(model_id, revision="main", trust_remote_code=True)' in snippet and 'model_id = "me/x"' in snippet
+    assert (
+        f'{kind}(model_id, revision="main", trust_remote_code=True)' in snippet
+        and 'model_id = "me/x"' in snippet
+    )
     capsys.readouterr()
     exec(snippet.replace('"me/x"', repr(str(tmp_path / "model"))), {"__name__": "__main__"})
-    assert len(re.findall(r"\d\.\d+", capsys.readouterr().out)) == (4 if kind == "SentenceTransformer" else 2)
+    assert len(re.findall(r"\d\.\d+", capsys.readouterr().out)) == (
+        4 if kind == "SentenceTransformer" else 2
+    )
 
 
 # --- names and texts from files ---
@@ -238,7 +293,9 @@ HOSTILE = [
 
 def prose(card):
     """The body of a card without its code and without escaped characters."""
-    body = re.sub(r"^```python\n.*?\n```$", "", card.split("\n---\n", 1)[1], flags=re.DOTALL | re.MULTILINE)
+    body = re.sub(
+        r"^```python\n.*?\n```$", "", card.split("\n---\n", 1)[1], flags=re.DOTALL | re.MULTILINE
+    )
     return re.sub(r"\\.", "", body)
 
 
@@ -250,10 +307,16 @@ def test_a_card_shows_texts_as_they_are(hostile, saved):
     changes = dict(training={hostile: hostile}, results=results, tags=[hostile])
     facts = CardFacts(**dict.fromkeys(fields, hostile) | changes)
     results = [Result("x", 0.5, "x", "x", 0.5), Result("x", 0.5, "x", "y")]
-    harmless = CardFacts(**dict.fromkeys(fields, "x") | dict(training={"x": "x"}, results=results, tags=["x"]))
-    text, expected = (render_card(saved("MiniBertForMaskedLM"), each, "me/model") for each in (facts, harmless))
+    harmless = CardFacts(
+        **dict.fromkeys(fields, "x") | dict(training={"x": "x"}, results=results, tags=["x"])
+    )
+    text, expected = (
+        render_card(saved("MiniBertForMaskedLM"), each, "me/model") for each in (facts, harmless)
+    )
     metadata = yaml.safe_load(text.split("\n---\n")[0].removeprefix("---\n"))
-    assert metadata["license"] == metadata["tags"][1] == metadata["language"][0] == one_line(hostile)
+    assert (
+        metadata["license"] == metadata["tags"][1] == metadata["language"][0] == one_line(hostile)
+    )
     assert "base_model" not in metadata and metadata["library_name"] == "transformers"
     assert snippets(text) == snippets(expected)
     assert prose(text).count("\n") == prose(expected).count("\n")
@@ -276,14 +339,25 @@ def test_a_file_puts_no_code_into_the_snippets(saved, tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"converted_from": hostile}))
         text = render_card(folder, CardFacts(), f"me/{hostile}")
         nodes = [node for snippet in snippets(text) for node in ast.walk(ast.parse(snippet))]
-        calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "fill"]
-        assert [ast.literal_eval(call.args[0]) for call in calls] == [f"The capital of France is {hostile}."]
+        calls = [
+            node
+            for node in nodes
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "fill"
+        ]
+        assert [ast.literal_eval(call.args[0]) for call in calls] == [
+            f"The capital of France is {hostile}."
+        ]
         assert "os" not in {node.id for node in nodes if isinstance(node, ast.Name)}
-        assert "weights converted from a" in text and "<" not in prose(text) and "\u202e" not in text
+        assert (
+            "weights converted from a" in text and "<" not in prose(text) and "\u202e" not in text
+        )
 
 
 def test_quotes():
-    assert plain("seq_length 128, my_data/x.txt (50 %), f1_PER") == "seq_length 128, my_data/x.txt (50 %), f1_PER"
+    assert (
+        plain("seq_length 128, my_data/x.txt (50 %), f1_PER")
+        == "seq_length 128, my_data/x.txt (50 %), f1_PER"
+    )
     assert code("a'b") == '"a\'b"' and code('a"b\u202e') == "'a\"b\\u202e'"
     assert ast.literal_eval(code("a'\"\\\n")) == "a'\"\\\n"
     with pytest.raises(ValueError, match="characters"):
@@ -296,11 +370,19 @@ def test_quotes():
 def test_headline_metrics_first_and_rounded(saved):
     """No digits that mean nothing; losses last, nothing that is no number."""
     metrics = ["loss", "precision", "f1", "accuracy"]
-    results = [Result(name, 0.123456789012345, "tweets", split) for split in ("validation", "test") for name in metrics]
+    results = [
+        Result(name, 0.123456789012345, "tweets", split)
+        for split in ("validation", "test")
+        for name in metrics
+    ]
     results += [Result("recall", math.nan, "tweets", "test")]
     card = render_card(saved("MiniBertForTokenClassification"), CardFacts(results=results), "a/b")
     shown = re.findall(r"^\| (\w+) \| tweets \((\w+)\) \|", card, re.MULTILINE)
-    assert shown == [(x, split) for x in ("f1", "accuracy", "precision", "loss") for split in ("validation", "test")]
+    assert shown == [
+        (x, split)
+        for x in ("f1", "accuracy", "precision", "loss")
+        for split in ("validation", "test")
+    ]
     assert "| f1 | tweets (test) | 0.1235 |" in card and "0.12345" not in card
 
 
@@ -310,8 +392,15 @@ def test_what_guessing_reaches_is_no_headline(saved):
     results = [Result(name, x, "reviews", "test", base) for name, (x, base) in figures.items()]
     facts = CardFacts(results=results, baseline="guessing", warning="worse than guessing *here*")
     card = render_card(saved("MiniBertForSequenceClassification"), facts, "a/b")
-    assert re.findall(r"^\| (\w+) \| reviews", card, re.MULTILINE) == ["f1_macro", "accuracy", "mse"]
-    assert "| f1_macro | reviews | 0.6200 | 0.5000 |" in card and "**Warning: worse than guessing \\*here\\*.**" in card
+    assert re.findall(r"^\| (\w+) \| reviews", card, re.MULTILINE) == [
+        "f1_macro",
+        "accuracy",
+        "mse",
+    ]
+    assert (
+        "| f1_macro | reviews | 0.6200 | 0.5000 |" in card
+        and "**Warning: worse than guessing \\*here\\*.**" in card
+    )
 
 
 def test_a_local_base_model_is_not_named(saved, tmp_path, monkeypatch):
@@ -325,9 +414,14 @@ def test_a_local_base_model_is_not_named(saved, tmp_path, monkeypatch):
 def test_data_is_named_without_folders(tmp_path):
     path = tmp_path / "diary.txt"
     path.touch()
-    assert describe_data(f"{path}, owner/corpus, the built-in corpus") == "diary.txt, owner/corpus, the built-in corpus"
+    assert (
+        describe_data(f"{path}, owner/corpus, the built-in corpus")
+        == "diary.txt, owner/corpus, the built-in corpus"
+    )
     elsewhere = "/home/me/private/*.jsonl, de=/home/me/x.txt, fr=owner/corpus:fr, ~/notes.txt, rows/of/others.txt"
-    assert describe_data(elsewhere) == "*.jsonl, de=x.txt, fr=owner/corpus:fr, notes.txt, others.txt"
+    assert (
+        describe_data(elsewhere) == "*.jsonl, de=x.txt, fr=owner/corpus:fr, notes.txt, others.txt"
+    )
 
 
 # --- where facts come from ---
@@ -342,7 +436,11 @@ def test_facts_of_a_trainer(tmp_path):
         {"train_runtime": 90.0, "train_loss": 1.0, "step": 20, "epoch": 1.0},
     ]  # fmt: skip
     arguments = TrainingArguments(
-        str(tmp_path), per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=3e-4, use_cpu=True
+        str(tmp_path),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        learning_rate=3e-4,
+        use_cpu=True,
     )
     state = {"global_step": 20, "best_model_checkpoint": None, "log_history": history}
     facts = facts_from_trainer(state, arguments, "SST-2")
@@ -351,13 +449,20 @@ def test_facts_of_a_trainer(tmp_path):
     }  # fmt: skip
     assert facts.training["steps"] == "20 (1.00 epochs)" and facts.training["time"] == "1.5 minutes"
     assert facts.training["batch"] == "8 sequences" and "0.0003" in facts.training["optimizer"]
-    assert torch.__version__ in facts.training["software"] and facts.training["hardware"].startswith("cpu")
-    found = dataclasses.replace(arguments, auto_find_batch_size=True)  # and perhaps a smaller one than was asked for
+    assert torch.__version__ in facts.training["software"] and facts.training[
+        "hardware"
+    ].startswith("cpu")
+    found = dataclasses.replace(
+        arguments, auto_find_batch_size=True
+    )  # and perhaps a smaller one than was asked for
     assert "batch" not in facts_from_trainer(state, found).training
     two = [{f"eval_{name}_loss": value, f"eval_{name}_runtime": 3.0, f"eval_{name}_steps_per_second": 3.0, "step": 20}
            for name, value in (("news", 1.0), ("web", 2.0))]  # fmt: skip
     facts = facts_from_trainer(state | {"log_history": history[:1] + two}, arguments)
-    assert {(each.metric, each.value) for each in facts.results} == {("news_loss", 1.0), ("web_loss", 2.0)}
+    assert {(each.metric, each.value) for each in facts.results} == {
+        ("news_loss", 1.0),
+        ("web_loss", 2.0),
+    }
 
 
 @pytest.mark.parametrize(("save_steps", "kept"), [(1, 3), (2, 2)])
@@ -377,9 +482,15 @@ def test_the_figures_of_a_trainer_are_those_of_the_model_that_it_kept(save_steps
     trainer.train()
 
     def losses(*given):
-        return [result.value for result in facts_from_trainer(*given).results if result.metric == "loss"]
+        return [
+            result.value for result in facts_from_trainer(*given).results if result.metric == "loss"
+        ]
 
-    measured = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
+    measured = {
+        entry["step"]: entry["eval_loss"]
+        for entry in trainer.state.log_history
+        if "eval_loss" in entry
+    }
     assert losses(vars(trainer.state), arguments) == [measured[kept]]
     assert trainer.evaluate()["eval_loss"] == pytest.approx(measured[kept])
 
@@ -398,9 +509,16 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     write_card(folder, report, "some text", recipe, training)
     card = (folder / "README.md").read_text()
     (folder / "README.md").unlink()
-    assert "| loss | held-out documents | 2.0000 | 5.0000 |" in card and "| 0.4000 | 0.1000 |" in card
-    assert "- arguments: seq_length 128, packing packed, masking span, mlm_probability 0.3, optimizer adamw\n" in card
-    assert "At 1,000 targets" in card and "- tokens: 123,456" in card and "- time: 2.0 minutes" in card
+    assert (
+        "| loss | held-out documents | 2.0000 | 5.0000 |" in card and "| 0.4000 | 0.1000 |" in card
+    )
+    assert (
+        "- arguments: seq_length 128, packing packed, masking span, mlm_probability 0.3, optimizer adamw\n"
+        in card
+    )
+    assert (
+        "At 1,000 targets" in card and "- tokens: 123,456" in card and "- time: 2.0 minutes" in card
+    )
     assert ("nsp_accuracy" in card) is (objective == "mlm+nsp")
     metrics = [result.metric_type for result in ModelCard(card).data.eval_results]
     assert metrics[:2] == ["accuracy", "perplexity"] and metrics[-1].endswith("loss")

@@ -31,7 +31,11 @@ from minibert.training.hub.trainer import HubMixin
 PUBLISHED = {
     "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *files.CODE,
 }  # fmt: skip
-SENTENCES = ["return the end of the list", "a good book, a dull book", "this text is the first text of the list"]
+SENTENCES = [
+    "return the end of the list",
+    "a good book, a dull book",
+    "this text is the first text of the list",
+]
 FOUND = {"saved": "model", "auto_classes": [], "versions": {}}  # by a check that is left out
 TOKEN = "hf_" + "test"
 
@@ -61,9 +65,18 @@ class FakeHub:
         self.branches.setdefault((name, branch), {})
 
     def upload_folder(
-        self, repo_id, folder_path, revision, commit_message, allow_patterns, delete_patterns, run_as_future
+        self,
+        repo_id,
+        folder_path,
+        revision,
+        commit_message,
+        allow_patterns,
+        delete_patterns,
+        run_as_future,
     ):
-        there = {path.relative_to(folder_path).as_posix(): path for path in Path(folder_path).rglob("*")}
+        there = {
+            path.relative_to(folder_path).as_posix(): path for path in Path(folder_path).rglob("*")
+        }
         new = {
             name: there[name].read_bytes()
             for name in filter_repo_objects(there, allow_patterns=allow_patterns)
@@ -73,7 +86,9 @@ class FakeHub:
         gone = set(filter_repo_objects(before, allow_patterns=delete_patterns)) - new.keys()
         after = {name: data for name, data in before.items() if name not in gone} | new
         self.branches[repo_id, revision or "main"] = after
-        self.commits.append(SimpleNamespace(repository=repo_id, message=commit_message, files=after))
+        self.commits.append(
+            SimpleNamespace(repository=repo_id, message=commit_message, files=after)
+        )
         job = Future()
         job.set_result("commit")
         return job if run_as_future else "commit"
@@ -130,7 +145,11 @@ def test_push_publishes_everything_and_nothing_else(hub, folder):
     card = there["README.md"].decode()
     assert "license: mit" in card and str(folder) not in card
     assert set(re.findall(r"^model_id = (.*)$", card, re.MULTILINE)) == {'"tester/animals"'}
-    assert pushed["url"] == "http://hub/tester/animals" and pushed["left_out"] == [] and pushed["verified"] == FOUND
+    assert (
+        pushed["url"] == "http://hub/tester/animals"
+        and pushed["left_out"] == []
+        and pushed["verified"] == FOUND
+    )
     assert pushed["files"] == {name: len(data) for name, data in there.items()}
 
 
@@ -168,7 +187,9 @@ def test_an_error_is_one_line_with_the_command_that_tries_again(hub, folder, cap
     monkeypatch.setattr(hub, "upload_folder", fails)
     assert cli.main(["push", str(folder), "tester/x", "--revision", "a b", "--private"]) == 2
     again = f"minibert push {folder} tester/x --revision 'a b' --private true"
-    assert capsys.readouterr().err.endswith(f"error: the Hub: the line is dead; to try again: {again}\n")
+    assert capsys.readouterr().err.endswith(
+        f"error: the Hub: the line is dead; to try again: {again}\n"
+    )
     hub.token = "hf_wrong"
     with pytest.raises(OSError, match="Invalid credentials"):
         minibert.push(folder, "tester/x")
@@ -198,7 +219,9 @@ def write(folder, *names, text="{}"):
 
 def staged(folder, target, **options):
     left_out = files.stage(folder, target, **options)
-    return {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}, left_out
+    return {
+        path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()
+    }, left_out
 
 
 def test_only_what_is_on_the_list_goes_up(copy, tmp_path):
@@ -216,7 +239,9 @@ def test_only_what_is_on_the_list_goes_up(copy, tmp_path):
     there, left_out = staged(copy, tmp_path / "staged")
     assert there == PUBLISHED - {"README.md"} | set(PUBLIC)
     assert "errors.jsonl" in left_out  # texts of people
-    assert {name.split("/")[0] for name in PRIVATE} - {"1_Pooling", "onnx"} <= {name.split("/")[0] for name in left_out}
+    assert {name.split("/")[0] for name in PRIVATE} - {"1_Pooling", "onnx"} <= {
+        name.split("/")[0] for name in left_out
+    }
     assert {*links, "1_Pooling/notes.txt", "onnx/.env"} <= set(left_out)
 
 
@@ -241,7 +266,9 @@ def change_code(folder, line):
 
 def test_dry_run_repeats_the_warning_of_the_card(copy, monkeypatch, capsys):
     (copy / "README.md").write_text("---\nlicense: mit\n---\n\n**Warning: worse than guessing.**\n")
-    monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: {"auto_classes": [], "saved": "model"})
+    monkeypatch.setattr(
+        hub_push, "verify_remote_code", lambda folder: {"auto_classes": [], "saved": "model"}
+    )
     minibert.push(copy, "me/x", dry_run=True)
     assert "WARNING: the card says: worse than guessing" in capsys.readouterr().out
 
@@ -250,7 +277,9 @@ def test_code_that_is_not_ours_is_named(copy, tmp_path, monkeypatch):
     """It is run, and goes up, only on demand."""
     change_code(copy, "# changed")
     monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: pytest.fail("it is run"))
-    with pytest.raises(ValueError, match=r"modeling_minibert.py differs from this package's.*trust_remote_code"):
+    with pytest.raises(
+        ValueError, match=r"modeling_minibert.py differs from this package's.*trust_remote_code"
+    ):
         minibert.push(copy, "me/x", dry_run=True)
     staged(copy, tmp_path / "staged", own_code=True)
     assert (tmp_path / "staged" / "modeling_minibert.py").read_text().endswith("# changed\n")
@@ -288,7 +317,9 @@ def test_bad_paths(paths):
 
 @pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
 def test_checkpoints_are_no_strategy(strategy, tmp_path):
-    training = TrainingArguments(str(tmp_path), push_to_hub=True, hub_strategy=strategy, use_cpu=True)
+    training = TrainingArguments(
+        str(tmp_path), push_to_hub=True, hub_strategy=strategy, use_cpu=True
+    )
     with pytest.raises(ValueError, match=f"hub_strategy: '{strategy}' would upload pickles"):
         hub_push.check_push(training)
 
@@ -310,7 +341,13 @@ def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
     (tmp_path / "home" / "huggingface").mkdir(parents=True)
     (tmp_path / "home" / "huggingface" / "token").write_text("hf_of_the_login")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "MY_PASSWORD"):
+    for name in (
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "WANDB_API_KEY",
+        "MY_PASSWORD",
+    ):
         monkeypatch.setenv(name, "hf_secret")
     environment, folder, token = hub_push.verify_remote_code(tmp_path)
     assert "hf_secret" not in environment.values() and token is None and folder != str(Path.cwd())
@@ -323,7 +360,9 @@ def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_check_loads_the_folder_without_the_package(copy):
     found = hub_push.verify_remote_code(copy)
-    assert found["saved"] == "MiniBertForMaskedLM" and set(found["auto_classes"]) == AUTO_MAP.keys() - {"AutoConfig"}
+    assert found["saved"] == "MiniBertForMaskedLM" and set(
+        found["auto_classes"]
+    ) == AUTO_MAP.keys() - {"AutoConfig"}
     change_code(copy, "import minibert")
     with pytest.raises(ValueError, match="without the package the model does not load: .*minibert"):
         hub_push.verify_remote_code(copy)
@@ -344,9 +383,13 @@ def test_the_check_knows_every_head_and_refuses_a_tokenizer_that_does_not_fit(to
     with Python(tmp_path, with_package=False) as python:
         for head in ("MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"):
             found = python.run(save(head, head))
-            assert found["saved"] == head and set(found["auto_classes"]) == AUTO_MAP.keys() - {"AutoConfig"}
+            assert found["saved"] == head and set(found["auto_classes"]) == AUTO_MAP.keys() - {
+                "AutoConfig"
+            }
         for name, value in (("pad_token_id", 7), ("vocab_size", 40)):
-            with pytest.raises(AssertionError, match="SystemExit: the tokenizer does not fit the model: ids up to "):
+            with pytest.raises(
+                AssertionError, match="SystemExit: the tokenizer does not fit the model: ids up to "
+            ):
                 python.run(save(name, "MiniBertForMaskedLM", **{name: value}))
 
 
@@ -356,7 +399,9 @@ def test_with_the_package_no_remote_code_runs(copy):
         (copy / name).write_text("raise SystemExit('remote code ran')\n")
     for trust in (None, False, True):
         for auto_class in (AutoConfig, AutoModelForMaskedLM):
-            assert type(auto_class.from_pretrained(copy, trust_remote_code=trust)).__module__.startswith("minibert.")
+            assert type(
+                auto_class.from_pretrained(copy, trust_remote_code=trust)
+            ).__module__.startswith("minibert.")
 
 
 # --- Trainer ---
@@ -383,12 +428,21 @@ def train(folder, tokenizer, output, **arguments):
 
 def test_every_commit_of_a_training_loads(hub, folder, tokenizer, tmp_path):
     """In mid-run too; no pickle at any time, no card of Trainer's, no token on the disk."""
-    where = dict(hub_model_id="tester/run", hub_strategy="every_save", hub_revision="stage-1", hub_token=TOKEN)
+    where = dict(
+        hub_model_id="tester/run",
+        hub_strategy="every_save",
+        hub_revision="stage-1",
+        hub_token=TOKEN,
+    )
     trainer = train(folder, tokenizer, tmp_path, **where)
     trainer.evaluate()
     trainer.push_to_hub(license="mit")
     messages = [commit.message for commit in hub.commits]
-    assert messages == ["Training in progress, step 2", "Training in progress, step 4", "End of training"]
+    assert messages == [
+        "Training in progress, step 2",
+        "Training in progress, step 4",
+        "End of training",
+    ]
     for commit in hub.commits:
         assert PUBLISHED - {"README.md"} <= set(commit.files) <= PUBLISHED, commit.message
     first, last = hub.commits[0].files, hub.branches["tester/run", "stage-1"]
@@ -396,13 +450,19 @@ def test_every_commit_of_a_training_loads(hub, folder, tokenizer, tmp_path):
     card = last["README.md"].decode()
     assert "eval" not in card and "generated automatically" not in card
     assert "license: mit" in card and "type: loss" in card and "4 (" in card
-    assert 'revision="stage-1"' in card and 'revision="main"' not in card and 'model_id = "tester/run"' in card
+    assert (
+        'revision="stage-1"' in card
+        and 'revision="main"' not in card
+        and 'model_id = "tester/run"' in card
+    )
     assert "base_model:" not in card and str(tmp_path) not in card  # local folders
     saved = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sum(path.name == "training_args.bin" for path in saved) == 3
     assert not [path for path in saved if TOKEN.encode() in path.read_bytes()]
     left_out = minibert.push(tmp_path / "checkpoint-2", "run", revision="step-2")["left_out"]
-    assert {"optimizer.pt", "training_args.bin", "scheduler.pt", "trainer_state.json"} <= set(left_out)
+    assert {"optimizer.pt", "training_args.bin", "scheduler.pt", "trainer_state.json"} <= set(
+        left_out
+    )
     assert 'revision="step-2"' in hub.branches["tester/run", "step-2"]["README.md"].decode()
 
 
@@ -414,15 +474,21 @@ def test_a_project_as_output_folder(hub, folder, tokenizer, tmp_path):
     minibert.push(tmp_path, "project")
     assert len(hub.commits) == 4
     for commit in hub.commits:
-        assert set(commit.files) <= PUBLISHED and b"My project" not in commit.files.get("README.md", b"")
+        assert set(commit.files) <= PUBLISHED and b"My project" not in commit.files.get(
+            "README.md", b""
+        )
         assert not any(b"secret" in data for data in commit.files.values())
     assert (tmp_path / "README.md").read_text() == "# My project: secret\n"
 
 
-def test_an_upload_that_fails_stops_no_training(hub, folder, tokenizer, tmp_path, monkeypatch, capsys):
+def test_an_upload_that_fails_stops_no_training(
+    hub, folder, tokenizer, tmp_path, monkeypatch, capsys
+):
     for broken in ("stage", "upload"):
         with monkeypatch.context() as patch:
-            patch.setattr(hub_trainer, broken, lambda *_, **__: (_ for _ in ()).throw(OSError("no space")))
+            patch.setattr(
+                hub_trainer, broken, lambda *_, **__: (_ for _ in ()).throw(OSError("no space"))
+            )
             trainer = train(folder, tokenizer, tmp_path / broken, hub_model_id="tester/failing")
         assert trainer.state.global_step == 4
     assert capsys.readouterr().out.count("was not uploaded: no space") == 4

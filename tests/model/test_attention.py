@@ -74,7 +74,12 @@ def describe(name: str):
     elif "cu_seq_lens" in name:
         lengths = [len(list(run)) for _, run in itertools.groupby("".join(rows))]
         bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-        inputs |= dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=max(lengths), max_length_k=max(lengths))
+        inputs |= dict(
+            cu_seq_lens_q=bounds,
+            cu_seq_lens_k=bounds,
+            max_length_q=max(lengths),
+            max_length_k=max(lengths),
+        )
     return real, inputs, tokens
 
 
@@ -116,7 +121,9 @@ def user_function(module, query, key, value, attention_mask, **kwargs):
 
 def formula(q_qhd, k_khd, v_khd, seen_qk):
     scores = torch.einsum("qhd,khd->hqk", q_qhd, k_khd) / q_qhd.shape[-1] ** 0.5
-    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen_qk, float("-inf")).softmax(-1), v_khd)
+    return torch.einsum(
+        "hqk,khd->qhd", scores.masked_fill(~seen_qk, float("-inf")).softmax(-1), v_khd
+    )
 
 
 def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
@@ -127,17 +134,25 @@ def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
     elif backend == "sdpa, one call a document":
         monkeypatch.setattr(attention, "SHORT", 1)
     elif backend == "sdpa, like lengths":
-        monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: (unfused_attention, "a test"))
+        monkeypatch.setattr(
+            attention, "choose_cpu_kernel", lambda *args: (unfused_attention, "a test")
+        )
     elif implementation == "flash_attention_2":
         monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flash_attention_2", flash_stand_in)
     elif implementation == "of a user":
         AttentionInterface.register("of a user", user_function)
-    return implementation, dict(output_hidden_states=True) if backend.endswith("padded rows") else {}
+    return implementation, dict(output_hidden_states=True) if backend.endswith(
+        "padded rows"
+    ) else {}
 
 
 def copied(inputs: dict, copies: int) -> dict:
     """The same rows `copies` times over."""
-    out = {name: x.repeat(copies, 1) for name, x in inputs.items() if torch.is_tensor(x) and x.dim() == 2}
+    out = {
+        name: x.repeat(copies, 1)
+        for name, x in inputs.items()
+        if torch.is_tensor(x) and x.dim() == 2
+    }
     if "cu_seq_lens_q" in inputs:
         bounds = inputs["cu_seq_lens_q"]
         later = torch.arange(copies, dtype=torch.int32).unsqueeze(1) * bounds[-1] + bounds[1:]
@@ -167,16 +182,24 @@ def check_truth_table(backend: str, layout: str, patterns, monkeypatch, dtype=to
             perturbed[copy, b, s] = torch.randn(config.hidden_size, dtype=dtype)
         with torch.no_grad():
             before = model(inputs_embeds=embeds, **inputs, **keywords).last_hidden_state
-            after = model(inputs_embeds=perturbed.flatten(0, 1), **many, **keywords).last_hidden_state
+            after = model(
+                inputs_embeds=perturbed.flatten(0, 1), **many, **keywords
+            ).last_hidden_state
         assert not before[~real].any(), "padding has a state"
         *after, unchanged = after.unflatten(0, (-1, len(real)))
         threshold = 1e-6 if dtype == torch.float64 else 1e-5
-        assert (unchanged - before).abs().max() < threshold, "other rows of the batch change something"
+        assert (unchanged - before).abs().max() < threshold, (
+            "other rows of the batch change something"
+        )
         for key, states in zip(keys, after):
             change = (states - unchanged).abs().amax(-1)
             got = {query[:2] for query in tokens if change[query[:2]] > threshold}
-            expected = {query[:2] for query in tokens if by_definition(query, key, layer_type, causal)}
-            assert got == expected, f"{layer_type}, causal={causal}: who sees (row, column) {key[:2]}"
+            expected = {
+                query[:2] for query in tokens if by_definition(query, key, layer_type, causal)
+            }
+            assert got == expected, (
+                f"{layer_type}, causal={causal}: who sees (row, column) {key[:2]}"
+            )
 
 
 BACKENDS = [
@@ -196,14 +219,18 @@ def test_truth_table(backend, layout, monkeypatch):
 @pytest.mark.parametrize("layout", ["holes", "packed, position_ids, padding"])
 def test_truth_table_of_flex_attention(layout, monkeypatch):
     # Of torch 2.13 flex attention for rows of any length does not compile on CPU (cur_kvSplitSize4 was not declared).
-    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):  # monkeypatch would remove the field afterwards
+    with torch._dynamo.config.patch(
+        automatic_dynamic_shapes=False
+    ):  # monkeypatch would remove the field afterwards
         check_truth_table("flex_attention", layout, PATTERNS, monkeypatch, dtype=torch.float32)
 
 
 def test_the_plans_of_the_truth_table_ran(monkeypatch):
     """Its rows are short: the names of its backends must not promise what they do not do."""
     plans = []
-    monkeypatch.setattr(modeling, "plan_attention", lambda *args: plans.append(plan_attention(*args)) or plans[-1])
+    monkeypatch.setattr(
+        modeling, "plan_attention", lambda *args: plans.append(plan_attention(*args)) or plans[-1]
+    )
     expected = {
         "sdpa": [("one call a document", [10, 10])],  # two documents share a call
         "sdpa, one call a document": [("one call a document", [9, 1, 4, 6])],
@@ -224,7 +251,9 @@ def test_the_plans_of_the_truth_table_ran(monkeypatch):
             plans.clear()
             MiniBertModel(config).eval()(inputs_embeds=torch.randn(2, 10, 8), **inputs, **keywords)
             assert [plan.name for plan in plans] == [name for name, _ in names], backend
-            assert [sizes and plan.sizes for plan, (_, sizes) in zip(plans, names)] == [sizes for _, sizes in names]
+            assert [sizes and plan.sizes for plan, (_, sizes) in zip(plans, names)] == [
+                sizes for _, sizes in names
+            ]
 
 
 # --- the kernels against the formula ---
@@ -252,13 +281,17 @@ def sequences_of(lengths: list[int], positions: str = "counted") -> PackedSequen
     ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).unsqueeze(0)
     count = POSITIONS[positions]
     positions = None if count is None else torch.cat([count(n) for n in lengths]).unsqueeze(0)
-    return PackedSequences(1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids).find_tokens()
+    return PackedSequences(
+        1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids
+    ).find_tokens()
 
 
 def by_document(q, k, v, lengths, position_t, window, causal) -> torch.Tensor:
     """The formula in float64, a document at a time."""
     parts = []
-    for q_part, k_part, v_part, p in zip(*(x.split(lengths) for x in (q.double(), k.double(), v.double(), position_t))):
+    for q_part, k_part, v_part, p in zip(
+        *(x.split(lengths) for x in (q.double(), k.double(), v.double(), position_t))
+    ):
         distance = p.unsqueeze(1) - p
         seen = torch.ones_like(distance, dtype=torch.bool)
         if window is not None:
@@ -276,7 +309,9 @@ def random_qkv(tokens: int, dtype: torch.dtype) -> list[torch.Tensor]:
 
 def eager(q, k, v, sequences, window, causal, dropout) -> torch.Tensor:
     rows = (x.unsqueeze(0).transpose(1, 2) for x in (q, k, v))
-    out, _ = eager_attention_forward(torch.nn.Module(), *rows, sequences.dense_mask(window, causal), dropout=dropout)
+    out, _ = eager_attention_forward(
+        torch.nn.Module(), *rows, sequences.dense_mask(window, causal), dropout=dropout
+    )
     return out[0]
 
 
@@ -301,7 +336,9 @@ KERNELS = {
 
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str
+    "dtype",
+    [torch.float32, torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)],
+    ids=str,
 )
 @pytest.mark.parametrize("name", LENGTHS)
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -344,7 +381,9 @@ def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
     monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: (chunked_attention, "a test"))
     lengths = LENGTHS[name]
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
-    for window, causal, positions in itertools.product([None, 4, 64], [False, True], ["counted", "gaps"]):
+    for window, causal, positions in itertools.product(
+        [None, 4, 64], [False, True], ["counted", "gaps"]
+    ):
         sequences = sequences_of(lengths, positions)
         expected = by_document(q, k, v, lengths, sequences.position_t, window, causal)
         where = f"window={window}, causal={causal}, positions {positions}"
@@ -360,7 +399,11 @@ def test_bf16_without_amx_and_fp32_on_amd_take_plain_products(window, causal, dt
     if not cpu.FUSED_DTYPES:
         pytest.skip("this torch, or this processor, has no oneDNN in bf16")
     monkeypatch.setattr(cpu, "UNFUSED_QUERIES", 256)
-    short = [] if dtype == torch.float32 else [[100, 400, 200], [20, 30, 600], [300] + [100] * 7, [9] * 30]
+    short = (
+        []
+        if dtype == torch.float32
+        else [[100, 400, 200], [20, 30, 600], [300] + [100] * 7, [9] * 30]
+    )
     for lengths in ([700], *short):
         q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
         expected = by_document(q, k, v, lengths, sequences_of(lengths).position_t, window, causal)
@@ -392,7 +435,12 @@ def test_kernels_take_what_the_layer_hands_over(dtype):
     for kernel, window in itertools.product(KERNELS, [None, 4]):
         if (kernel, window) != ("blocks", None):
             actual = KERNELS[kernel](q, k, v, sequences, window, False, 0.0)
-            close(actual, by_document(q, k, v, lengths, sequences.position_t, window, False), dtype, kernel)
+            close(
+                actual,
+                by_document(q, k, v, lengths, sequences.position_t, window, False),
+                dtype,
+                kernel,
+            )
     assert torch.equal(torch.stack([q, k, v], 1), qkv)
 
 
@@ -420,8 +468,28 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
     "device, capability, dtype, head_width, window, positions, dropout, plan, reason",
     [
         ("cpu", None, FP32, 64, None, "counted", 0.0, "one call a document", "sdpa"),
-        ("cpu", None, BF16, 64, None, "counted", 0.0, "one call a document", "unfused_attention .*backward"),
-        ("cpu", None, FP32, 64, None, "counted", 0.1, "one call a document", "unfused_attention .*dropout"),
+        (
+            "cpu",
+            None,
+            BF16,
+            64,
+            None,
+            "counted",
+            0.0,
+            "one call a document",
+            "unfused_attention .*backward",
+        ),
+        (
+            "cpu",
+            None,
+            FP32,
+            64,
+            None,
+            "counted",
+            0.1,
+            "one call a document",
+            "unfused_attention .*dropout",
+        ),
         ("cpu", None, BF16, 64, 8, "counted", 0.1, "blocks", "unfused_attention .*dropout"),
         ("cpu", None, FP32, 64, 200, "counted", 0.0, "one call a document", "sdpa"),
         ("cpu", None, FP32, 64, 8, "falling", 0.0, "one call a document", "fall or repeat"),
@@ -451,7 +519,12 @@ def test_which_plan_is_taken(
     sequences.device = torch.device(device)
     if device != "cpu":
         monkeypatch.setattr(attention.AttentionPlan, "prepare", lambda self: None)
-        for kind in (attention.PackedPlan, attention.BlocksPlan, attention.DocumentsPlan, attention.FlashPlan):
+        for kind in (
+            attention.PackedPlan,
+            attention.BlocksPlan,
+            attention.DocumentsPlan,
+            attention.FlashPlan,
+        ):
             monkeypatch.setattr(kind, "prepare", lambda self: None)
     chosen = plan_attention(sequences, window, False, dropout, dtype, head_width)
     assert chosen.name.startswith(plan) and re.search(reason, chosen.reason), chosen.reason
@@ -460,7 +533,9 @@ def test_which_plan_is_taken(
 def test_a_compiled_model_may_ask_what_the_gpu_can_do(monkeypatch):
     """torch.compile has no rule for `get_device_capability`."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: divmod(90, 10))
-    ask = torch.compile(lambda x: x + attention._has_flash_attention(x.device), fullgraph=True, backend="eager")
+    ask = torch.compile(
+        lambda x: x + attention._has_flash_attention(x.device), fullgraph=True, backend="eager"
+    )
     assert ask(torch.zeros(1)) == 1
 
 
@@ -499,7 +574,12 @@ def test_flash_attention_is_called_as_torch_calls_it(window, causal, monkeypatch
     sequences = sequences_of(lengths)
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
     out = of(attention.FlashPlan)(q, k, v, sequences, window, causal, 0.0)
-    close(out, by_document(q, k, v, lengths, sequences.position_t, window, causal), torch.float32, "flash")
+    close(
+        out,
+        by_document(q, k, v, lengths, sequences.position_t, window, causal),
+        torch.float32,
+        "flash",
+    )
 
 
 def test_this_torch_has_the_operator_with_gradients():
@@ -526,11 +606,17 @@ def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
     position = torch.arange(length)
     seen = (position.unsqueeze(1) - position).abs() <= window
     expected = formula(q, k, v, seen)
-    probs = (torch.einsum("qhd,khd->hqk", q, k) / HEAD_WIDTH**0.5).masked_fill(~seen, float("-inf")).softmax(-1)
+    probs = (
+        (torch.einsum("qhd,khd->hqk", q, k) / HEAD_WIDTH**0.5)
+        .masked_fill(~seen, float("-inf"))
+        .softmax(-1)
+    )
     variance = torch.einsum("hqk,khd->qhd", probs**2, v**2) * rate / (1 - rate)
     sequences = sequences_of([length] * copies)
     repeated = [x.repeat(copies, 1, 1) for x in (q, k, v)]
-    draws = KERNELS[kernel](*repeated, sequences, window, False, rate).unflatten(0, (copies, length))
+    draws = KERNELS[kernel](*repeated, sequences, window, False, rate).unflatten(
+        0, (copies, length)
+    )
     error = (variance / copies).sqrt()
     assert ((draws.mean(0) - expected).abs() < 5 * error + 1e-4).all()
     ratio = draws.var(0) / variance  # over a sum of few draws, of which each counts
@@ -552,7 +638,9 @@ def test_attention_drops_in_training_alone(implementation):
     assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
     model = MiniBertModel(config).eval()
     expected = model(inputs_embeds=x).last_hidden_state
-    for layer in model.layers:  # Monte Carlo dropout (Gal & Ghahramani 2016) has nothing else in training mode
+    for layer in (
+        model.layers
+    ):  # Monte Carlo dropout (Gal & Ghahramani 2016) has nothing else in training mode
         layer.attn.dropout.train()
     assert not torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
     for layer in model.train().layers:

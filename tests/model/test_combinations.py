@@ -50,15 +50,23 @@ def covering_array(seed: int = 0) -> list[dict]:
     pair and filled up with the values that bring most (Cohen et al. 1997)."""
     draw, rows = random.Random(seed), []
     missing = {
-        ((a, x), (b, y)) for a, b in itertools.combinations(SWITCHES, 2) for x in SWITCHES[a] for y in SWITCHES[b]
+        ((a, x), (b, y))
+        for a, b in itertools.combinations(SWITCHES, 2)
+        for x in SWITCHES[a]
+        for y in SWITCHES[b]
     }
     while missing:
         candidates = []
         for first in draw.sample(sorted(missing, key=str), min(10, len(missing))):
             row = dict(first)
             for name in draw.sample(list(SWITCHES), len(SWITCHES)):
-                values = [row[name]] if name in row else draw.sample(SWITCHES[name], len(SWITCHES[name]))
-                row[name] = max(values, key=lambda x: sum(pair((name, x), old) in missing for old in row.items()))
+                values = (
+                    [row[name]] if name in row else draw.sample(SWITCHES[name], len(SWITCHES[name]))
+                )
+                row[name] = max(
+                    values,
+                    key=lambda x: sum(pair((name, x), old) in missing for old in row.items()),
+                )
             candidates.append({name: row[name] for name in SWITCHES})
         rows.append(max(candidates, key=lambda row: len(pairs_of(row) & missing)))
         missing -= pairs_of(rows[-1])
@@ -83,7 +91,11 @@ class Reference:
     def norm(self, name: str, x: Tensor) -> Tensor:
         if self.config.norm_type == "layernorm":
             x = x - x.mean(-1, keepdim=True)
-        x = x / (x.pow(2).mean(-1, keepdim=True) + self.config.norm_eps).sqrt() * self.weights[f"{name}.weight"]
+        x = (
+            x
+            / (x.pow(2).mean(-1, keepdim=True) + self.config.norm_eps).sqrt()
+            * self.weights[f"{name}.weight"]
+        )
         return x + self.weights.get(f"{name}.bias", 0)
 
     def linear(self, name: str, x: Tensor) -> Tensor:
@@ -117,8 +129,12 @@ class Reference:
         config, kind, length = self.config, self.config.layer_types[layer], len(x)
         heads = [part.unflatten(1, (config.num_attention_heads, -1)).transpose(0, 1)
                  for part in self.linear(f"model.layers.{layer}.attn.Wqkv", x).chunk(3, 1)]  # fmt: skip
-        if config.position_embedding_type == "rope":  # pairs of coordinates as complex numbers, turned
-            turns = self.angles(length, heads[0].shape[-1], config.rope_parameters[kind]["rope_theta"])
+        if (
+            config.position_embedding_type == "rope"
+        ):  # pairs of coordinates as complex numbers, turned
+            turns = self.angles(
+                length, heads[0].shape[-1], config.rope_parameters[kind]["rope_theta"]
+            )
             turns = torch.polar(torch.ones_like(turns), turns)
             for i in range(2):
                 turned = torch.complex(*heads[i].chunk(2, -1)) * turns
@@ -128,7 +144,9 @@ class Reference:
         seen = seen & (far >= 0) if config.is_causal else seen
         q, k, v = heads
         scores = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)
-        return self.linear(f"model.layers.{layer}.attn.Wo", (scores.softmax(-1) @ v).transpose(0, 1).flatten(1))
+        return self.linear(
+            f"model.layers.{layer}.attn.Wo", (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
+        )
 
     def mlp(self, layer: int, x: Tensor) -> Tensor:
         inner = self.linear(f"model.layers.{layer}.mlp.Wi", x)
@@ -144,11 +162,15 @@ class Reference:
                 if self.config.norm_placement == "post":
                     x = self.norm(name, x + part(layer, x))
                 else:
-                    x = x + part(layer, x if name == "model.layers.0.attn_norm" else self.norm(name, x))
+                    x = x + part(
+                        layer, x if name == "model.layers.0.attn_norm" else self.norm(name, x)
+                    )
         return x if self.config.norm_placement == "post" else self.norm("model.final_norm", x)
 
     def head(self, x: Tensor) -> Tensor:
-        return self.norm("head.norm", self.act(self.config.classifier_activation, self.linear("head.dense", x)))
+        return self.norm(
+            "head.norm", self.act(self.config.classifier_activation, self.linear("head.dense", x))
+        )
 
     def logits(self, head: str, ids: Tensor, segments: Tensor) -> Tensor:
         x = self.encode(ids, segments)
@@ -156,7 +178,11 @@ class Reference:
             return self.linear("decoder", self.head(x))
         pooling = "last" if self.config.is_causal else self.config.classifier_pooling
         x = {"last": x[-1:], "cls": x[:1], "mean": x.mean(0, keepdim=True)}[pooling]
-        x = self.linear("model.pooler.dense", x).tanh() if self.config.add_pooling_layer else self.head(x)
+        x = (
+            self.linear("model.pooler.dense", x).tanh()
+            if self.config.add_pooling_layer
+            else self.head(x)
+        )
         return self.linear("classifier", x)
 
 
@@ -183,13 +209,21 @@ def test_loss_and_gradients(row):
     twin.zero_grad()
     reference = Reference(model.config, weights)
     logits = torch.cat([reference.logits(head, *text) for text in zip(texts.ids, texts.segments)])
-    expected = F.cross_entropy(logits, torch.cat(texts.tokens) if head == "ForMaskedLM" else texts.one)
+    expected = F.cross_entropy(
+        logits, torch.cat(texts.tokens) if head == "ForMaskedLM" else texts.one
+    )
     expected.backward()
 
-    assert logits.shape == (sum(LENGTHS), VOCAB) if head == "ForMaskedLM" else (len(LENGTHS), LABELS)
+    assert (
+        logits.shape == (sum(LENGTHS), VOCAB) if head == "ForMaskedLM" else (len(LENGTHS), LABELS)
+    )
     assert abs(loss.item() - expected.item()) <= TOLERANCE[dtype] * expected.item()
-    lengths = [parameter.grad.norm() for parameter in twin.parameters() if parameter.grad is not None]
-    least = 5e-2 * torch.stack(lengths).norm()  # of a gradient that is almost nothing, only so much is asked
+    lengths = [
+        parameter.grad.norm() for parameter in twin.parameters() if parameter.grad is not None
+    ]
+    least = (
+        5e-2 * torch.stack(lengths).norm()
+    )  # of a gradient that is almost nothing, only so much is asked
     for (name, parameter), true in zip(model.named_parameters(), twin.parameters()):
         zero = torch.zeros_like(true)
         found, wanted = (zero if x.grad is None else x.grad.double() for x in (parameter, true))

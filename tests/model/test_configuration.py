@@ -23,7 +23,12 @@ def parameters(model_class, config) -> int:
 
 
 def shape(config) -> tuple[int, ...]:
-    return config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.intermediate_size
+    return (
+        config.hidden_size,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.intermediate_size,
+    )
 
 
 # --- presets ---
@@ -40,7 +45,10 @@ def test_bert_presets_have_the_published_shapes_and_sizes(size, layers, width, m
     count = parameters(MiniBertForPreTraining, config)
     assert round(count / 1e6, 1) == millions
     native = BertConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
     )
     assert count == parameters(transformers.BertForPreTraining, native)
 
@@ -56,14 +64,18 @@ def test_modernbert_presets_have_the_published_shapes_and_sizes(size, expected, 
     assert round(parameters(MiniBertModel, config) / 1e6) == millions
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     native = ModernBertConfig(**dict(zip(names, expected)))
-    assert parameters(MiniBertForMaskedLM, config) == parameters(transformers.ModernBertForMaskedLM, native)
+    assert parameters(MiniBertForMaskedLM, config) == parameters(
+        transformers.ModernBertForMaskedLM, native
+    )
 
 
 @pytest.mark.parametrize("size", ["tiny", "mini", "large"])
 def test_our_preset_is_a_modernbert_with_narrow_local_layers(size):
     config = MiniBertConfig.minibert(size)
     ours, theirs = config.to_dict(), MiniBertConfig.modernbert(size).to_dict()
-    assert {name for name in ours if ours[name] != theirs[name]} == {"local_attention"} and config.sliding_window == 3
+    assert {name for name in ours if ours[name] != theirs[name]} == {
+        "local_attention"
+    } and config.sliding_window == 3
 
 
 def test_default_config_is_modernbert_base():
@@ -82,7 +94,9 @@ def test_default_config_is_modernbert_base():
 
 
 @pytest.mark.parametrize("build", [MiniBertConfig, MiniBertConfig.bert])
-@pytest.mark.parametrize("typo, meant", [("norm_typ", "norm_type"), ("zzzz", "use one of .*hidden_size.*vocab_size")])
+@pytest.mark.parametrize(
+    "typo, meant", [("norm_typ", "norm_type"), ("zzzz", "use one of .*hidden_size.*vocab_size")]
+)
 def test_misspelt_field_is_refused_with_the_right_name(build, typo, meant):
     with pytest.raises(ValueError, match=rf"{typo}.*value 'x'.*{meant}"):
         build(**{typo: "x"})
@@ -112,7 +126,10 @@ def test_bad_value_names_field_value_and_what_to_use(field, value, instead):
 def test_bad_layer_types_and_preset_sizes_are_refused():
     for value, message in (
         (["full_attention"] * 23, "number of layer_types=23: use num_hidden_layers=22"),
-        (["full_attention"] * 21 + ["local"], "layer_types='local': use full_attention, sliding_attention"),
+        (
+            ["full_attention"] * 21 + ["local"],
+            "layer_types='local': use full_attention, sliding_attention",
+        ),
     ):
         with pytest.raises(REFUSED, match=message):
             MiniBertConfig(layer_types=value)
@@ -127,7 +144,10 @@ def test_bad_layer_types_and_preset_sizes_are_refused():
         ({"full_attention": {"rope_type": "ntk"}}, "'ntk'.*yarn"),
         ({"full_attention": {"rope_type": "yarn"}}, "'factor'.*=None.*'yarn' needs it"),
         ({"rope_type": "linear", "factor": -2.0}, "full_attention.*factor.*=-2.0.*above 0"),
-        ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0] * 32}, "short_factor.*32 numbers"),
+        (
+            {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0] * 32},
+            "short_factor.*32 numbers",
+        ),
         ({"rope_type": "yarn", "factor": 2.0, "truncate": False}, "truncate.*=False.*only true"),
         ({"partial_rotary_factor": 0.02}, "partial_rotary_factor.*at least 2.*not 1"),
         ({"partial_rotary_factor": "half"}, "partial_rotary_factor.*='half'.*above 0"),
@@ -148,10 +168,15 @@ def test_rope_parameters_for_both_kinds_of_layers():
         max_position_embeddings=512, num_hidden_layers=2, vocab_size=64,
     )  # fmt: skip
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
-    expected = {"full_attention": yarn | {"rope_theta": 160_000.0}, "sliding_attention": yarn | {"rope_theta": 7.0}}
+    expected = {
+        "full_attention": yarn | {"rope_theta": 160_000.0},
+        "sliding_attention": yarn | {"rope_theta": 7.0},
+    }
     assert config.rope_parameters == expected
     # as Transformers' own tests set them, one kind of scaling after the other
-    config.rope_parameters.update(rope_type="default", rope_theta=1e4, original_max_position_embeddings=16384)
+    config.rope_parameters.update(
+        rope_type="default", rope_theta=1e4, original_max_position_embeddings=16384
+    )
     with pytest.raises(REFUSED, match="factor"):  # of the scaling that was set before
         MiniBertModel(config)
     config.rope_parameters.update(rope_type="linear", factor=2.0, rope_theta=1e4)
@@ -164,21 +189,29 @@ def test_rope_parameters_given_twice_are_refused(tmp_path):
     """What stands beside the kinds of layers would win over what stands in one of them."""
     MiniBertConfig.modernbert("tiny").save_pretrained(tmp_path)
     twice = {"rope_type": "linear", "factor": 2.0, "sliding_attention": {"rope_type": "default"}}
-    with pytest.raises(ValueError, match="rope_parameters: 'rope_type' is given for 'sliding_attention' and for both"):
+    with pytest.raises(
+        ValueError,
+        match="rope_parameters: 'rope_type' is given for 'sliding_attention' and for both",
+    ):
         MiniBertConfig.from_pretrained(tmp_path, rope_parameters=twice)
 
 
 def test_rope_parameters_that_are_overridden_keep_what_the_weights_were_trained_with(tmp_path):
     """As in Transformers' ModernBERT models with bases of their own (Ettin, mmBERT, granite)."""
     full, local = {"rope_theta": 8e4, "partial_rotary_factor": 0.5}, {"rope_theta": 1.6e5}
-    saved = MiniBertConfig.modernbert("tiny", rope_parameters={"full_attention": full, "sliding_attention": local})
+    saved = MiniBertConfig.modernbert(
+        "tiny", rope_parameters={"full_attention": full, "sliding_attention": local}
+    )
     saved.save_pretrained(tmp_path)
 
     def loaded(**parameters):
         return MiniBertConfig.from_pretrained(tmp_path, rope_parameters=parameters).rope_parameters
 
     linear = {"rope_type": "linear", "factor": 2.0}
-    assert loaded(**linear) == {"full_attention": full | linear, "sliding_attention": local | linear}
+    assert loaded(**linear) == {
+        "full_attention": full | linear,
+        "sliding_attention": local | linear,
+    }
     other = {"full_attention": full | {"rope_type": "default", "rope_theta": 999.0}}
     assert loaded(full_attention={"rope_theta": 999.0}) == saved.rope_parameters | other
     assert loaded(rope_theta=5.0)["sliding_attention"]["rope_theta"] == 5.0
@@ -239,10 +272,17 @@ def test_rope_parameters_are_completed_and_absent_without_rope():
 
 EVERY_KIND = {
     "modern": dict(),
-    "classic": dict(position_embedding_type="absolute", norm_placement="post", gated_mlp=False, type_vocab_size=2),
+    "classic": dict(
+        position_embedding_type="absolute",
+        norm_placement="post",
+        gated_mlp=False,
+        type_vocab_size=2,
+    ),
     "rms": dict(norm_type="rmsnorm", layer_types=["sliding_attention", "full_attention"] * 2),
     "sinusoidal": dict(position_embedding_type="sinusoidal"),
-    "labelled": dict(num_labels=5, problem_type="multi_label_classification", eos_token_id=[3, 4], is_causal=True),
+    "labelled": dict(
+        num_labels=5, problem_type="multi_label_classification", eos_token_id=[3, 4], is_causal=True
+    ),
 }
 
 
@@ -271,18 +311,33 @@ def test_cross_attention_is_refused():
 def test_from_pretrained_keeps_unknown_keys_with_a_warning(tmp_path, monkeypatch, caplog):
     MiniBertConfig(num_hidden_layers=3).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"written_by_another": [1, 2], "norm_typ": "x"}))
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"written_by_another": [1, 2], "norm_typ": "x"})
+    )
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
         config = MiniBertConfig.from_pretrained(tmp_path)
     assert "norm_typ, written_by_another" in caplog.text
-    assert config.written_by_another == [1, 2] and config.norm_typ == "x" and config.num_hidden_layers == 3
+    assert (
+        config.written_by_another == [1, 2]
+        and config.norm_typ == "x"
+        and config.num_hidden_layers == 3
+    )
     config.save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "config.json").read_text())["written_by_another"] == [1, 2]
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["written_by_another"] == [
+        1,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
-    "key", ["attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation"]
+    "key",
+    [
+        "attn_implementation",
+        "_attn_implementation",
+        "_attn_implementation_internal",
+        "experts_implementation",
+    ],
 )
 def test_config_file_cannot_choose_a_kernel(tmp_path, key):
     """It might be code of the Hub, and not what the caller asked for."""
@@ -298,8 +353,12 @@ def test_config_file_cannot_choose_a_kernel(tmp_path, key):
 def test_an_overridden_depth_rebuilds_the_pattern_unless_it_was_chosen(tmp_path):
     MiniBertConfig(num_hidden_layers=4).save_pretrained(tmp_path / "derived")
     deeper = MiniBertConfig.from_pretrained(tmp_path / "derived", num_hidden_layers=7)
-    assert [kind == "full_attention" for kind in deeper.layer_types] == [True, False, False] * 2 + [True]
-    MiniBertConfig(num_hidden_layers=2, layer_types=["sliding_attention"] * 2).save_pretrained(tmp_path / "chosen")
+    assert [kind == "full_attention" for kind in deeper.layer_types] == [True, False, False] * 2 + [
+        True
+    ]
+    MiniBertConfig(num_hidden_layers=2, layer_types=["sliding_attention"] * 2).save_pretrained(
+        tmp_path / "chosen"
+    )
     with pytest.raises(REFUSED, match="number of layer_types=2: use num_hidden_layers=7"):
         MiniBertConfig.from_pretrained(tmp_path / "chosen", num_hidden_layers=7)
 
@@ -312,7 +371,13 @@ def test_a_depth_that_is_set_later_rebuilds_the_pattern_too(preset, tmp_path):
     built = getattr(MiniBertConfig, preset)("tiny", vocab_size=40, num_hidden_layers=5)
     assert config.layer_types == built.layer_types and len(MiniBertModel(config).layers) == 5
     config.global_attn_every_n_layers = 4
-    assert [kind == "full_attention" for kind in config.layer_types] == [True, False, False, False, True]
+    assert [kind == "full_attention" for kind in config.layer_types] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
     config.save_pretrained(tmp_path)
     chosen = MiniBertConfig(num_hidden_layers=2, layer_types=["sliding_attention"] * 2)
     chosen.num_hidden_layers = 3
@@ -324,7 +389,13 @@ def test_a_depth_that_is_set_later_rebuilds_the_pattern_too(preset, tmp_path):
 
 
 def make_tokenizer(words: int) -> PreTrainedTokenizerFast:
-    special = dict(unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]")
+    special = dict(
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        pad_token="[PAD]",
+    )
     vocabulary = [*(f"word{i}" for i in range(words - 5)), *special.values()]
     model = models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]")
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **special)
@@ -339,14 +410,20 @@ def test_from_tokenizer_takes_ids_and_a_padded_vocabulary(words, padded, archite
     for name in ("unk", "cls", "sep", "mask", "pad", "bos", "eos"):
         assert getattr(config, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")
     assert config.mask_token_id == words - 2 and config.hidden_size == 64
-    assert config.position_embedding_type == {"bert": "absolute", "modernbert": "rope"}[architecture]
+    assert (
+        config.position_embedding_type == {"bert": "absolute", "modernbert": "rope"}[architecture]
+    )
 
 
 def test_a_vocabulary_with_gaps_needs_rows_up_to_its_highest_id():
     tokens = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "cat": 5, "dog": 900}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(tokens, unk_token="[UNK]")))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(tokens, unk_token="[UNK]"))
+    )
     assert MiniBertConfig.from_tokenizer(tokenizer).vocab_size == 960
-    with pytest.raises(ValueError, match="vocab_size=64 is too small: the tokenizer has ids up to 900"):
+    with pytest.raises(
+        ValueError, match="vocab_size=64 is too small: the tokenizer has ids up to 900"
+    ):
         MiniBertConfig(vocab_size=64).check_tokenizer(tokenizer)
 
 
@@ -357,7 +434,9 @@ def test_from_tokenizer_refuses_what_the_tokenizer_contradicts():
         MiniBertConfig.from_tokenizer(tokenizer, vocab_size=64)
     with pytest.raises(ValueError, match="mask_token_id=3 .*98"):
         MiniBertConfig.from_tokenizer(tokenizer, mask_token_id=3)
-    with pytest.raises(ValueError, match="tokenizer='gpt2': use AutoTokenizer.from_pretrained"):  # not one of 4 tokens
+    with pytest.raises(
+        ValueError, match="tokenizer='gpt2': use AutoTokenizer.from_pretrained"
+    ):  # not one of 4 tokens
         MiniBertConfig.from_tokenizer("gpt2")
     with pytest.raises(ValueError, match="architecture='gpt'.*bert, modernbert or minibert"):
         MiniBertConfig.from_tokenizer(tokenizer, "gpt")

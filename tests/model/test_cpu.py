@@ -13,7 +13,9 @@ from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, MiniBertDropout, p
 from minibert.sequences_minibert import PackedSequences
 
 BF16 = torch.bfloat16
-needs_fused = pytest.mark.skipif(not FUSED_DTYPES, reason="this torch, or this processor, has no oneDNN in bf16")
+needs_fused = pytest.mark.skipif(
+    not FUSED_DTYPES, reason="this torch, or this processor, has no oneDNN in bf16"
+)
 
 
 @pytest.fixture
@@ -71,7 +73,9 @@ def test_hooked_or_replaced_modules_are_not_bypassed(fused):
         def forward(self, x):
             return 2 * super().forward(x)
 
-    doubled, hooked, patched, plain = (kind(8, 8).to(BF16) for kind in (Doubled, nn.Linear, nn.Linear, nn.Linear))
+    doubled, hooked, patched, plain = (
+        kind(8, 8).to(BF16) for kind in (Doubled, nn.Linear, nn.Linear, nn.Linear)
+    )
     hooked.register_forward_hook(lambda *args: calls.append("hook"))
     patched.forward = lambda x: calls.append("patch") or torch.zeros_like(x)
     watched = ACT2FN["gelu"]
@@ -93,7 +97,9 @@ def test_hooked_or_replaced_modules_are_not_bypassed(fused):
 @pytest.mark.parametrize("preset", ["bert", "modernbert"])
 def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch):
     torch.manual_seed(0)
-    config = getattr(MiniBertConfig, preset)("tiny", vocab_size=50, pad_token_id=0, initializer_range=0.1)
+    config = getattr(MiniBertConfig, preset)(
+        "tiny", vocab_size=50, pad_token_id=0, initializer_range=0.1
+    )
     model = MiniBertModel(config).eval()
     ids = torch.randint(1, 50, (5, 37))
     mask = (torch.arange(37) < torch.tensor([[37], [30], [30], [5], [1]])).long()
@@ -129,7 +135,8 @@ def test_documents_of_like_length_share_a_call(lengths):
 
 
 @pytest.mark.parametrize(
-    "lengths, name", [([20, 9, 33], "documents of similar length together"), ([20, 300], "one call a document")]
+    "lengths, name",
+    [([20, 9, 33], "documents of similar length together"), ([20, 300], "one call a document")],
 )
 def test_short_documents_in_bf16_without_amx(lengths, name, monkeypatch):
     """Products of plain matrices are taken there: long documents one by one, so that their scores stay in the cache."""
@@ -202,17 +209,25 @@ def test_dropout_module():
 
 def test_few_shapes_in_half_precision():
     for tokens in range(1, 3000, 7):
-        assert 0 <= cpu_minibert.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
+        assert (
+            0 <= cpu_minibert.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
+        )
         assert cpu_minibert.bucket_rows(torch.empty(tokens, 1)) == 0
     half = torch.float16
-    lengths = {n + cpu_minibert.bucket_rows(torch.empty(n, 1, dtype=half)) for n in range(1024, 2048)}
+    lengths = {
+        n + cpu_minibert.bucket_rows(torch.empty(n, 1, dtype=half)) for n in range(1024, 2048)
+    }
     assert len(lengths) <= 17
 
 
-@pytest.mark.parametrize("switches", [{}, {"position_embedding_type": "absolute", "norm_placement": "post"}], ids=str)
+@pytest.mark.parametrize(
+    "switches", [{}, {"position_embedding_type": "absolute", "norm_placement": "post"}], ids=str
+)
 def test_shape_buckets_change_nothing(switches, monkeypatch):
     """Outputs, pooled vectors, loss and gradients are those of the tokens as they are."""
-    config = MiniBertConfig.modernbert("tiny", vocab_size=64, local_attention=4, attention_dropout=0.0, **switches)
+    config = MiniBertConfig.modernbert(
+        "tiny", vocab_size=64, local_attention=4, attention_dropout=0.0, **switches
+    )
     torch.manual_seed(0)
     model = MiniBertForMaskedLM(config).train()
     ids = torch.randint(5, 60, (3, 37))
@@ -231,4 +246,6 @@ def test_shape_buckets_change_nothing(switches, monkeypatch):
         found.append([loss.detach(), hidden.detach(), *(p.grad for p in model.parameters())])
     assert used[0] > 0
     for bucketed, plain in zip(*found):
-        assert_close(bucketed.float(), plain.float(), rtol=0.02, atol=0.02 * float(plain.abs().max()) + 1e-7)
+        assert_close(
+            bucketed.float(), plain.float(), rtol=0.02, atol=0.02 * float(plain.abs().max()) + 1e-7
+        )

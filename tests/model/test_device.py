@@ -27,7 +27,9 @@ def step(python):
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family, dtype, plans", [("bert", "bfloat16", FLASH), ("modernbert", "float32", NO_FLASH)])
+@pytest.mark.parametrize(
+    "family, dtype, plans", [("bert", "bfloat16", FLASH), ("modernbert", "float32", NO_FLASH)]
+)
 def test_no_head_waits_for_the_device(step, head, family, dtype, plans):
     """With flash attention, and in fp32 without."""
     assert step(head, family, dtype) == (plans, ["gpu"])
@@ -39,10 +41,14 @@ def test_decoder_does_not_wait_for_the_device(step):
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family, dtype", [("bert", "bfloat16"), ("modernbert", "bfloat16"), ("modernbert", "float32")])
+@pytest.mark.parametrize(
+    "family, dtype", [("bert", "bfloat16"), ("modernbert", "bfloat16"), ("modernbert", "float32")]
+)
 def test_layers_on_two_devices(python, head, family, dtype):
     """`device_map="auto"` where there are several GPUs: masks and angles follow the layers, states come back."""
-    devices = python.run(f"import rehearsal; result = rehearsal.spread({head!r}, {family!r}, {dtype!r})")
+    devices = python.run(
+        f"import rehearsal; result = rehearsal.spread({head!r}, {family!r}, {dtype!r})"
+    )
     if head == "Model":
         assert devices.pop("last_hidden_state") == "gpu:0"  # where the inputs are
     assert {*devices.values()} <= {"gpu:1"}  # where the pooler and the heads are

@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 from transformers import GPTNeoXConfig, ModernBertConfig, ModernBertForMaskedLM
-from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.gpt_neox.modeling_gpt_neox import (
+    GPTNeoXRotaryEmbedding,
+    apply_rotary_pos_emb,
+)
 
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.embeddings_minibert import MiniBertRotary, rotate
@@ -76,7 +79,9 @@ def test_rope_scaling_matches_modernbert(kind, batch, tmp_path):
 def test_each_kind_of_layer_may_be_scaled_otherwise(batch):
     mixed = parameters("yarn") | {"sliding_attention": parameters("linear")["sliding_attention"]}
     native, real = modernbert(mixed), batch["attention_mask"].bool()
-    assert_close(from_native(native)(**batch).logits[real], native(**batch).logits[real], rtol=0, atol=1e-5)
+    assert_close(
+        from_native(native)(**batch).logits[real], native(**batch).logits[real], rtol=0, atol=1e-5
+    )
 
 
 @torch.no_grad()
@@ -103,12 +108,16 @@ def config(**fields) -> MiniBertConfig:
 def test_partial_rotation_is_that_of_gpt_neox(part):
     given = dict(rope_theta=300.0, partial_rotary_factor=part)
     neox = GPTNeoXRotaryEmbedding(
-        GPTNeoXConfig(hidden_size=24, num_attention_heads=2, rope_parameters=dict(rope_type="default") | given)
+        GPTNeoXConfig(
+            hidden_size=24, num_attention_heads=2, rope_parameters=dict(rope_type="default") | given
+        )
     )
     query, key = torch.randn(2, 2, 2, 9, WIDTH)  # [b, h, s, width] each
     positions = torch.arange(9)[None]
     expected = apply_rotary_pos_emb(query, key, *neox(query, positions))
-    rotary = MiniBertRotary(config(rope_parameters=given), "full_attention")(positions, torch.float32)
+    rotary = MiniBertRotary(config(rope_parameters=given), "full_attention")(
+        positions, torch.float32
+    )
     for x, turned in zip((query, key), expected):
         assert_close(rotate(x.transpose(1, 2), *rotary).transpose(1, 2), turned, rtol=0, atol=1e-6)
     unmoved = WIDTH - int(WIDTH * part)

@@ -24,13 +24,21 @@ TARGETS = {
     "ForTokenClassification": dict(labels=IDS % 2),
     "ForReplacedTokenDetection": dict(labels=IDS % 2),
     "ForSequenceClassification": dict(labels=torch.tensor([0, 1])),
-    "ForQuestionAnswering": dict(start_positions=torch.tensor([2, 3]), end_positions=torch.tensor([4, 5])),
+    "ForQuestionAnswering": dict(
+        start_positions=torch.tensor([2, 3]), end_positions=torch.tensor([4, 5])
+    ),
 }
 
 
 def build(head: str, family: str = "modernbert", **fields):
     torch.manual_seed(0)
-    sizes = dict(vocab_size=64, num_hidden_layers=2, local_attention=4, hidden_dropout=0.0, attention_dropout=0.0)
+    sizes = dict(
+        vocab_size=64,
+        num_hidden_layers=2,
+        local_attention=4,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+    )
     if family == "modernbert":
         sizes["layer_types"] = ["full_attention", "sliding_attention"]
     return getattr(modeling, f"MiniBert{head}")(FAMILIES[family]("tiny", **sizes | fields))
@@ -39,12 +47,17 @@ def build(head: str, family: str = "modernbert", **fields):
 def test_every_hook_of_the_tied_embedding_runs():
     model, ran = build("ForMaskedLM").train(), []
     times = ("before", "after", "backward")
-    for name, module in (("words", model.model.embeddings.tok_embeddings), ("decoder", model.decoder)):
+    for name, module in (
+        ("words", model.model.embeddings.tok_embeddings),
+        ("decoder", model.decoder),
+    ):
         module.register_forward_pre_hook(lambda *_, name=name: ran.append(f"{name} before"))
         module.register_forward_hook(lambda *_, name=name: ran.append(f"{name} after"))
         module.register_full_backward_hook(lambda *_, name=name: ran.append(f"{name} backward"))
     model(IDS, labels=LABELS).loss.backward()
-    assert sorted(ran) == sorted(f"{name} {when}" for name in ("words", "decoder") for when in times)
+    assert sorted(ran) == sorted(
+        f"{name} {when}" for name in ("words", "decoder") for when in times
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -58,7 +71,9 @@ def test_flop_counter_and_global_hooks_see_every_product(family, dtype):
             with FlopCounterMode(display=False) as counter:
                 model(ids)
             flops = counter.get_flop_counts()["Global"]
-            counts.append(sum(flops.get(name, 0) for name in (torch.ops.aten.mm, torch.ops.aten.addmm)))
+            counts.append(
+                sum(flops.get(name, 0) for name in (torch.ops.aten.mm, torch.ops.aten.addmm))
+            )
             hook = register_module_forward_hook(lambda module, *_: called.append(type(module)))
             model(ids)
             hook.remove()
@@ -70,24 +85,38 @@ def test_functional_gradients(head):
     """`torch.func.grad` gives what `backward` gives."""
     model = build(head).train()
     given = dict(model.named_parameters())
-    functional = torch.func.grad(lambda p: torch.func.functional_call(model, p, (IDS,), TARGETS[head]).loss)(given)
+    functional = torch.func.grad(
+        lambda p: torch.func.functional_call(model, p, (IDS,), TARGETS[head]).loss
+    )(given)
     model(IDS, **TARGETS[head]).loss.backward()
     for name, parameter in given.items():
-        assert_close(functional[name], torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+        assert_close(
+            functional[name],
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad,
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForTokenClassification", "ForSequenceClassification"])
+@pytest.mark.parametrize(
+    "head", ["ForMaskedLM", "ForTokenClassification", "ForSequenceClassification"]
+)
 def test_gradients_of_each_text(head, family):
     """`vmap` over `grad`, as for differentially private training, gives what `backward` gives for each text alone."""
     model = build(head, family).train()
-    given, mask = dict(model.named_parameters()), torch.ones_like(IDS).index_fill(1, torch.tensor([10, 11]), 0)
+    given, mask = (
+        dict(model.named_parameters()),
+        torch.ones_like(IDS).index_fill(1, torch.tensor([10, 11]), 0),
+    )
 
     def loss_of(parameters, ids, mask, labels):
-        return torch.func.functional_call(model, parameters, (ids[None], mask[None]), dict(labels=labels[None])).loss
+        return torch.func.functional_call(
+            model, parameters, (ids[None], mask[None]), dict(labels=labels[None])
+        ).loss
 
     labels = TARGETS[head]["labels"]
-    each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0, 0))(given, IDS, mask, labels)
+    each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0, 0))(
+        given, IDS, mask, labels
+    )
     for i in range(len(IDS)):
         model.zero_grad()
         loss_of(given, IDS[i], mask[i], labels[i]).backward()
@@ -101,7 +130,9 @@ def test_gradients_of_each_text(head, family):
 @pytest.mark.parametrize("length", [12, pytest.param(600, marks=pytest.mark.slow)])
 def test_derivatives_in_forward_mode(length, with_gradients, family):
     """Of logits and loss, against differences in float64; in fp32, where operators of oneDNN may multiply."""
-    model = build("ForMaskedLM", family, max_position_embeddings=600, attn_implementation="eager").eval()
+    model = build(
+        "ForMaskedLM", family, max_position_embeddings=600, attn_implementation="eager"
+    ).eval()
     ids = torch.randint(1, 64, (2, length))
     words = model.get_input_embeddings()(ids).detach()
     direction = torch.randn_like(words)
@@ -112,12 +143,16 @@ def test_derivatives_in_forward_mode(length, with_gradients, family):
 
     double = copy.deepcopy(model).double()
     with torch.no_grad():
-        ends = [outputs(words.double() + sign * 1e-4 * direction.double(), double) for sign in (1, -1)]
+        ends = [
+            outputs(words.double() + sign * 1e-4 * direction.double(), double) for sign in (1, -1)
+        ]
     expected = (ends[0] - ends[1]) / 2e-4
     with torch.set_grad_enabled(with_gradients):
         tangents = [torch.func.jvp(outputs, (words,), (direction,))[1]]
         with forward_ad.dual_level():
-            tangents.append(forward_ad.unpack_dual(outputs(forward_ad.make_dual(words, direction))).tangent)
+            tangents.append(
+                forward_ad.unpack_dual(outputs(forward_ad.make_dual(words, direction))).tangent
+            )
     for tangent in tangents:
         assert_close(tangent[-1].double(), expected[-1], rtol=1e-3, atol=1e-3)
         assert (tangent - expected).norm() < 1e-3 * expected.norm()
@@ -139,7 +174,10 @@ def test_gradients_of_gradients(head, monkeypatch):
     with sdpa_kernel(SDPBackend.MATH):
         (second,) = torch.autograd.grad(squared_gradient(table, True), table)
         step = torch.randn_like(table) * 1e-5
-        ends = [squared_gradient((table + sign * step).detach().requires_grad_(), False) for sign in (1, -1)]
+        ends = [
+            squared_gradient((table + sign * step).detach().requires_grad_(), False)
+            for sign in (1, -1)
+        ]
     assert_close((second * step).sum(), (ends[0] - ends[1]) / 2, rtol=1e-4, atol=1e-12)
 
 
@@ -188,7 +226,9 @@ def test_compiled_graph_refuses_several_documents_per_row():
     compiled = torch.compile(model, backend="eager")
     ids, number = IDS[:, :6], torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(len(IDS), 6)
     assert len(model(ids, seq_idx=number).logits) == 2 * len(IDS)
-    with pytest.raises(Exception, match="a captured graph pools one vector a row; use one row with cu_seq_lens_q"):
+    with pytest.raises(
+        Exception, match="a captured graph pools one vector a row; use one row with cu_seq_lens_q"
+    ):
         compiled(ids, seq_idx=number)
     assert_close(compiled(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-5)
 

@@ -25,7 +25,9 @@ def test_the_import_is_light():
         print(*sorted(heavy & set(sys.modules)))
         print(*dir(minibert))
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     first, loaded, names = done.stdout.splitlines()
     assert first == minibert.__version__ and loaded == ""
@@ -74,7 +76,7 @@ def test_plots_do_not_change_the_matplotlib_backend(tmp_path):
         python.run("""
             import matplotlib
             matplotlib.use("svg")
-            from minibert.training.report import picture
+            from minibert.training.evaluation.plots import picture
             with picture("a.png", "title") as axes:
                 axes.plot([1, 2])
             assert matplotlib.get_backend() == "svg" and open("a.png", "rb").read(4) == b"\\x89PNG"

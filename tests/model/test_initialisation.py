@@ -70,7 +70,9 @@ def check_initialisation(model, family: str, names=None):
             if cutoff is None:
                 assert values.abs().max() > 2.5 * std, f"{name} is cut off"
             else:
-                assert values.abs().max() <= cutoff * std / truncated_std(1.0, cutoff) * 1.001, f"{name} is not cut off"
+                assert values.abs().max() <= cutoff * std / truncated_std(1.0, cutoff) * 1.001, (
+                    f"{name} is not cut off"
+                )
     assert checked
 
 
@@ -80,7 +82,9 @@ def check_initialisation(model, family: str, names=None):
 @pytest.mark.parametrize("head", HEADS)
 def test_initialisation_of_a_new_model(head, family, tied):
     torch.manual_seed(0)
-    check_initialisation(getattr(modeling, f"MiniBert{head}")(preset(family, tie_word_embeddings=tied)), family)
+    check_initialisation(
+        getattr(modeling, f"MiniBert{head}")(preset(family, tie_word_embeddings=tied)), family
+    )
 
 
 @pytest.mark.one_in(3)
@@ -97,12 +101,15 @@ def test_initialisation_of_what_a_checkpoint_lacks(head, family, tied, tmp_path)
     model = load_without(new, tmp_path, lambda name: name not in kept)
     for name, x in model.named_parameters():
         assert name not in kept or torch.equal(x, kept[name]), name
-    check_initialisation(model, family, {name for name, _ in model.named_parameters() if name not in kept})
+    check_initialisation(
+        model, family, {name for name, _ in model.named_parameters() if name not in kept}
+    )
 
 
 @pytest.mark.parametrize("family", PRESETS)
 @pytest.mark.parametrize(
-    "head", ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
+    "head",
+    ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"],
 )
 def test_initialisation_is_that_of_transformers_own_models(head, family):
     """BERT's and ModernBERT's own classes start at the same standard deviations, matrix by matrix."""

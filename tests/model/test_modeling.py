@@ -77,7 +77,9 @@ def test_batching_and_attention_do_not_change_results(fields):
     model.set_attn_implementation("eager")
     expected = from_texts_alone(model, texts)
     for (name, layout), way in itertools.product(LAYOUTS.items(), WAYS):
-        check_same(from_batch(model, texts, layout, **set_way(model, way)), expected, f"{name}, {way}")
+        check_same(
+            from_batch(model, texts, layout, **set_way(model, way)), expected, f"{name}, {way}"
+        )
 
 
 # --- every head ---
@@ -85,19 +87,27 @@ def test_batching_and_attention_do_not_change_results(fields):
 
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize(
-    "family", ["bert", "modernbert", "causal", pytest.param("modernbert cls", marks=pytest.mark.slow)]
+    "family",
+    ["bert", "modernbert", "causal", pytest.param("modernbert cls", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_do_not_see_padding_nor_other_documents(head, family):
     """Left, right, holes, packed: results, loss and gradients of every head."""
     model, texts = build(head, **FAMILIES[family]), Texts(VOCAB)
     names = list(PADDED)
-    if head not in ("ForQuestionAnswering", "ForMultipleChoice"):  # one answer a row; a row is a choice
+    if head not in (
+        "ForQuestionAnswering",
+        "ForMultipleChoice",
+    ):  # one answer a row; a row is a choice
         names += PACKED
     expected = from_texts_alone(model, texts)
     assert expected["gradients"].any()
     for name, way in itertools.product(names, WAYS):
-        check_same(from_batch(model, texts, LAYOUTS[name], **set_way(model, way)), expected, f"{name}, {way}")
+        check_same(
+            from_batch(model, texts, LAYOUTS[name], **set_way(model, way)),
+            expected,
+            f"{name}, {way}",
+        )
 
 
 def test_the_decoder_of_a_causal_model_makes_logits_of_the_last_states():
@@ -107,14 +117,19 @@ def test_the_decoder_of_a_causal_model_makes_logits_of_the_last_states():
     assert model.get_decoder() is model.model
     for states in (model.model(ids).last_hidden_state, model.model(ids, return_dict=False)[0]):
         assert_close(model.decoder(states), model(ids).logits, **CLOSE)
-    assert_close(copy.deepcopy(model).model(ids).last_hidden_state, model.model(ids).last_hidden_state)
+    assert_close(
+        copy.deepcopy(model).model(ids).last_hidden_state, model.model(ids).last_hidden_state
+    )
 
 
 def test_a_causal_model_is_trained_on_the_next_token_of_its_own_text():
     model, texts = build("ForCausalLM"), Texts(VOCAB)
     with torch.no_grad():
         logits = [model(ids[None]).logits[0] for ids in texts.ids]
-    predictions, targets = torch.cat([x[:-1] for x in logits]), torch.cat([ids[1:] for ids in texts.ids])
+    predictions, targets = (
+        torch.cat([x[:-1] for x in logits]),
+        torch.cat([ids[1:] for ids in texts.ids]),
+    )
     for layout in LAYOUTS.values():
         for model.training in (False, True):
             loss = model(**layout.inputs(texts, False), labels=layout.grid(texts.ids, -100)).loss
@@ -131,12 +146,16 @@ def test_heads_take_the_same_inputs(head):
         ids = torch.randint(1, VOCAB, shape)
         mask = (torch.arange(9) < 6).long().expand(shape)
         segments = torch.randint(2, shape)
-        said = dict(attention_mask=mask, token_type_ids=segments, position_ids=torch.arange(9).expand(shape))
+        said = dict(
+            attention_mask=mask, token_type_ids=segments, position_ids=torch.arange(9).expand(shape)
+        )
         assert {"input_ids", "inputs_embeds", "seq_idx", *said, "kwargs"} <= set(parameters)
         with torch.no_grad():
             expected = model(ids, attention_mask=mask, token_type_ids=segments)[0]
             assert_close(model(ids, **said, a_keyword_of_somebody=1)[0], expected)
-            assert_close(model(inputs_embeds=model.get_input_embeddings()(ids), **said)[0], expected)
+            assert_close(
+                model(inputs_embeds=model.get_input_embeddings()(ids), **said)[0], expected
+            )
             assert_close(model(ids, mask, segments, said["position_ids"])[0], expected)
             without = model(ids, attention_mask=mask)[0]
             zeros = model(ids, attention_mask=mask, token_type_ids=torch.zeros_like(ids))[0]
@@ -149,7 +168,10 @@ def test_heads_take_the_same_inputs(head):
     [
         (dict(classifier_pooling="cls"), lambda x: x[0]),
         (dict(classifier_pooling="mean"), lambda x: x.mean(0)),
-        (dict(classifier_pooling="cls", is_causal=True), lambda x: x[-1]),  # a causal model's first token saw nothing
+        (
+            dict(classifier_pooling="cls", is_causal=True),
+            lambda x: x[-1],
+        ),  # a causal model's first token saw nothing
         (dict(classifier_pooling="mean", is_causal=True), lambda x: x[-1]),
     ],
 )
@@ -167,7 +189,9 @@ def test_position_ids_are_used():
         model = build("Model", position_embedding_type=kind).eval()
         ids = torch.randint(1, VOCAB, (1, 6))
         with torch.no_grad():
-            counted, moved = (model(ids, position_ids=torch.arange(6)[None] + k).last_hidden_state for k in (0, 3))
+            counted, moved = (
+                model(ids, position_ids=torch.arange(6)[None] + k).last_hidden_state for k in (0, 3)
+            )
         assert not torch.allclose(counted, moved, atol=1e-3), kind
     model = build("Model").eval()  # rotary positions are relative
     assert check_positions(model, 3)[0] <= 1e-5
@@ -177,7 +201,8 @@ def test_position_ids_are_used():
 
 
 @pytest.mark.parametrize(
-    "head, name", [("ForMaskedLM", "logits"), ("ForPreTraining", "prediction_logits"), ("ForCausalLM", "logits")]
+    "head, name",
+    [("ForMaskedLM", "logits"), ("ForPreTraining", "prediction_logits"), ("ForCausalLM", "logits")],
 )
 def test_training_predicts_labelled_positions_alone(head, name):
     model, texts, layout = build(head), Texts(VOCAB), LAYOUTS["left"]
@@ -196,7 +221,9 @@ def test_training_predicts_labelled_positions_alone(head, name):
     assert_close(sparse.loss, full.loss, **CLOSE)
     model.eval()
     assert model(**inputs, labels=labels)[name].shape == dense.shape
-    assert_close(model(**inputs, labels=labels, sparse_prediction=True)[name], dense[chosen], **CLOSE)
+    assert_close(
+        model(**inputs, labels=labels, sparse_prediction=True)[name], dense[chosen], **CLOSE
+    )
     # without labels there is nothing to choose, but by places
     assert model(**inputs, sparse_prediction=True)[name].shape == dense.shape
     if head == "ForMaskedLM":
@@ -215,8 +242,14 @@ def test_batch_without_targets_has_no_loss_and_no_gradients(head, count):
 
 # --- losses and micro-batches ---
 
-STEPS = [(head, "") for head in HEADS if head not in ("Model", "ForPreTraining", "ForSequenceClassification")]
-STEPS += [("ForSequenceClassification", kind) for kind in ("single_label", "multi_label", "regression")]
+STEPS = [
+    (head, "")
+    for head in HEADS
+    if head not in ("Model", "ForPreTraining", "ForSequenceClassification")
+]
+STEPS += [
+    ("ForSequenceClassification", kind) for kind in ("single_label", "multi_label", "regression")
+]
 
 
 @pytest.mark.parametrize("family", [pytest.param("bert", marks=pytest.mark.slow), "modernbert"])
@@ -234,7 +267,14 @@ def test_gradient_accumulation_changes_nothing(head, kind, family):
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize(
-    "head", ["ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForTokenClassification", "ForReplacedTokenDetection"]
+    "head",
+    [
+        "ForMaskedLM",
+        "ForPreTraining",
+        "ForCausalLM",
+        "ForTokenClassification",
+        "ForReplacedTokenDetection",
+    ],
 )
 def test_labels_at_padding_are_no_targets(head, attention):
     """Not even where `Trainer` has counted them, over one or more micro-batches like this one."""
@@ -246,14 +286,19 @@ def test_labels_at_padding_are_no_targets(head, attention):
     expected = model(**inputs, labels=labels.masked_fill(mask == 0, -100)).loss
     counted = labels[:, 1:].numel() if head == "ForCausalLM" else labels.numel()
     for count, steps in ((counted, 1), (torch.tensor(counted), 1), (3 * counted, 3)):
-        assert_close(model(**inputs, labels=labels, num_items_in_batch=count).loss * steps, expected, **CLOSE)
+        assert_close(
+            model(**inputs, labels=labels, num_items_in_batch=count).loss * steps, expected, **CLOSE
+        )
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("documents", ["padding left", "packed"])
 def test_causal_loss_with_labels_at_first_tokens(documents, attention):
     """With labels at the first tokens of documents, the loss of a decoder is the mean over next tokens."""
-    model, ids = build("ForCausalLM", attn_implementation=attention).eval(), torch.randint(1, VOCAB, (2, 12))
+    model, ids = (
+        build("ForCausalLM", attn_implementation=attention).eval(),
+        torch.randint(1, VOCAB, (2, 12)),
+    )
     labels, lengths = ids.clone(), [(12,), (4, 8)]
     if documents == "packed":
         inputs = dict(position_ids=torch.tensor([[*range(12)], [*range(4), *range(8)]]))
@@ -288,7 +333,9 @@ def test_pretraining_takes_either_label():
     model, texts, layout = build("ForPreTraining", **BERT).eval(), Texts(VOCAB), LAYOUTS["right"]
     inputs, labels = layout.inputs(texts, True), labels_for("PreTraining", texts, layout)
     both = model(**inputs, **labels)
-    masked, following = (model(**inputs, **{name: labels[name]}) for name in ("labels", "next_sentence_label"))
+    masked, following = (
+        model(**inputs, **{name: labels[name]}) for name in ("labels", "next_sentence_label")
+    )
     assert_close(masked.loss, both.mlm_loss)
     assert_close(following.loss, both.nsp_loss)
     assert_close(both.loss, both.mlm_loss + both.nsp_loss)
@@ -300,7 +347,9 @@ def test_pretraining_takes_either_label():
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("wanted", [{}, dict(output_hidden_states=True)], ids=["unpadded", "padded rows"])
+@pytest.mark.parametrize(
+    "wanted", [{}, dict(output_hidden_states=True)], ids=["unpadded", "padded rows"]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_row_of_padding_gives_no_nan(family, wanted, dtype):
     """No NaN, forward and backward, and the other rows as without it; padding left, right and everywhere."""
@@ -372,15 +421,26 @@ def test_bad_input_is_refused():
     for shape in ((2, 8), (9, 2), (1, 9), (2, 9, 9), (9,)):
         with pytest.raises(ValueError, match=r"attention_mask has the shape \("):
             model(ids, attention_mask=torch.ones(shape))
-    with pytest.raises(ValueError, match="attention_mask is torch.int64: a 4D mask holds booleans, or floats to add"):
+    with pytest.raises(
+        ValueError,
+        match="attention_mask is torch.int64: a 4D mask holds booleans, or floats to add",
+    ):
         model(ids, attention_mask=torch.ones(2, 1, 9, 9, dtype=torch.long))
     long = torch.randint(1, VOCAB, (1, 41))
-    for inputs in (dict(input_ids=long), dict(input_ids=ids, position_ids=torch.arange(32, 41)[None])):
-        with pytest.raises(ValueError, match="position 40 is beyond max_position_embeddings=40: truncate"):
+    for inputs in (
+        dict(input_ids=long),
+        dict(input_ids=ids, position_ids=torch.arange(32, 41)[None]),
+    ):
+        with pytest.raises(
+            ValueError, match="position 40 is beyond max_position_embeddings=40: truncate"
+        ):
             model(**inputs)
     model(long, attention_mask=(torch.arange(41) > 0).long()[None])  # it is real tokens that count
     build("ForMaskedLM")(long)  # rotary positions have no table
-    decoder, settings = build("ForCausalLM"), dict(max_new_tokens=2, do_sample=False, pad_token_id=0)
+    decoder, settings = (
+        build("ForCausalLM"),
+        dict(max_new_tokens=2, do_sample=False, pad_token_id=0),
+    )
     generated = decoder.generate(ids, **settings)
     for name in ("past_key_values", "cache"):
         with pytest.raises(ValueError, match=f"^{name}: there is no cache"):

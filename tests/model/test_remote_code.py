@@ -47,14 +47,29 @@ def findings(tree: ast.Module) -> list[str]:
             if module.split(".")[0] not in ALLOWED:
                 found.append(f"import of {module}")
             if module.startswith(
-                ("torch.hub", "torch.utils.cpp_extension", "torch.distributed", "transformers.utils.hub")
+                (
+                    "torch.hub",
+                    "torch.utils.cpp_extension",
+                    "torch.distributed",
+                    "transformers.utils.hub",
+                )
             ):
                 found.append(f"import of {module}")
         if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            called = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             if called in NEVER_CALLED:
                 found.append(f"call of {called}")
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        name = (
+            node.attr
+            if isinstance(node, ast.Attribute)
+            else node.id
+            if isinstance(node, ast.Name)
+            else ""
+        )
         if name in NEVER_NAMED:
             found.append(f"use of {name}")
     return found

@@ -20,7 +20,10 @@ ROOT = Path(modeling.__file__).parent
 @pytest.fixture
 def saved(tmp_path) -> tuple[MiniBertForMaskedLM, Path]:
     """A masked language model, and the folder in which it lies with its code."""
-    model, folder = build("ForMaskedLM", add_pooling_layer=True, type_vocab_size=2).eval(), tmp_path / "saved"
+    model, folder = (
+        build("ForMaskedLM", add_pooling_layer=True, type_vocab_size=2).eval(),
+        tmp_path / "saved",
+    )
     model.save_pretrained(folder)
     return model, folder
 
@@ -45,8 +48,13 @@ def test_the_auto_map_names_every_class():
         module, name = reference.split(".")
         assert f"{module}.py" in CODE and hasattr(transformers, auto_class)
         assert name in modeling.__all__ or name == "MiniBertConfig"
-    without = {"MiniBertPreTrainedModel", f"MiniBert{DETECTOR}"}  # Transformers has no Auto class for detectors
-    assert set(modeling.__all__) - without == {r.split(".")[1] for r in AUTO_MAP.values()} - {"MiniBertConfig"}
+    without = {
+        "MiniBertPreTrainedModel",
+        f"MiniBert{DETECTOR}",
+    }  # Transformers has no Auto class for detectors
+    assert set(modeling.__all__) - without == {r.split(".")[1] for r in AUTO_MAP.values()} - {
+        "MiniBertConfig"
+    }
 
 
 @pytest.mark.parametrize("auto_class", [name for name in AUTO_MAP if name != "AutoConfig"])
@@ -92,14 +100,22 @@ def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "HF_MODULES_CACHE"}
     environment["HF_HOME"] = str(tmp_path / "home")
     detector = f"modeling_minibert.MiniBert{DETECTOR}"
-    given = dict(ids=ids.tolist(), folder=str(folder), target=str(target), auto_map=auto_map, detector=detector)
+    given = dict(
+        ids=ids.tolist(),
+        folder=str(folder),
+        target=str(target),
+        auto_map=auto_map,
+        detector=detector,
+    )
     with Python(tmp_path, environment, with_package=False) as python:
         python.run(WITHOUT_THE_PACKAGE.format(**given))
     assert {file.name for file in target.glob("*.py")} == CODE
     assert {file.name for file in target.glob("detector/*.py")} == CODE
     assert json.loads((target / "config.json").read_text())["auto_map"] == AUTO_MAP
     assert torch.equal(torch.load(target / "before.pt"), model(ids).logits)
-    assert torch.equal(torch.load(target / "after.pt"), MiniBertForMaskedLM.from_pretrained(target)(ids).logits)
+    assert torch.equal(
+        torch.load(target / "after.pt"), MiniBertForMaskedLM.from_pretrained(target)(ids).logits
+    )
 
 
 def test_a_registered_class_of_the_users_own_is_the_one_that_loads(tmp_path, monkeypatch):

@@ -57,7 +57,9 @@ class Layout:
 
     def column_positions(self, start: int = 0) -> list[int]:
         """Positions that count the columns of a document, its holes included."""
-        return [s - self.tokens[self.first[i]][1] + start for (_, s), i in zip(self.tokens, self.ids)]
+        return [
+            s - self.tokens[self.first[i]][1] + start for (_, s), i in zip(self.tokens, self.ids)
+        ]
 
     def cu_seq_lens(self) -> torch.Tensor:
         """A document reaches to where the next one starts: padding behind it is part of it."""
@@ -66,7 +68,9 @@ class Layout:
 
 
 @st.composite
-def layouts(draw, one_document_a_row: bool = False, holes: bool = True, padding: bool = True) -> Layout:
+def layouts(
+    draw, one_document_a_row: bool = False, holes: bool = True, padding: bool = True
+) -> Layout:
     batch_size = draw(st.integers(1, 3))
     gap = st.integers(0, 3) if padding else st.just(0)
     rows, number = [], 0
@@ -104,7 +108,9 @@ def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
     ids = layout.ids
     steps = [positions[i + 1] - positions[i] for i in range(len(ids) - 1) if ids[i] == ids[i + 1]]
     rising = all(step >= 1 for step in steps)
-    assert sequences.order == ("contiguous" if all(step == 1 for step in steps) else "rising" if rising else "any")
+    assert sequences.order == (
+        "contiguous" if all(step == 1 for step in steps) else "rising" if rising else "any"
+    )
 
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=50)
@@ -121,23 +127,44 @@ def test_padding_masks(layout):
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int32])
 def test_a_mask_may_have_any_type(dtype):
     layout = Layout([[None, 0, None, 0], [1, 1, 1, None]])
-    check(PackedSequences(*layout.shape, torch.device("cpu"), layout.mask().to(dtype)), layout, layout.positions)
+    check(
+        PackedSequences(*layout.shape, torch.device("cpu"), layout.mask().to(dtype)),
+        layout,
+        layout.positions,
+    )
 
 
-@given(layouts(), st.sampled_from(["tokens", "columns"]), st.sampled_from([0, 2]), st.sampled_from([-1, 0, 1, 7]))
+@given(
+    layouts(),
+    st.sampled_from(["tokens", "columns"]),
+    st.sampled_from([0, 2]),
+    st.sampled_from([-1, 0, 1, 7]),
+)
 @SETTINGS
 def test_positions_that_restart(layout, counting, start, at_padding):
     """Holes counted or not, documents that start at 0 or, as RoBERTa's, at 2, and any number at padding."""
-    positions = [p + start for p in layout.positions] if counting == "tokens" else layout.column_positions(start)
+    positions = (
+        [p + start for p in layout.positions]
+        if counting == "tokens"
+        else layout.column_positions(start)
+    )
     position_ids = layout.grid(positions, at_padding)
-    check(PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), position_ids), layout, positions)
+    check(
+        PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), position_ids),
+        layout,
+        positions,
+    )
 
 
 @given(layouts(padding=False))
 @SETTINGS
 def test_positions_that_restart_without_a_mask(layout):
     position_ids = layout.grid(layout.positions, 0)
-    check(PackedSequences(*layout.shape, torch.device("cpu"), position_ids=position_ids), layout, layout.positions)
+    check(
+        PackedSequences(*layout.shape, torch.device("cpu"), position_ids=position_ids),
+        layout,
+        layout.positions,
+    )
 
 
 @given(layouts(), st.booleans(), st.booleans())
@@ -162,7 +189,9 @@ def test_one_row_with_cu_seq_lens_needs_no_search(layout):
     check(sequences, flat, flat.positions)
 
 
-@pytest.mark.parametrize("bounds", [[0, 3], [2, 5], [0, 7], [0, 4, 3, 5], [0, 2, 2, 5], [5]], ids=str)
+@pytest.mark.parametrize(
+    "bounds", [[0, 3], [2, 5], [0, 7], [0, 4, 3, 5], [0, 2, 2, 5], [5]], ids=str
+)
 def test_cu_seq_lens_that_leave_tokens_out_are_refused(bounds):
     model = modeling.MiniBertModel(MiniBertConfig.bert("tiny", vocab_size=9))
     with pytest.raises(ValueError, match=r"cu_seq_lens_q=.* use increasing numbers from 0 to 5"):
@@ -179,7 +208,11 @@ def test_a_row_ends_every_document():
 def test_one_row_of_positions_serves_the_batch():
     layout = Layout([[0, 0, 1, 1, 1], [2, 2, 3, 3, 3]])
     positions = [0, 1, 0, 1, 2]
-    check(PackedSequences(2, 5, torch.device("cpu"), position_ids=torch.tensor([positions])), layout, positions * 2)
+    check(
+        PackedSequences(2, 5, torch.device("cpu"), position_ids=torch.tensor([positions])),
+        layout,
+        positions * 2,
+    )
 
 
 def test_without_anything_every_row_is_a_document():
@@ -222,7 +255,9 @@ def test_pool(layout, pooling):
         expected = [pooled({i}) for i in range(len(layout.lengths))]
     else:  # one a row, zeros where a row is all padding
         rows = range(layout.shape[0])
-        expected = [pooled({i for (b, _), i in zip(layout.tokens, layout.ids) if b == row}) for row in rows]
+        expected = [
+            pooled({i for (b, _), i in zip(layout.tokens, layout.ids) if b == row}) for row in rows
+        ]
     assert_close(sequences.pool(sequences.unpad(x), pooling), torch.tensor(expected))
 
 
@@ -236,7 +271,10 @@ def test_pool_of_padded_rows(layout, pooling, with_mask):
     x = torch.randn(*layout.shape, WIDTH)
     unpadded = sequences_of(layout)
     expected = unpadded.pool(unpadded.unpad(x), pooling)
-    assert_close(PackedSequences(*layout.shape, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling), expected)
+    assert_close(
+        PackedSequences(*layout.shape, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("pooling", ["cls", "last"])
@@ -255,7 +293,9 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
 @settings(SETTINGS, max_examples=20)
 def test_masks(layout, window, causal):
     """The dense mask, and the rule for Transformers' mask functions."""
-    sequences = PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1))
+    sequences = PackedSequences(
+        *layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)
+    )
     mask, rule = sequences.dense_mask(window, causal), sequences.mask_function(window, causal)
     tokens = {place: (i, p) for place, i, p in zip(layout.tokens, layout.ids, layout.positions)}
     batch_size, length = layout.shape
@@ -305,11 +345,18 @@ def test_heads_take_what_the_flattening_collator_gives(head, form):
     """Each document gives what it gives alone, and the loss is of all but each document's first token."""
     model = build(head).eval()
     texts = [torch.randint(1, VOCAB, (length,)) for length in LENGTHS]
-    batch = DataCollatorWithFlattening(**FORMS[form])([dict(input_ids=x.tolist(), labels=x.tolist()) for x in texts])
+    batch = DataCollatorWithFlattening(**FORMS[form])(
+        [dict(input_ids=x.tolist(), labels=x.tolist()) for x in texts]
+    )
     labels = batch.pop("labels")
     alone = torch.cat([model(text[None]).logits.flatten(0, -2) for text in texts])
     for model.config._attn_implementation in ("eager", "sdpa"):
         assert_close(model(**batch).logits.flatten(0, -2), alone, rtol=1e-5, atol=1e-5)
     if head != "ForSequenceClassification":
         predicted = torch.cat([alone[:1], alone[:-1]]) if head == "ForCausalLM" else alone
-        assert_close(model(**batch, labels=labels).loss, F.cross_entropy(predicted, labels[0]), rtol=1e-5, atol=1e-5)
+        assert_close(
+            model(**batch, labels=labels).loss,
+            F.cross_entropy(predicted, labels[0]),
+            rtol=1e-5,
+            atol=1e-5,
+        )

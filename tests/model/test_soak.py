@@ -12,8 +12,8 @@ import torch
 from helpers import VOCAB, build, sentences
 
 from minibert import MiniBertConfig, MiniBertModel, train_tokenizer
+from minibert.training.common.precision import KERNEL_CACHES
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.precision import KERNEL_CACHES
 
 pytestmark = pytest.mark.slow
 MEGABYTE = 2**20
@@ -64,7 +64,9 @@ def test_two_thousand_steps(dtype, monkeypatch):
 def test_twenty_thousand_embeddings(tmp_path):
     texts, seen = sentences(20_000), []
     tokenizer = train_tokenizer(texts[:500], vocab_size=80)
-    MiniBertModel(MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)).save_pretrained(tmp_path)
+    MiniBertModel(
+        MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)
+    ).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     embedder = open_encoder(str(tmp_path))
     for start in range(0, len(texts), 1000):

@@ -11,9 +11,15 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training import callbacks, cli
-from minibert.training.callbacks import CheckpointMixin, add_callbacks
-from minibert.training.checkpoints import MANIFEST, checkpoint_to_resume, find_damage, write_manifest
+from minibert.training import cli
+from minibert.training.common import callbacks
+from minibert.training.common.callbacks import CheckpointMixin, add_callbacks
+from minibert.training.common.checkpoints import (
+    MANIFEST,
+    checkpoint_to_resume,
+    find_damage,
+    write_manifest,
+)
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -52,7 +58,9 @@ def run(saved, tmp_path):
 
 
 def resumed(folder, given="true"):
-    return checkpoint_to_resume(TrainingArguments(str(folder), use_cpu=True, resume_from_checkpoint=given))
+    return checkpoint_to_resume(
+        TrainingArguments(str(folder), use_cpu=True, resume_from_checkpoint=given)
+    )
 
 
 def test_the_newest_whole_checkpoint_is_taken(run, capsys):
@@ -138,7 +146,9 @@ def killed_manifest(checkpoint):
 def test_kill_while_saving_keeps_the_older_checkpoint(place, tmp_path):
     def train():
         trainer = make_trainer(tmp_path, Killed if place == "optimizer" else OurTrainer)
-        callbacks.write_manifest = write_manifest if place == "optimizer" else killed_manifest  # of this process
+        callbacks.write_manifest = (
+            write_manifest if place == "optimizer" else killed_manifest
+        )  # of this process
         trainer.args.save_total_limit = 1
         add_callbacks(trainer)
         trainer.train()
@@ -174,9 +184,11 @@ def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
     class Table(TrainerCallback):
         pass
 
-    for place in ("transformers.trainer", "minibert.training.callbacks"):
+    for place in ("transformers.trainer", "minibert.training.common.callbacks"):
         monkeypatch.setattr(f"{place}.DEFAULT_PROGRESS_CALLBACK", Table)
     trainer = make_trainer(tmp_path, disable_tqdm=False)
     before = [type(callback) for callback in trainer.callback_handler.callbacks]
     add_callbacks(trainer)
-    assert Table in before and Table not in [type(callback) for callback in trainer.callback_handler.callbacks]
+    assert Table in before and Table not in [
+        type(callback) for callback in trainer.callback_handler.callbacks
+    ]

@@ -18,8 +18,8 @@ from helpers import sentences
 from safetensors.torch import load_file
 
 from minibert.training import cli
-from minibert.training.callbacks import STOP_SECONDS, SaveAndStop
-from minibert.training.checkpoints import find_damage
+from minibert.training.common.callbacks import STOP_SECONDS, SaveAndStop
+from minibert.training.common.checkpoints import find_damage
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
@@ -46,7 +46,12 @@ def corpus(tmp_path_factory):
 
 def command(corpus: Path, output: Path, **more) -> int:
     settings = dict(data=corpus, output_dir=output) | SETTINGS | more
-    return cli.main(["pretrain", *(text for name, value in settings.items() for text in (f"--{name}", str(value)))])
+    return cli.main(
+        [
+            "pretrain",
+            *(text for name, value in settings.items() for text in (f"--{name}", str(value))),
+        ]
+    )
 
 
 def in_a_process(function, *arguments) -> int:
@@ -116,7 +121,9 @@ def whole(request, corpus, tmp_path_factory):
 
 def check_same(output: Path, whole: Path) -> None:
     found, expected = (load_file(folder / "model.safetensors") for folder in (output, whole))
-    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+    assert found.keys() == expected.keys() and all(
+        torch.equal(found[name], expected[name]) for name in expected
+    )
 
 
 KILLS = [
@@ -146,7 +153,9 @@ def test_a_training_killed_in_its_first_checkpoint_starts_anew(whole, corpus, tm
     check_same(output, folder)
 
 
-@pytest.mark.parametrize("whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True
+)
 def test_resuming_a_finished_training_makes_no_step(whole, corpus, tmp_path):
     """As where it was killed between its last checkpoint and its end."""
     output, (folder, more) = tmp_path / "run", whole
@@ -156,10 +165,15 @@ def test_resuming_a_finished_training_makes_no_step(whole, corpus, tmp_path):
     reports = [json.loads((each / "report.json").read_text()) for each in (output, folder)]
     assert all(report["steps"] == STEPS for report in reports)
     assert reports[0]["validation_loss"] == reports[1]["validation_loss"]
-    assert [report["training_seconds"] is None for report in reports] == [True, False]  # the rest of it is not known
+    assert [report["training_seconds"] is None for report in reports] == [
+        True,
+        False,
+    ]  # the rest of it is not known
 
 
-def stopped(corpus: Path, output: Path, more: dict, method: str, steps: int, number: int = signal.SIGTERM) -> int:
+def stopped(
+    corpus: Path, output: Path, more: dict, method: str, steps: int, number: int = signal.SIGTERM
+) -> int:
     """A signal in a method of the trainer, behind so many steps."""
     plain = getattr(PretrainingTrainer, method)
 
@@ -172,13 +186,19 @@ def stopped(corpus: Path, output: Path, more: dict, method: str, steps: int, num
     return command(corpus, output, **more, resume_from_checkpoint="true")
 
 
-@pytest.mark.parametrize("whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True
+)
 @pytest.mark.parametrize(
     ("method", "steps", "saved", "given"),
     [
         ("training_step", 5, 6, dict(save_strategy="no")),  # a step that is due for an evaluation
-        pytest.param("evaluate", STEPS, STEPS, dict(save_strategy="no"), marks=pytest.mark.slow),  # the last one
-        pytest.param("evaluate", 6, 6, dict(save_steps=6, save_only_model=True), marks=pytest.mark.slow),
+        pytest.param(
+            "evaluate", STEPS, STEPS, dict(save_strategy="no"), marks=pytest.mark.slow
+        ),  # the last one
+        pytest.param(
+            "evaluate", 6, 6, dict(save_steps=6, save_only_model=True), marks=pytest.mark.slow
+        ),
         ("save_model", 6, 7, dict(save_steps=6, save_only_model=True)),
     ],
 )
@@ -186,9 +206,13 @@ def test_sigterm_saves_and_stops(whole, corpus, tmp_path, method, steps, saved, 
     """Also where nothing was to be saved, or nothing but the model; a finished training leaves signals as they were."""
     output, (folder, more) = tmp_path / "run", whole
     before = signal.getsignal(signal.SIGTERM)
-    assert in_a_process(stopped, corpus, output, more | given, method, steps) == 128 + signal.SIGTERM
+    assert (
+        in_a_process(stopped, corpus, output, more | given, method, steps) == 128 + signal.SIGTERM
+    )
     assert find_damage(output / f"checkpoint-{saved}") is None
-    history = json.loads((output / f"checkpoint-{saved}" / "trainer_state.json").read_text())["log_history"]
+    history = json.loads((output / f"checkpoint-{saved}" / "trainer_state.json").read_text())[
+        "log_history"
+    ]
     due = [step for step in range(1, saved + 1) if step % SETTINGS["eval_steps"] == 0]
     assert [entry["step"] for entry in history if "eval_loss" in entry] == due
     assert not (output / "model.safetensors").exists()
@@ -198,16 +222,23 @@ def test_sigterm_saves_and_stops(whole, corpus, tmp_path, method, steps, saved, 
 
 
 @pytest.mark.skipif(
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN, reason="the shell has this process ignore SIGINT"
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
+    reason="the shell has this process ignore SIGINT",
 )
 def test_ctrl_c_saves_and_stops(corpus, tmp_path):
     output = tmp_path / "run"
-    status = in_a_process(stopped, corpus, output, dict(save_strategy="no"), "training_step", 4, signal.SIGINT)
+    status = in_a_process(
+        stopped, corpus, output, dict(save_strategy="no"), "training_step", 4, signal.SIGINT
+    )
     assert status == 128 + signal.SIGINT
-    assert find_damage(output / "checkpoint-5") is None and not (output / "model.safetensors").exists()
+    assert (
+        find_damage(output / "checkpoint-5") is None and not (output / "model.safetensors").exists()
+    )
 
 
-@pytest.mark.parametrize("whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True
+)
 def test_unreadable_row_saves_a_checkpoint_first(whole, corpus, tmp_path, monkeypatch, capsys):
     """Whatever the error is, and then the training goes on as if nothing had happened."""
     output, (folder, more) = tmp_path / "run", whole
@@ -230,7 +261,9 @@ def test_unreadable_row_saves_a_checkpoint_first(whole, corpus, tmp_path, monkey
 
 
 @pytest.mark.parametrize("precision", ["false", pytest.param("true", marks=pytest.mark.slow)])
-def test_a_training_that_diverges_stops_at_the_step_at_which_it_began(precision, corpus, tmp_path, monkeypatch, capsys):
+def test_a_training_that_diverges_stops_at_the_step_at_which_it_began(
+    precision, corpus, tmp_path, monkeypatch, capsys
+):
     output, plain = tmp_path / "run", PretrainingTrainer.training_step
 
     def diverges(trainer, model, inputs, *arguments, **keywords):
@@ -254,7 +287,9 @@ def test_a_second_sigterm_ends_at_once():
         callback.on_train_begin(None, None, None)
         os.kill(os.getpid(), signal.SIGTERM)
         assert callback.received and not called
-        os.kill(os.getpid(), signal.SIGTERM)  # of the same stop: from the launcher and the system, say
+        os.kill(
+            os.getpid(), signal.SIGTERM
+        )  # of the same stop: from the launcher and the system, say
         assert not called
         callback.at -= STOP_SECONDS
         os.kill(os.getpid(), signal.SIGTERM)
@@ -300,7 +335,10 @@ def test_a_full_disk_loses_no_earlier_checkpoint(name, corpus, tmp_path, capsys)
     assert in_a_process(full, corpus, output, said, name) == 2
     lines = [line for line in said.read_text().splitlines() if line.startswith("minibert: error:")]
     assert len(lines) == 1 and "checkpoint-4" in lines[0] and "Traceback" not in said.read_text()
-    assert find_damage(output / "checkpoint-2") is None and find_damage(output / "checkpoint-4") is not None
+    assert (
+        find_damage(output / "checkpoint-2") is None
+        and find_damage(output / "checkpoint-4") is not None
+    )
     capsys.readouterr()
     assert command(corpus, output, resume_from_checkpoint="true") == 0
     assert "Skipped checkpoint-4" in capsys.readouterr().out

@@ -105,7 +105,12 @@ def test_time_is_kept_for_the_evaluation_at_the_end():
     machine = Machine(lambda now: 1.0)
     budget = machine.budget(minutes=10)
     budget.on_evaluate(None, None, None, metrics={"eval_runtime": 100.0})
-    for elapsed, progress, evaluates in ((300, 0.5, True), (399, 0.7, True), (401, 0.7, False), (500, 1.0, True)):
+    for elapsed, progress, evaluates in (
+        (300, 0.5, True),
+        (399, 0.7, True),
+        (401, 0.7, False),
+        (500, 1.0, True),
+    ):
         machine.now, budget.progress = 1000.0 + elapsed, progress
         control = types.SimpleNamespace(should_evaluate=True)
         budget.on_epoch_end(None, None, control)
@@ -118,7 +123,11 @@ def test_time_is_kept_for_the_evaluation_at_the_end():
 @pytest.fixture
 def corpus(tmp_path):
     path = tmp_path / "numbers.txt"
-    path.write_text("\n\n".join(f"number {i} comes after number {i - 1} and before number {i + 1}" for i in range(300)))
+    path.write_text(
+        "\n\n".join(
+            f"number {i} comes after number {i - 1} and before number {i + 1}" for i in range(300)
+        )
+    )
     return path
 
 
@@ -163,11 +172,16 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
     assert state["max_steps"] == state["global_step"]
 
     checkpoint = output / "checkpoint-20"
-    saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["TimeBudget"]
+    saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"][
+        "TimeBudget"
+    ]
     other = tmp_path / "other"
     capsys.readouterr()
     assert run(corpus, other, *given, "--resume_from_checkpoint", str(checkpoint)) == 0
     assert saved["attributes"]["before"] + clocks[1].now == pytest.approx(60, rel=0.05)
     assert json.loads((other / "trainer_state.json").read_text())["global_step"] > 20
-    assert run(corpus, tmp_path / "third", *given[2:], "--resume_from_checkpoint", str(checkpoint)) == 2
+    assert (
+        run(corpus, tmp_path / "third", *given[2:], "--resume_from_checkpoint", str(checkpoint))
+        == 2
+    )
     assert "by the clock: False" in capsys.readouterr().err

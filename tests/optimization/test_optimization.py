@@ -11,25 +11,41 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import TrainerState
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training.callbacks import add_callbacks
+from minibert.training.common.callbacks import add_callbacks
 from minibert.training.optimization import muon
 from minibert.training.optimization.clock import TimeBudget
-from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer, orthogonalize
+from minibert.training.optimization.muon import (
+    MuonAdamW,
+    block_matrices,
+    muon_optimizer,
+    orthogonalize,
+)
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon")
+needs_muon = pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon"
+)
 
 
 def tiny(**changes):
     torch.manual_seed(0)
-    fields = dict(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    fields = dict(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+    )
     return MiniBertForMaskedLM(MiniBertConfig(**fields | {"max_position_embeddings": 64} | changes))
 
 
 def rows(count=32, length=12):
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(5, 40, (count, length), generator=generator)
-    return [{"input_ids": row, "labels": torch.where(torch.arange(length) % 3 == 0, row, -100)} for row in ids]
+    return [
+        {"input_ids": row, "labels": torch.where(torch.arange(length) % 3 == 0, row, -100)}
+        for row in ids
+    ]
 
 
 def arguments(folder, **kwargs):
@@ -67,7 +83,9 @@ def weights(model):
 def orthogonalised(matrix):
     """The Polar Express in float64 (arXiv 2505.16932, algorithm 1): p(σ) = a σ + b σ³ + c σ⁵ for each singular value σ,
     four times, each time of σ / 1.01."""
-    left, values, right = torch.linalg.svd(matrix.double() / matrix.double().norm() / 1.01, full_matrices=False)
+    left, values, right = torch.linalg.svd(
+        matrix.double() / matrix.double().norm() / 1.01, full_matrices=False
+    )
     for a, b, c in (
         (8.28721201814563, -23.595886519098837, 17.300387312530933),
         (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
@@ -81,7 +99,9 @@ def orthogonalised(matrix):
 
 def test_singular_values_come_near_one():
     torch.manual_seed(0)
-    left, right = (torch.linalg.qr(torch.randn(size, 30, dtype=torch.float64))[0] for size in (30, 50))
+    left, right = (
+        torch.linalg.qr(torch.randn(size, 30, dtype=torch.float64))[0] for size in (30, 50)
+    )
     values = torch.logspace(0, -2.4, 30, dtype=torch.float64)
     matrix = left @ values.diag() @ right.mT
     found = orthogonalize(matrix[None])[0]
@@ -95,13 +115,20 @@ def test_singular_values_come_near_one():
 def test_muon_orthogonalises_the_parts_of_a_fused_matrix_apart(parts):
     torch.manual_seed(0)
     lr, decay, momentum = 0.02, 0.1, 0.95
-    weight, other = torch.nn.Parameter(torch.randn(24 * parts, 16)), torch.nn.Parameter(torch.randn(5))
+    weight, other = (
+        torch.nn.Parameter(torch.randn(24 * parts, 16)),
+        torch.nn.Parameter(torch.randn(5)),
+    )
     optimizer = MuonAdamW(
-        [{"params": [weight], "parts": parts, "lr": lr, "weight_decay": decay}], [{"params": [other], "lr": 1e-3}]
+        [{"params": [weight], "parts": parts, "lr": lr, "weight_decay": decay}],
+        [{"params": [other], "lr": 1e-3}],
     )
     expected, average = weight.detach().double(), torch.zeros(24 * parts, 16, dtype=torch.float64)
     for _ in range(3):
-        weight.grad, other.grad = torch.randn(24 * parts, 16) * (1 + torch.arange(24 * parts) // 24)[:, None], other * 1
+        weight.grad, other.grad = (
+            torch.randn(24 * parts, 16) * (1 + torch.arange(24 * parts) // 24)[:, None],
+            other * 1,
+        )
         average = momentum * average + (1 - momentum) * weight.grad.double()
         update = (1 - momentum) * weight.grad.double() + momentum * average  # Nesterov
         update = torch.cat([orthogonalised(part) for part in update.chunk(parts)])
@@ -132,7 +159,11 @@ def test_step_matches_torch_muon_on_separate_matrices(bf16, monkeypatch):
     assert heads > 1
     optimizer = muon_optimizer(model, {"model.layers.0.attn.Wqkv.weight"}, learning_rate=1e-3,
                                muon_learning_rate=1e-3, weight_decay=0.1)  # fmt: skip
-    matrices = {name: parameter for name, parameter in model.named_parameters() if parameter in block_matrices(model)}
+    matrices = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter in block_matrices(model)
+    }
     assert len(matrices) == 8
     parts = {name: 3 * heads if "Wqkv" in name else 2 if "Wi" in name else 1 for name in matrices}
     apart = {name: [torch.nn.Parameter(part.clone()) for part in parameter.detach().chunk(parts[name])]
@@ -146,9 +177,13 @@ def test_step_matches_torch_muon_on_separate_matrices(bf16, monkeypatch):
         torch.optim.AdamW(rest.values(), 1e-3, weight_decay=0.0, fused=True),
     ]  # fmt: skip
     for batch in (rows(4), rows(6)):
-        model(**{name: torch.stack([row[name] for row in batch]) for name in batch[0]}).loss.backward()
+        model(
+            **{name: torch.stack([row[name] for row in batch]) for name in batch[0]}
+        ).loss.backward()
         for name, parameter in model.named_parameters():
-            for mine, grad in zip(apart.get(name) or [rest[name]], parameter.grad.chunk(parts.get(name, 1))):
+            for mine, grad in zip(
+                apart.get(name) or [rest[name]], parameter.grad.chunk(parts.get(name, 1))
+            ):
                 mine.grad = grad.clone()
         for reference in (optimizer, *references):
             reference.step()
@@ -171,7 +206,9 @@ def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons()
     model.model.layers[1].mlp.Wo.weight.requires_grad_(False)
     optimizer = muon_optimizer(model, [], learning_rate=1e-3, muon_learning_rate=5e-3)
     names = {parameter: name for name, parameter in model.named_parameters()}
-    muon = sorted(names[p] for group in optimizer.param_groups if "parts" in group for p in group["params"])
+    muon = sorted(
+        names[p] for group in optimizer.param_groups if "parts" in group for p in group["params"]
+    )
     parts = ("attn.Wo", "attn.Wqkv", "mlp.Wi", "mlp.Wo")
     matrices = [f"model.layers.{i}.{part}.weight" for i in (0, 1) for part in parts]
     assert muon == matrices[:-1]
@@ -192,7 +229,12 @@ def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons()
 def test_optimizer_defaults(given, new, expected, tmp_path):
     before = PretrainingConfig(str(tmp_path), use_cpu=True, **given)
     args = fill_defaults(before, new)
-    assert (args.optimizer, args.learning_rate, args.muon_learning_rate, args.weight_decay) == expected
+    assert (
+        args.optimizer,
+        args.learning_rate,
+        args.muon_learning_rate,
+        args.weight_decay,
+    ) == expected
     assert args.num_train_epochs == 2 and before.num_train_epochs is None
 
 
@@ -209,8 +251,12 @@ def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_pa
     named = training.get_decay_parameter_names(training.model)
     assert all(decay == (0.1 if name in named else 0) for name, decay in decays.items())
     assert {group["initial_lr"] for group in inner.param_groups} == {0.01, 0.03}
-    assert {group["lr"] / group["initial_lr"] for group in inner.param_groups} == {0.0}  # linear decay is over
-    assert [entry["learning_rate"] for entry in training.state.log_history if "loss" in entry][1] == 0.005
+    assert {group["lr"] / group["initial_lr"] for group in inner.param_groups} == {
+        0.0
+    }  # linear decay is over
+    assert [entry["learning_rate"] for entry in training.state.log_history if "loss" in entry][
+        1
+    ] == 0.005
 
 
 def test_schedules_that_end_above_zero_go_with_muon(tmp_path):
@@ -235,7 +281,10 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(tmp_path):
     broken.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-5"))
     first, second = weights(whole.model), weights(broken.model)
     assert all(torch.equal(first[key], second[key]) for key in first)
-    losses = [[entry["loss"] for entry in run.state.log_history if "loss" in entry] for run in (whole, broken)]
+    losses = [
+        [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+        for run in (whole, broken)
+    ]
     assert losses[0] == losses[1] and len(losses[0]) == 12
 
 
@@ -283,12 +332,20 @@ def test_a_trainer_ends_on_time_and_is_resumed(data, tmp_path, capsys):
     steps, rates = whole.state.global_step, learning_rates(whole)
     assert clock.now - 50 == pytest.approx(60, abs=3)
     assert len(rates) == steps == whole.state.max_steps < 40  # 27 s went into three steps
-    assert max(rates) == pytest.approx(0.01, rel=0.1) and rates[0] < 0.005 and rates[-1] < 0.3 * 0.01
+    assert (
+        max(rates) == pytest.approx(0.01, rel=0.1) and rates[0] < 0.005 and rates[-1] < 0.3 * 0.01
+    )
     assert rates[-3:] == sorted(rates[-3:], reverse=True)
     evaluated = [entry["step"] for entry in whole.state.log_history if "eval_loss" in entry]
     assert evaluated == [30, steps]  # half of the steps expected after the second, and the end
-    shares = [tuple(map(int, found)) for found in re.findall(r"step +(\d+) \((\d+)%\)", capsys.readouterr().out)]
-    assert shares[0] == (1, 0) and shares[-1] == (steps, 100)  # of the time: the number of steps is not known
+    shares = [
+        tuple(map(int, found))
+        for found in re.findall(r"step +(\d+) \((\d+)%\)", capsys.readouterr().out)
+    ]
+    assert shares[0] == (1, 0) and shares[-1] == (
+        steps,
+        100,
+    )  # of the time: the number of steps is not known
     checkpoint = tmp_path / "whole" / "checkpoint-20"
     state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     used = state.stateful_callbacks["TimeBudget"]["attributes"]["before"]
@@ -315,5 +372,8 @@ def test_a_trainer_ends_on_time_and_is_resumed(data, tmp_path, capsys):
 ])  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(given, said, tmp_path):
     with pytest.raises(ValueError) as error:
-        fill_defaults(PretrainingConfig(str(tmp_path), use_cpu=True, **given), new="embedding_init" not in given)
+        fill_defaults(
+            PretrainingConfig(str(tmp_path), use_cpu=True, **given),
+            new="embedding_init" not in given,
+        )
     assert said in str(error.value)

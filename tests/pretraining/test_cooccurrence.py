@@ -21,17 +21,29 @@ SPECIAL, WORDS = (0, 1), 12
 @pytest.fixture(scope="module")
 def rows():
     rng = random.Random(0)
-    return [[0, *(rng.choice([n, n, 2 + n % 10]) for n in rng.choices(range(2, WORDS), k=20)), 1] for _ in range(30)]
+    return [
+        [0, *(rng.choice([n, n, 2 + n % 10]) for n in rng.choices(range(2, WORDS), k=20)), 1]
+        for _ in range(30)
+    ]
 
 
 def by_loops(rows, most):
     """Neighbours up to two places away, each place a column of its own; only the `most` frequent words are some."""
-    counts, frequent = Counter(), Counter(word for row in rows for word in row if word not in SPECIAL)
-    neighbours = {word for word, _ in sorted(frequent.items(), key=lambda item: (-item[1], item[0]))[:most]}
+    counts, frequent = (
+        Counter(),
+        Counter(word for row in rows for word in row if word not in SPECIAL),
+    )
+    neighbours = {
+        word for word, _ in sorted(frequent.items(), key=lambda item: (-item[1], item[0]))[:most]
+    }
     for row in rows:
         for i, word in enumerate(row):
             for place in (-2, -1, 1, 2):
-                if 0 <= i + place < len(row) and word not in SPECIAL and row[i + place] in neighbours:
+                if (
+                    0 <= i + place < len(row)
+                    and word not in SPECIAL
+                    and row[i + place] in neighbours
+                ):
                     counts[word, (place, row[i + place])] += 1
     of_word, of_context = Counter(), Counter()
     for (word, context), count in counts.items():
@@ -85,8 +97,17 @@ def test_pretraining_begins_with_them_unless_told_otherwise(tmp_path):
     text = datasets.Dataset.from_dict({"text": sentences(60)})
 
     def table(name, **more):
-        still = dict(learning_rate=0.0, max_steps=1, vocab_size=100, seq_length=32, disable_tqdm=True, bf16=False)
-        args = PretrainingConfig(str(tmp_path / name), eval_strategy="no", optimizer="adamw", **still | more)
+        still = dict(
+            learning_rate=0.0,
+            max_steps=1,
+            vocab_size=100,
+            seq_length=32,
+            disable_tqdm=True,
+            bf16=False,
+        )
+        args = PretrainingConfig(
+            str(tmp_path / name), eval_strategy="no", optimizer="adamw", **still | more
+        )
         trainer = PretrainingTrainer(MiniBertConfig.minibert("tiny"), args, train_dataset=text)
         trainer.train()
         return trainer.model.get_input_embeddings().weight.detach(), trainer.processing_class

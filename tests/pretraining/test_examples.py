@@ -25,7 +25,8 @@ def test_sentences_come_from_the_body_of_documents(tokenizer):
 
 
 @pytest.mark.parametrize(
-    "text", ["42", "x = 3", "ka lo mi " * 300, "今日は良い天気ですから公園を散歩しました", "€" * 900]
+    "text",
+    ["42", "x = 3", "ka lo mi " * 300, "今日は良い天気ですから公園を散歩しました", "€" * 900],
 )
 def test_any_text_is_shown(text, tokenizer):
     for sentence in choose_sentences([text], tokenizer) or pytest.fail("nothing is shown"):

@@ -24,7 +24,11 @@ def test_new_rows_are_means_and_the_rest_stays(head, fields):
     extend_embeddings(model, PIECES)
     size = fields.get("vocab_size", 63)
     assert model.config.vocab_size == size
-    grown = [name for name in before if name.startswith(("decoder", "model.embeddings.tok", "embeddings.tok"))]
+    grown = [
+        name
+        for name in before
+        if name.startswith(("decoder", "model.embeddings.tok", "embeddings.tok"))
+    ]
     for name, now in model.state_dict().items():
         if name not in grown:
             assert torch.equal(now, before[name]), name
@@ -39,7 +43,9 @@ def test_new_rows_are_means_and_the_rest_stays(head, fields):
         # A new token's logit is the mean of its pieces', whatever the text.
         logits = model.eval()(torch.arange(1, 20)[None]).logits[0].double()
         for token, old in PIECES.items():
-            torch.testing.assert_close(logits[:, token], logits[:, old].mean(1), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                logits[:, token], logits[:, old].mean(1), atol=1e-5, rtol=1e-5
+            )
 
 
 QUICK = ["--seq_length", 32, "--max_steps", 2, "--disable_tqdm", "true", "--bf16", "false", "--eval_strategy", "no",
@@ -51,7 +57,9 @@ def folder(tmp_path_factory):
     """A small model of a small vocabulary, and a domain whose words it cuts."""
     folder = tmp_path_factory.mktemp("extend")
     (folder / "general.txt").write_text("\n\n".join(sentences(60)), encoding="utf-8")
-    (folder / "domain.txt").write_text("\n\n".join(f"katanverzol {text} nubenduk" for text in sentences(60, 1)))
+    (folder / "domain.txt").write_text(
+        "\n\n".join(f"katanverzol {text} nubenduk" for text in sentences(60, 1))
+    )
     run("pretrain", "--data", folder / "general.txt", "--output_dir", folder / "general", "--model", "bert", "--size",
         "tiny", "--vocab_size", 90, "--config_overrides", "hidden_size=32,num_attention_heads=2", *QUICK)  # fmt: skip
     return folder
@@ -59,15 +67,36 @@ def folder(tmp_path_factory):
 
 def test_from_the_text_to_the_saved_model(folder, capsys):
     output = folder / "domain"
-    given = ["pretrain", "--data", folder / "domain.txt", "--model_name_or_path", folder / "general", *QUICK]
-    said = run(*given, "--extend_vocabulary", 2, "--output_dir", output, "--learning_rate", 1e-8, capsys=capsys)
+    given = [
+        "pretrain",
+        "--data",
+        folder / "domain.txt",
+        "--model_name_or_path",
+        folder / "general",
+        *QUICK,
+    ]
+    said = run(
+        *given,
+        "--extend_vocabulary",
+        2,
+        "--output_dir",
+        output,
+        "--learning_rate",
+        1e-8,
+        capsys=capsys,
+    )
     report = json.loads((output / "report.json").read_text())["extension"]
     assert report["added"] == 2 and 1 <= report["fertility_after"] < report["fertility_before"]
-    assert f"{report['fertility_before']:.3f} tokens a word before, {report['fertility_after']:.3f} after" in said
+    assert (
+        f"{report['fertility_before']:.3f} tokens a word before, {report['fertility_after']:.3f} after"
+        in said
+    )
     tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder / "general", output)]
     models = [MiniBertForMaskedLM.from_pretrained(path) for path in (folder / "general", output)]
     for word in ("katanverzol", "nubenduk"):
-        pieces, (new,) = (tokenizer(word, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers)
+        pieces, (new,) = (
+            tokenizer(word, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers
+        )
         assert len(pieces) > 1 and new >= len(tokenizers[0])
         for name in ("model.embeddings.tok_embeddings.weight", "decoder.bias"):
             before, after = (model.get_parameter(name).detach() for model in models)
@@ -82,16 +111,35 @@ def test_resume_with_extended_vocabulary(folder):
              "--extend_vocabulary", 2, "--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2,
              "--save_total_limit", 9]  # fmt: skip
     run(*given, "--output_dir", folder / "whole")
-    run(*given, "--output_dir", folder / "resumed", "--resume_from_checkpoint", folder / "whole/checkpoint-2")
-    whole, resumed = (MiniBertForMaskedLM.from_pretrained(folder / name).state_dict() for name in ("whole", "resumed"))
+    run(
+        *given,
+        "--output_dir",
+        folder / "resumed",
+        "--resume_from_checkpoint",
+        folder / "whole/checkpoint-2",
+    )
+    whole, resumed = (
+        MiniBertForMaskedLM.from_pretrained(folder / name).state_dict()
+        for name in ("whole", "resumed")
+    )
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
 
 
 def test_refusals(folder, capsys):
-    given = ["pretrain", "--data", folder / "domain.txt", "--output_dir", folder / "refused", *QUICK]
+    given = [
+        "pretrain",
+        "--data",
+        folder / "domain.txt",
+        "--output_dir",
+        folder / "refused",
+        *QUICK,
+    ]
     trained = [*given, "--model_name_or_path", folder / "general"]
     for arguments, message in (
-        ([*given, "--extend_vocabulary", 2], "extend_vocabulary: it needs text and a trained model"),
+        (
+            [*given, "--extend_vocabulary", 2],
+            "extend_vocabulary: it needs text and a trained model",
+        ),
         ([*trained, "--extend_vocabulary", 0], "extend_vocabulary: 0 words; use at least 1"),
     ):
         assert message in refusal(capsys, *arguments)

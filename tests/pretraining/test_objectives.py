@@ -58,7 +58,9 @@ def stories():
 @pytest.fixture(scope="module")
 def word_tokenizer(stories):
     """A token a word; the full stop is one too."""
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL, ".", *(f"w{i}" for i in range(stories[1]))])}
+    vocabulary = {
+        token: i for i, token in enumerate([*SPECIAL, ".", *(f"w{i}" for i in range(stories[1]))])
+    }
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
@@ -71,21 +73,48 @@ def as_dataset(documents):
 
 @pytest.fixture(scope="module")
 def pairs(stories, word_tokenizer):
-    return make_pairs(as_dataset(stories[0]), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1)
+    return make_pairs(
+        as_dataset(stories[0]), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1
+    )
 
 
 def test_segments_are_lines_and_sentences():
-    assert split_sentences("One. Two!\nThree?\n\n  \nis 3.5 Four") == ["One.", "Two!", "Three?", "is 3.5 Four"]
-    assert split_sentences("“Yes!” he said. 'No.' And (so.) “Go!”")[:3] == ["“Yes!” he said.", "'No.'", "And (so.)"]
-    assert split_sentences('“Oui !” était-ce. "Да!" сказал') == ["“Oui !” était-ce.", '"Да!" сказал']
+    assert split_sentences("One. Two!\nThree?\n\n  \nis 3.5 Four") == [
+        "One.",
+        "Two!",
+        "Three?",
+        "is 3.5 Four",
+    ]
+    assert split_sentences("“Yes!” he said. 'No.' And (so.) “Go!”")[:3] == [
+        "“Yes!” he said.",
+        "'No.'",
+        "And (so.)",
+    ]
+    assert split_sentences('“Oui !” était-ce. "Да!" сказал') == [
+        "“Oui !” était-ce.",
+        '"Да!" сказал',
+    ]
     assert split_sentences("今日は。明日も。") == ["今日は。", "明日も。"]
-    assert split_sentences("「はい。」と彼は言った。そして帰った。") == ["「はい。」と彼は言った。", "そして帰った。"]
-    assert split_sentences("هل هذا سؤال؟ نعم. یہ ایک ہے۔ دوسرا۔") == ["هل هذا سؤال؟", "نعم.", "یہ ایک ہے۔", "دوسرا۔"]
+    assert split_sentences("「はい。」と彼は言った。そして帰った。") == [
+        "「はい。」と彼は言った。",
+        "そして帰った。",
+    ]
+    assert split_sentences("هل هذا سؤال؟ نعم. یہ ایک ہے۔ دوسرا۔") == [
+        "هل هذا سؤال؟",
+        "نعم.",
+        "یہ ایک ہے۔",
+        "دوسرا۔",
+    ]
 
 
 def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
     documents = [word_tokenizer(text, add_special_tokens=False)["input_ids"] for text in stories[0]]
-    place = {token: (number, i) for number, ids in enumerate(documents) for i, token in enumerate(ids) if token != 5}
+    place = {
+        token: (number, i)
+        for number, ids in enumerate(documents)
+        for i, token in enumerate(ids)
+        if token != 5
+    }
     seen = {IS_NEXT: 0, IS_RANDOM: 0}
     for row in pairs:
         ids, segments, label = row["input_ids"], row["token_type_ids"], row["next_sentence_label"]
@@ -99,7 +128,9 @@ def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
         found = []
         for part in (a, b):
             # a run of tokens, as it stands in one document
-            first = next(i for i, token in enumerate(part) if token != 5) if set(part) != {5} else None
+            first = (
+                next(i for i, token in enumerate(part) if token != 5) if set(part) != {5} else None
+            )
             if first is None:
                 break
             number, i = place[part[first]]
@@ -116,7 +147,9 @@ def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
 
 def test_pairs_are_balanced_and_form_does_not_tell(stories, word_tokenizer):
     """Neither the lengths of the segments nor whether the second one ends with a sentence."""
-    pairs = make_pairs(as_dataset(stories[0] * 12), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1)
+    pairs = make_pairs(
+        as_dataset(stories[0] * 12), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1
+    )
     labels = np.array(pairs["next_sentence_label"])
     assert abs(labels.mean() - 0.5) < 5 * 0.5 / math.sqrt(len(labels))
     b = np.array([sum(segments) for segments in pairs["token_type_ids"]])
@@ -139,7 +172,9 @@ def test_random_segments_are_of_the_same_source(stories, word_tokenizer):
     sources = [draw.choice([0, 0, 0, 0, 1]) for _ in stories[0]]
     source_of = {}
     for text, source in zip(stories[0], sources):
-        source_of |= dict.fromkeys(word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], source)
+        source_of |= dict.fromkeys(
+            word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], source
+        )
     rows = make_pairs(with_sources(stories[0], sources), word_tokenizer, 32, 0.1, seed=1)
     seen = Counter()
     for row in rows:
@@ -161,7 +196,9 @@ def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenize
 
 def test_documents_of_one_segment_are_refused(word_tokenizer):
     for texts in (["w1 w2", "w3", "w4 w5 w6"], ["w1. w2.", "w1. w2."], ["w1. w2."]):
-        with pytest.raises(ValueError, match="make no pair of segments; give different ones of several sentences"):
+        with pytest.raises(
+            ValueError, match="make no pair of segments; give different ones of several sentences"
+        ):
             make_pairs(as_dataset(texts), word_tokenizer, 32, 0.1, seed=1)
 
 
@@ -174,7 +211,9 @@ def trained(tmp_path, objective, rows, tokenizer, batch, accumulation, architect
         optim="sgd", learning_rate=0.1, seed=0, bf16=False,
     )  # fmt: skip
     config = getattr(MiniBertConfig, architecture)("tiny", **sizes)
-    trainer = PretrainingTrainer(config, args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
+    trainer = PretrainingTrainer(
+        config, args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer
+    )
     trainer.train()
     return trainer.state.log_history, trainer.model.state_dict(), trainer
 
@@ -207,16 +246,24 @@ def test_evaluation_of_pairs_is_the_mean_over_all(tmp_path, word_tokenizer, pair
     assert figures["eval_mlm_loss"] == pytest.approx(expected.item(), rel=1e-5)
     next_label = batch["next_sentence_label"]
     relation = outputs.seq_relationship_logits.double().log_softmax(-1)
-    assert figures["eval_nsp_loss"] == pytest.approx(-relation[range(21), next_label].mean().item(), rel=1e-5)
-    assert figures["eval_nsp_accuracy"] == pytest.approx((relation.argmax(-1) == next_label).double().mean().item())
+    assert figures["eval_nsp_loss"] == pytest.approx(
+        -relation[range(21), next_label].mean().item(), rel=1e-5
+    )
+    assert figures["eval_nsp_accuracy"] == pytest.approx(
+        (relation.argmax(-1) == next_label).double().mean().item()
+    )
 
 
 @pytest.mark.parametrize("name", ["mlm", "rtd", "clm"])
 def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer, stories):
     tokenized = word_tokenizer(stories[0][:60], add_special_tokens=False)["input_ids"]
-    rows = list(pack_documents(datasets.Dataset.from_dict({"input_ids": tokenized}), word_tokenizer, 64))[:6]
+    rows = list(
+        pack_documents(datasets.Dataset.from_dict({"input_ids": tokenized}), word_tokenizer, 64)
+    )[:6]
     objective = make(name)
-    collators = [objective.collator(word_tokenizer, unpadded=unpadded) for unpadded in (False, True)]
+    collators = [
+        objective.collator(word_tokenizer, unpadded=unpadded) for unpadded in (False, True)
+    ]
     config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=2, hidden_size=32,
                                            local_attention=8, **objective.config_fields)  # fmt: skip
     torch.manual_seed(0)
@@ -229,7 +276,14 @@ def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer
         outputs = model(**batch, **counts)
         outputs.loss.backward()
         score = objective.score(outputs, batch) if name != "clm" else torch.zeros(3)
-        found.append([outputs.loss.detach(), score, *counts.values(), *(p.grad.clone() for p in model.parameters())])
+        found.append(
+            [
+                outputs.loss.detach(),
+                score,
+                *counts.values(),
+                *(p.grad.clone() for p in model.parameters()),
+            ]
+        )
         model.zero_grad()
     assert batch["input_ids"].shape == (1, sum(len(row["input_ids"]) for row in rows))
     for padded, unpadded in zip(*found):
@@ -237,7 +291,9 @@ def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer
 
 
 def test_a_decoder_has_the_same_parameters_and_the_shifted_loss(word_tokenizer):
-    config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=2)
+    config = MiniBertConfig.from_tokenizer(
+        word_tokenizer, "modernbert", "tiny", num_hidden_layers=2
+    )
     torch.manual_seed(0)
     model = MiniBertForCausalLM(config)
     assert model.num_parameters() == MiniBertForMaskedLM(config).num_parameters()
@@ -266,9 +322,16 @@ def test_a_decoder_generates_token_by_token(architecture):
     config = getattr(MiniBertConfig, architecture)("tiny", **fields)
     model = MiniBertForCausalLM(config).eval()
     prompts = [[7, 8, 9, 10, 11, 12], [13, 14, 15]]
-    padded = torch.tensor([[config.pad_token_id] * (6 - len(prompt)) + prompt for prompt in prompts])
+    padded = torch.tensor(
+        [[config.pad_token_id] * (6 - len(prompt)) + prompt for prompt in prompts]
+    )
     mask = torch.tensor([[0] * (6 - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    options = {"attention_mask": mask, "max_new_tokens": 8, "pad_token_id": config.pad_token_id, "eos_token_id": None}
+    options = {
+        "attention_mask": mask,
+        "max_new_tokens": 8,
+        "pad_token_id": config.pad_token_id,
+        "eos_token_id": None,
+    }
     generated = model.generate(padded, do_sample=False, **options)
     for prompt, found in zip(prompts, generated[:, 6:].tolist()):
         with torch.no_grad():
@@ -289,7 +352,9 @@ def test_smoothed_labels_are_those_of_the_masks(tmp_path, word_tokenizer, pairs)
     )  # fmt: skip
     config = MiniBertConfig.modernbert("tiny", num_hidden_layers=1, hidden_size=32)
     rows = pairs.select(range(16)).select_columns("input_ids")
-    trainer = PretrainingTrainer(config, args, train_dataset=rows, eval_dataset=rows, processing_class=word_tokenizer)
+    trainer = PretrainingTrainer(
+        config, args, train_dataset=rows, eval_dataset=rows, processing_class=word_tokenizer
+    )
     rows = trainer.train_dataset.select(range(16))
     trainer.train_dataset = rows
     with torch.no_grad():
@@ -306,7 +371,10 @@ def corpus(tmp_path_factory):
     draw = random.Random(1)
     path = tmp_path_factory.mktemp("corpus") / "text.txt"
     verbs, nouns = ["sees", "hears", "finds", "likes"], ["cat", "dog", "tree", "house", "river"]
-    lines = [f"the {draw.choice(nouns)} {draw.choice(verbs)} the old {draw.choice(nouns)}." for _ in range(360)]
+    lines = [
+        f"the {draw.choice(nouns)} {draw.choice(verbs)} the old {draw.choice(nouns)}."
+        for _ in range(360)
+    ]
     path.write_text("\n\n".join("\n".join(lines[i : i + 6]) for i in range(0, 360, 6)))
     return path
 
@@ -323,7 +391,10 @@ def masked_lm(corpus, tmp_path_factory):
 def decoder(tmp_path_factory):
     """Of documents that end after four tokens."""
     draw, folder = random.Random(2), tmp_path_factory.mktemp("decoder")
-    documents = (f"the {draw.choice(['cat', 'dog', 'tree'])} {draw.choice(['sees', 'hears'])}." for _ in range(300))
+    documents = (
+        f"the {draw.choice(['cat', 'dog', 'tree'])} {draw.choice(['sees', 'hears'])}."
+        for _ in range(300)
+    )
     (folder / "text.txt").write_text("\n".join(documents))
     assert cli.main(["pretrain", "--data", str(folder / "text.txt"), "--output_dir", str(folder / "run"),
                      "--objective", "clm", "--max_steps", "40", "--learning_rate", "1e-2", *QUICK]) == 0  # fmt: skip
@@ -331,20 +402,39 @@ def decoder(tmp_path_factory):
 
 
 def test_a_decoder_stops_at_the_end_of_a_document(decoder):
-    tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
-    assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.sep_token_id
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(decoder),
+        AutoModelForCausalLM.from_pretrained(decoder),
+    )
+    assert (
+        model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.sep_token_id
+    )
     assert tokenizer.eos_token == tokenizer.sep_token and tokenizer.bos_token == tokenizer.cls_token
-    assert tokenizer.convert_ids_to_tokens(tokenizer("the cat")["input_ids"]) == ["[CLS]", "the", "cat"]
+    assert tokenizer.convert_ids_to_tokens(tokenizer("the cat")["input_ids"]) == [
+        "[CLS]",
+        "the",
+        "cat",
+    ]
     pair = tokenizer("the", "cat")
     assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == ["[CLS]", "the", "[CLS]", "cat"]
     prompt = tokenizer("the cat", return_tensors="pt")["input_ids"]
-    ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=30, do_sample=False)[0].tolist()
-    said = pipeline("text-generation", str(decoder))("the cat", max_new_tokens=30, do_sample=False, return_tensors=True)
+    ids = model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=30, do_sample=False
+    )[0].tolist()
+    said = pipeline("text-generation", str(decoder))(
+        "the cat", max_new_tokens=30, do_sample=False, return_tensors=True
+    )
     assert said[0]["generated_token_ids"] == ids
-    assert ids[-1] == tokenizer.sep_token_id and ids.count(tokenizer.sep_token_id) == 1 and len(ids) < 10
+    assert (
+        ids[-1] == tokenizer.sep_token_id
+        and ids.count(tokenizer.sep_token_id) == 1
+        and len(ids) < 10
+    )
 
 
-def test_continued_training_with_longer_rows_and_another_rope_base(masked_lm, corpus, tmp_path, capsys):
+def test_continued_training_with_longer_rows_and_another_rope_base(
+    masked_lm, corpus, tmp_path, capsys
+):
     output = tmp_path / "long"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output),
                      "--model_name_or_path", str(masked_lm),
@@ -355,10 +445,16 @@ def test_continued_training_with_longer_rows_and_another_rope_base(masked_lm, co
     config = json.loads((output / "config.json").read_text())
     assert config["rope_parameters"]["full_attention"]["rope_theta"] == 999.0
     assert config["max_position_embeddings"] == 9000
-    before, after = load_file(masked_lm / "model.safetensors"), load_file(output / "model.safetensors")
+    before, after = (
+        load_file(masked_lm / "model.safetensors"),
+        load_file(output / "model.safetensors"),
+    )
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert (output / "tokenizer.json").read_text() == (masked_lm / "tokenizer.json").read_text()
-    assert len(AutoTokenizer.from_pretrained(output)("cat " * 9500, truncation=True)["input_ids"]) == 9000
+    assert (
+        len(AutoTokenizer.from_pretrained(output)("cat " * 9500, truncation=True)["input_ids"])
+        == 9000
+    )
     assert "lacks them" not in capsys.readouterr().out
 
 
@@ -371,18 +467,38 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
     monkeypatch.setattr(settings, "train_tokenizer", None)  # nothing is trained before the refusal
     for arguments, said in (
         (["--objective", "mlm+nsp"], "type_vocab_size: objective mlm+nsp needs 2 or more"),
-        (["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"], "short_seq_prob must be"),
-        (["--objective", "clm", "--config_overrides", "is_causal=false"], "is_causal: objective clm needs True"),
-        (["--config_overrides", "is_causal=true"], "is_causal: objective mlm needs False, got True"),
-        (["--objective", "clm", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: objective clm has no"),
-        (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "has its own; leave"),
-        (["--model_name_or_path", str(masked_lm), "--config_overrides", "hidden_size=64"], "lacks the weights"),
+        (
+            ["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"],
+            "short_seq_prob must be",
+        ),
+        (
+            ["--objective", "clm", "--config_overrides", "is_causal=false"],
+            "is_causal: objective clm needs True",
+        ),
+        (
+            ["--config_overrides", "is_causal=true"],
+            "is_causal: objective mlm needs False, got True",
+        ),
+        (
+            ["--objective", "clm", "--label_smoothing_factor", "0.1"],
+            "label_smoothing_factor: objective clm has no",
+        ),
+        (
+            ["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")],
+            "has its own; leave",
+        ),
+        (
+            ["--model_name_or_path", str(masked_lm), "--config_overrides", "hidden_size=64"],
+            "lacks the weights",
+        ),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--mlm_probability", "1.5"], "mlm_probability must be from 0 to 1, got 1.5"),
     ):
         output = tmp_path / "run"
         data = [] if "--data" in arguments else ["--data", str(corpus)]
-        assert cli.main(["pretrain", *data, "--output_dir", str(output), *arguments]) == 2, arguments
+        assert cli.main(["pretrain", *data, "--output_dir", str(output), *arguments]) == 2, (
+            arguments
+        )
         assert said in capsys.readouterr().err
         assert not output.exists()
 
@@ -395,7 +511,9 @@ def test_encoder_from_a_decoder_frames_texts_again(decoder, tmp_path):
     assert ids == [*prompts("the cat")["input_ids"], prompts.sep_token_id]
 
 
-@pytest.mark.parametrize(("name", "rate", "masked"), [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("rtd", 0.15, 1.0)])
+@pytest.mark.parametrize(
+    ("name", "rate", "masked"), [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("rtd", 0.15, 1.0)]
+)
 def test_masking_defaults(name, rate, masked):
     masking = make(name).masking_options
     assert (masking["mlm_probability"], masking["mask_replace_prob"]) == (rate, masked)
@@ -404,7 +522,9 @@ def test_masking_defaults(name, rate, masked):
 
 @pytest.mark.parametrize("name", ["mlm", "rtd"])
 def test_a_model_that_lacks_weights_of_the_encoder_is_refused(name, word_tokenizer, tmp_path):
-    config = MiniBertConfig.bert("tiny", vocab_size=len(word_tokenizer), hidden_size=32, num_attention_heads=4)
+    config = MiniBertConfig.bert(
+        "tiny", vocab_size=len(word_tokenizer), hidden_size=32, num_attention_heads=4
+    )
     MiniBertForMaskedLM(config).save_pretrained(tmp_path)
     objective = make(name)
     assert objective.model(str(tmp_path), config, word_tokenizer)[0].num_parameters()

@@ -22,11 +22,15 @@ from transformers import (
 
 import minibert
 from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
-from minibert.training import cli, precision
+from minibert.training import cli
+from minibert.training.common import precision
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
 
-SMALL = ["--config_overrides", "num_hidden_layers=2,hidden_size=64,num_attention_heads=4,intermediate_size=96"]
+SMALL = [
+    "--config_overrides",
+    "num_hidden_layers=2,hidden_size=64,num_attention_heads=4,intermediate_size=96",
+]
 QUICK = ["--model", "modernbert", "--size", "tiny", "--vocab_size", "150", "--seq_length", "64",
          "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false", *SMALL]  # fmt: skip
 
@@ -39,13 +43,20 @@ def corpus(tmp_path_factory):
 
 
 def pretrain(data, output, *arguments) -> int:
-    return cli.main(["pretrain", "--data", str(data), "--output_dir", str(output), *QUICK, *arguments])
+    return cli.main(
+        ["pretrain", "--data", str(data), "--output_dir", str(output), *QUICK, *arguments]
+    )
 
 
 @pytest.fixture(scope="module")
 def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
-    assert pretrain(corpus, output, "--max_steps", "3", "--logging_steps", "1", "--eval_strategy", "no") == 0
+    assert (
+        pretrain(
+            corpus, output, "--max_steps", "3", "--logging_steps", "1", "--eval_strategy", "no"
+        )
+        == 0
+    )
     return output
 
 
@@ -65,8 +76,19 @@ def test_saved_files(run):
 
 @pytest.mark.slow
 def test_it_learns_the_language(corpus, tmp_path, capsys):
-    given = ["--num_train_epochs", "18", "--optimizer", "adamw", "--learning_rate", "3e-3", "--eval_strategy", "no"]
-    assert pretrain(corpus, tmp_path / "run", *given, "--config_overrides", "num_hidden_layers=2") == 0
+    given = [
+        "--num_train_epochs",
+        "18",
+        "--optimizer",
+        "adamw",
+        "--learning_rate",
+        "3e-3",
+        "--eval_strategy",
+        "no",
+    ]
+    assert (
+        pretrain(corpus, tmp_path / "run", *given, "--config_overrides", "num_hidden_layers=2") == 0
+    )
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["validation_loss"] < 0.7 * report["unigram_loss"]
     assert report["accuracy"] > report["unigram_accuracy"] + 0.2
@@ -81,14 +103,25 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
     sizes = dict(num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=96)
     args = minibert.PretrainingConfig(tmp_path / "run", max_steps=1, vocab_size=150, seq_length=64, disable_tqdm=True,
                                       per_device_train_batch_size=16, bf16=True)  # fmt: skip
-    result = minibert.pretrain(corpus, model="modernbert", size="tiny", config_overrides=sizes, args=args)
+    result = minibert.pretrain(
+        corpus, model="modernbert", size="tiny", config_overrides=sizes, args=args
+    )
     assert result.report == json.loads((tmp_path / "run" / "report.json").read_text())
-    assert result.output_dir == tmp_path / "run" and len(result.tokenizer) <= result.model.config.vocab_size
+    assert (
+        result.output_dir == tmp_path / "run"
+        and len(result.tokenizer) <= result.model.config.vocab_size
+    )
     saved = load_file(tmp_path / "run" / "model.safetensors")
-    assert all(torch.equal(tensor, saved[name]) for name, tensor in result.model.state_dict().items() if name in saved)
+    assert all(
+        torch.equal(tensor, saved[name])
+        for name, tensor in result.model.state_dict().items()
+        if name in saved
+    )
     ids = torch.arange(5, 14)[None]
     opened = minibert.MiniBertForMaskedLM.from_pretrained(tmp_path / "run")
-    torch.testing.assert_close(result.model.eval()(ids).logits, opened(ids).logits)  # no autocast is left on it
+    torch.testing.assert_close(
+        result.model.eval()(ids).logits, opened(ids).logits
+    )  # no autocast is left on it
 
 
 def test_validation_loss_is_the_mean_over_masked_positions():
@@ -97,7 +130,9 @@ def test_validation_loss_is_the_mean_over_masked_positions():
     loss, right, targets = token_score(logits, labels).tolist()
     expected = [3, 4, 0, 10, 7]
     log_probabilities = logits - logits.exp().sum(-1, keepdim=True).log()
-    assert loss == pytest.approx(-sum(log_probabilities[i, k].item() for i, k in enumerate(expected)), rel=1e-5)
+    assert loss == pytest.approx(
+        -sum(log_probabilities[i, k].item() for i, k in enumerate(expected)), rel=1e-5
+    )
     assert right == sum(logits[i].argmax().item() == k for i, k in enumerate(expected))
     assert targets == 5
 
@@ -106,11 +141,15 @@ def test_metrics_without_targets_are_none(corpus, tmp_path, monkeypatch, capsys)
     """No held-out position is masked: neither a loss of 0 nor a perplexity of 1, nowhere."""
     nothing = MaskedLMCollator.for_evaluation
     forced = dict(at_least_one_target=False)
-    monkeypatch.setattr(MaskedLMCollator, "for_evaluation", lambda x: nothing(dataclasses.replace(x, **forced), 0.0))
+    monkeypatch.setattr(
+        MaskedLMCollator, "for_evaluation", lambda x: nothing(dataclasses.replace(x, **forced), 0.0)
+    )
     assert pretrain(corpus, tmp_path / "run", "--max_steps", "1") == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["targets"] == 0
-    assert {report[name] for name in ("validation_loss", "perplexity", "accuracy", "unigram_loss")} == {None}
+    assert {
+        report[name] for name in ("validation_loss", "perplexity", "accuracy", "unigram_loss")
+    } == {None}
     assert "there is no score" in capsys.readouterr().out
     card = (tmp_path / "run" / "README.md").read_text()
     assert "perplexity" not in card and "model-index" not in card
@@ -122,7 +161,9 @@ def test_unigram_baseline_is_the_entropy_of_the_counts():
     train = datasets.Dataset.from_dict({"input_ids": [[5, 5, 5, 6]]})
     batches = [{"labels": torch.tensor([[5, -100, 6]])}]
     loss, accuracy = unigram_baseline(train, batches, 8)
-    expected = -(torch.tensor(4 / 12).log() + torch.tensor(2 / 12).log()) / 2  # add one to each of 8 counts
+    expected = (
+        -(torch.tensor(4 / 12).log() + torch.tensor(2 / 12).log()) / 2
+    )  # add one to each of 8 counts
     assert loss == pytest.approx(expected.item(), rel=1e-6)
     assert accuracy == 0.5
     # special tokens that are never targets do not count
@@ -162,18 +203,41 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
                     "constant_with_warmup", "--warmup_steps", "12", "--optimizer", "adamw",
                     "--load_best_model_at_end", "true") == 0  # fmt: skip
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
-    losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}
+    losses = {
+        entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry
+    }
     assert min(losses.values()) < losses[12]
-    assert json.loads((output / "report.json").read_text())["validation_loss"] == min(losses.values())
+    assert json.loads((output / "report.json").read_text())["validation_loss"] == min(
+        losses.values()
+    )
 
 
 def test_examples_fit_into_a_model_with_few_positions(tmp_path, capsys):
     """Text without spaces, whose tokens are split where a letter is masked; positions that are learned end."""
     draw = random.Random(0)
-    texts = ("".join(draw.choices("今日は良い天気ですから公園を散歩しました東京都大阪府", k=40)) for _ in range(60))
+    texts = (
+        "".join(draw.choices("今日は良い天気ですから公園を散歩しました東京都大阪府", k=40))
+        for _ in range(60)
+    )
     (tmp_path / "text.txt").write_text("\n".join(texts))
-    given = ["--model", "bert", "--algorithm", "bpe", "--vocab_size", "600", "--seq_length", "16", "--max_steps", "1"]
-    given += ["--config_overrides", f"{SMALL[1]},max_position_embeddings=16", "--eval_strategy", "no"]
+    given = [
+        "--model",
+        "bert",
+        "--algorithm",
+        "bpe",
+        "--vocab_size",
+        "600",
+        "--seq_length",
+        "16",
+        "--max_steps",
+        "1",
+    ]
+    given += [
+        "--config_overrides",
+        f"{SMALL[1]},max_position_embeddings=16",
+        "--eval_strategy",
+        "no",
+    ]
     assert pretrain(tmp_path / "text.txt", tmp_path / "run", *given) == 0
     assert "Held-out text" in capsys.readouterr().out
 
@@ -184,8 +248,14 @@ def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
         model_class = getattr(minibert, f"MiniBertFor{head}")
         model_class.from_pretrained(run, **fields).save_pretrained(tmp_path / head)
     for arguments, said in (
-        (["a [MASK]", "--model", str(tmp_path / "SequenceClassification")], "no head that predicts masked tokens"),
-        (["a [MASK]", "--model", str(tmp_path / "CausalLM")], "masked tokens (MiniBertForCausalLM)"),
+        (
+            ["a [MASK]", "--model", str(tmp_path / "SequenceClassification")],
+            "no head that predicts masked tokens",
+        ),
+        (
+            ["a [MASK]", "--model", str(tmp_path / "CausalLM")],
+            "masked tokens (MiniBertForCausalLM)",
+        ),
         (["no mask here", "--model", str(run)], "has no [MASK]"),
         ([], "missing TEXT"),
         (["a [MASK]", "--model", str(tmp_path)], "config.json"),
@@ -202,20 +272,37 @@ def break_off(tokenizer, folder, **_):
 
 def test_tokenizer_command(corpus, tmp_path, capsys):
     output = str(tmp_path / "tokenizer")
-    command = ["tokenizer", "--data", str(corpus), "--algorithm", "bpe", "--vocab_size", "300", "--output_dir", output]
+    command = [
+        "tokenizer",
+        "--data",
+        str(corpus),
+        "--algorithm",
+        "bpe",
+        "--vocab_size",
+        "300",
+        "--output_dir",
+        output,
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PreTrainedTokenizerFast, "save_pretrained", break_off)
         assert cli.main(command) == 2
-    assert "No space left on device" in capsys.readouterr().err and not (tmp_path / "tokenizer").exists()
+    assert (
+        "No space left on device" in capsys.readouterr().err
+        and not (tmp_path / "tokenizer").exists()
+    )
     assert cli.main(command) == 0
     assert "300 tokens" in capsys.readouterr().out
     assert cli.main(command) == 2
     assert "holds a tokenizer" in capsys.readouterr().err
-    assert cli.main([*command[:-1], str(corpus)]) == 2  # `save_pretrained` would say nothing, and save nothing
+    assert (
+        cli.main([*command[:-1], str(corpus)]) == 2
+    )  # `save_pretrained` would say nothing, and save nothing
     assert "is a file; give a folder, existing or new" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("flags", "fast"), [({"avx512f", "amx_bf16"}, True), ({"avx512f"}, False), (set(), False)])
+@pytest.mark.parametrize(
+    ("flags", "fast"), [({"avx512f", "amx_bf16"}, True), ({"avx512f"}, False), (set(), False)]
+)
 def test_bf16_follows_the_processor(flags, fast, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
@@ -241,10 +328,14 @@ def test_resume_with_other_settings_is_refused(corpus, tmp_path):
     def make(name, text=text, preset="modernbert", **given):
         fixed = dict(max_steps=2, save_strategy="steps", save_steps=1, eval_strategy="no", embedding_init="random",
                      vocab_size=120, seq_length=64, disable_tqdm=True, bf16=False)  # fmt: skip
-        sizes = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
+        sizes = dict(
+            num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24
+        )
         args = PretrainingConfig(str(tmp_path / name), **fixed | given)
         rows = datasets.Dataset.from_dict({"text": text})
-        return PretrainingTrainer(getattr(MiniBertConfig, preset)("tiny", **sizes), args, train_dataset=rows)
+        return PretrainingTrainer(
+            getattr(MiniBertConfig, preset)("tiny", **sizes), args, train_dataset=rows
+        )
 
     make("whole").train()
     checkpoint = str(tmp_path / "whole" / "checkpoint-2")
@@ -259,7 +350,9 @@ def test_resume_with_other_settings_is_refused(corpus, tmp_path):
     ):
         with pytest.raises(ValueError, match=f"{named}.* was trained with"):
             make("other", **changed).settings.check(checkpoint)
-    make("same", per_device_train_batch_size=2, gradient_accumulation_steps=2).settings.check(checkpoint)
+    make("same", per_device_train_batch_size=2, gradient_accumulation_steps=2).settings.check(
+        checkpoint
+    )
 
 
 @pytest.mark.slow
@@ -268,7 +361,10 @@ def test_resume_with_other_settings_is_refused(corpus, tmp_path):
     [
         ({}, True),
         ({"gradient_accumulation_steps": 3}, True),
-        ({"config_overrides": {"attention_dropout": 0.1}}, False),  # whose draws threads would take in turns by chance
+        (
+            {"config_overrides": {"attention_dropout": 0.1}},
+            False,
+        ),  # whose draws threads would take in turns by chance
         ({"objective": "rtd"}, False),  # two models that share weights
     ],
 )
@@ -285,7 +381,9 @@ def test_half_batches_give_the_same_training(given, halves, corpus, tmp_path, mo
     def train(threads, name, **more):
         torch.set_num_threads(threads)
         calls.clear()
-        fixed = dict(size="tiny", vocab_size=150, seq_length=64, max_steps=4, logging_steps=1, bf16=False)
+        fixed = dict(
+            size="tiny", vocab_size=150, seq_length=64, max_steps=4, logging_steps=1, bf16=False
+        )
         fixed |= dict(data=str(corpus), model="modernbert", eval_strategy="no", save_total_limit=9)
         fixed |= dict(save_strategy="steps", save_steps=2)
         run = minibert.pretrain(**fixed | given | more, output_dir=tmp_path / name)
@@ -303,7 +401,9 @@ def test_half_batches_give_the_same_training(given, halves, corpus, tmp_path, mo
     assert len(losses) == 4 and found == pytest.approx(losses, abs=2e-3)
     assert all(torch.equal(same[name], again[name]) for name in same)
     if not halves:
-        assert len(made) == len(whole) and {each[:2] for each in made} == {(threading.main_thread(), 4)}
+        assert len(made) == len(whole) and {each[:2] for each in made} == {
+            (threading.main_thread(), 4)
+        }
         return
     assert len(made) == 2 * len(whole) and len({thread for thread, *_ in made}) == 2
     assert {threads for _, threads, _ in made} == {2}
@@ -311,7 +411,9 @@ def test_half_batches_give_the_same_training(given, halves, corpus, tmp_path, mo
     assert max(tokens for *_, tokens in made) < 0.67 * max(tokens for *_, tokens in whole)
 
 
-@pytest.mark.parametrize(("bf16", "given", "kept"), [(True, None, "256"), (True, "77", "77"), (False, None, None)])
+@pytest.mark.parametrize(
+    ("bf16", "given", "kept"), [(True, None, "256"), (True, "77", "77"), (False, None, None)]
+)
 def test_kernel_cache_capacity_in_bf16(bf16, given, kept, monkeypatch, tmp_path):
     """Unless the environment says how many; nothing is said where there are none."""
     for name in precision.KERNEL_CACHES:
@@ -329,11 +431,24 @@ def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatc
     def fail(*_, **__):
         raise RuntimeError("the line is dead")
 
-    monkeypatch.setattr(Trainer, "init_hf_repo", lambda self, **_: setattr(self, "hub_model_id", "me/x"))
+    monkeypatch.setattr(
+        Trainer, "init_hf_repo", lambda self, **_: setattr(self, "hub_model_id", "me/x")
+    )
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
-    place = (Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.trainer.upload",)
+    place = (
+        (Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.trainer.upload",)
+    )
     monkeypatch.setattr(*place, fail)
-    given = ["--max_steps", "1", "--push_to_hub", "true", "--save_strategy", "no", "--hub_model_id", "me/x"]
+    given = [
+        "--max_steps",
+        "1",
+        "--push_to_hub",
+        "true",
+        "--save_strategy",
+        "no",
+        "--hub_model_id",
+        "me/x",
+    ]
     assert pretrain(corpus, tmp_path / "run", *given) == 2
     assert capsys.readouterr().err.startswith("minibert: error: the Hub: the line is dead")
     assert (tmp_path / "run" / "model.safetensors").exists() == (fails == "upload")

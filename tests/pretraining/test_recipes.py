@@ -8,7 +8,9 @@ import pytest
 import minibert
 from minibert.training import cli
 
-RECIPES = sorted((Path(minibert.__file__).parent / "training" / "pretraining" / "recipes").glob("*.yaml"))
+RECIPES = sorted(
+    (Path(minibert.__file__).parent / "training" / "pretraining" / "recipes").glob("*.yaml")
+)
 SMALL = [
     "--size", "tiny", "--vocab_size", "300", "--seq_length", "64", "--per_device_train_batch_size", "4",
     "--gradient_accumulation_steps", "2", "--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false",
@@ -40,31 +42,61 @@ def short_model(sources, tmp_path_factory):
 
 def test_all_are_there():
     names = {path.stem for path in RECIPES}
-    assert names == {"bert-classic", "roberta-style", "modern", "electra", "decoder", "multilingual", "long-context"}
+    assert names == {
+        "bert-classic",
+        "roberta-style",
+        "modern",
+        "electra",
+        "decoder",
+        "multilingual",
+        "long-context",
+    }
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_key_is_explained(path):
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    assert lines and all(len(line.partition("  # ")[2]) > 3 or len(line.partition(" # ")[2]) > 3 for line in lines)
+    assert lines and all(
+        len(line.partition("  # ")[2]) > 3 or len(line.partition(" # ")[2]) > 3 for line in lines
+    )
 
 
 QUICK = ("modern", "multilingual", "long-context")  # of the others, what is new is tried elsewhere
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(x, marks=[] if x.stem in QUICK else pytest.mark.slow, id=x.stem) for x in RECIPES]
+    "path",
+    [
+        pytest.param(x, marks=[] if x.stem in QUICK else pytest.mark.slow, id=x.stem)
+        for x in RECIPES
+    ],
 )
 def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
     output = tmp_path / "run"
     data = [str(sources / "one.txt")]
-    own = "type_vocab_size=0," if path.stem == "roberta-style" else ""  # which one option replaces as a whole
+    own = (
+        "type_vocab_size=0," if path.stem == "roberta-style" else ""
+    )  # which one option replaces as a whole
     small = [*SMALL, "--config_overrides", own + SIZES]
     if path.stem == "multilingual":
         data = [f"aa={sources / 'one.txt'}", f"bb={sources / 'two.txt'}"]
     if path.stem == "long-context":
         small = ["--model_name_or_path", str(short_model), *SMALL[4:], "--seq_length", "128"]
-    assert cli.main(["pretrain", "--recipe", path.stem, "--data", *data, "--output_dir", str(output), *small]) == 0
+    assert (
+        cli.main(
+            [
+                "pretrain",
+                "--recipe",
+                path.stem,
+                "--data",
+                *data,
+                "--output_dir",
+                str(output),
+                *small,
+            ]
+        )
+        == 0
+    )
     assert (output / "model.safetensors").exists()
     config = minibert.MiniBertConfig.from_pretrained(output)
     if path.stem == "long-context":

@@ -38,13 +38,20 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def rows(tokenizer):
-    documents = tokenize_documents(datasets.Dataset.from_dict({"text": sentences(100)}), tokenizer, None)
-    return {packing: pack_documents(documents, tokenizer, 64, packing) for packing in ("packed", "padded")}
+    documents = tokenize_documents(
+        datasets.Dataset.from_dict({"text": sentences(100)}), tokenizer, None
+    )
+    return {
+        packing: pack_documents(documents, tokenizer, 64, packing)
+        for packing in ("packed", "padded")
+    }
 
 
 def make(name="rtd", **fields):
     """An objective with these settings."""
-    args = PretrainingConfig("unused", objective=name, use_cpu=True, **dict(seed=0, seq_length=64) | fields)
+    args = PretrainingConfig(
+        "unused", objective=name, use_cpu=True, **dict(seed=0, seq_length=64) | fields
+    )
     return OBJECTIVES[name](fill_defaults(args, new=True))
 
 
@@ -54,7 +61,9 @@ def build(tokenizer, architecture="modernbert", fields=None, **arguments):
     small = dict(hidden_size=32, num_attention_heads=4, num_hidden_layers=2, intermediate_size=48, local_attention=8,
                  hidden_dropout=0.0, attention_dropout=0.0, max_position_embeddings=64,
                  initializer_range=0.1)  # fmt: skip
-    config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", **small | (fields or {}))
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, architecture, "tiny", **small | (fields or {})
+    )
     objective.check(config)
     torch.manual_seed(0)
     return objective, objective.model(config, config, tokenizer)[0]
@@ -89,7 +98,11 @@ def test_the_head_is_electras():
     shape = dict(vocab_size=90, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
                  max_position_embeddings=30, type_vocab_size=2)  # fmt: skip
     torch.manual_seed(0)
-    theirs = ElectraForPreTraining(ElectraConfig(embedding_size=24, initializer_range=0.3, **shape)).double().eval()
+    theirs = (
+        ElectraForPreTraining(ElectraConfig(embedding_size=24, initializer_range=0.3, **shape))
+        .double()
+        .eval()
+    )
     ours = MiniBertForReplacedTokenDetection(MiniBertConfig.bert("tiny", **shape)).double().eval()
     weights = theirs.state_dict()
     names = {"model.embeddings.norm": "electra.embeddings.LayerNorm", "dense": "discriminator_predictions.dense",
@@ -107,7 +120,9 @@ def test_the_head_is_electras():
         module, kind = name.rsplit(".", 1)
         if module.endswith("Wqkv"):
             there = f"electra.encoder.layer.{module.split('.')[2]}.attention.self."
-            parameter.copy_(torch.cat([weights[f"{there}{part}.{kind}"] for part in ("query", "key", "value")]))
+            parameter.copy_(
+                torch.cat([weights[f"{there}{part}.{kind}"] for part in ("query", "key", "value")])
+            )
         else:
             parameter.copy_(weights[f"{names[module]}.{kind}"])
     ids = torch.randint(1, 90, (3, 11))
@@ -119,7 +134,9 @@ def test_the_head_is_electras():
     assert outputs.logits.shape == (3, 11)
     assert expected.logits[mask].std() > 0.05
     assert_close(outputs.logits[mask], expected.logits[mask])
-    assert_close(outputs.loss.double(), expected.loss.double(), rtol=1e-6, atol=1e-6)  # ours is taken in fp32
+    assert_close(
+        outputs.loss.double(), expected.loss.double(), rtol=1e-6, atol=1e-6
+    )  # ours is taken in fp32
     p = expected.logits[mask].sigmoid()
     by_hand = -torch.where(labels[mask] == 1, p, 1 - p).log().mean()
     assert_close(outputs.loss.double(), by_hand, rtol=1e-6, atol=1e-6)
@@ -130,7 +147,12 @@ def test_the_head_is_electras():
 
 def test_the_generator_is_narrower_by_whole_heads():
     config = MiniBertConfig.modernbert("base")
-    for size, heads, intermediate in ((0.25, 3, 288), (0.01, 1, 96), (0.5, 6, 576), (1.0, 12, 1152)):
+    for size, heads, intermediate in (
+        (0.25, 3, 288),
+        (0.01, 1, 96),
+        (0.5, 6, 576),
+        (1.0, 12, 1152),
+    ):
         narrow = generator_config(config, size)
         assert (narrow.num_attention_heads, narrow.hidden_size) == (heads, 64 * heads)
         assert narrow.intermediate_size == intermediate and narrow.num_hidden_layers == 22
@@ -157,14 +179,21 @@ def test_samples_follow_the_distribution():
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
 def test_embeddings_are_shared(architecture, tied, tokenizer, rows):
     """One table with the gradients of both; and the generator is the ordinary model that is saved of it."""
-    _, both = build(tokenizer, architecture, fields=dict(tie_word_embeddings=tied), generator_size=0.5)
+    _, both = build(
+        tokenizer, architecture, fields=dict(tie_word_embeddings=tied), generator_size=0.5
+    )
     objective, _ = build(tokenizer, architecture)
     plain, detector = plain_generator(both), both.discriminator()
-    tables = [name for name, _ in plain.named_parameters() if "embeddings." in name and "norm" not in name]
+    tables = [
+        name for name, _ in plain.named_parameters() if "embeddings." in name and "norm" not in name
+    ]
     assert len(tables) == (3 if architecture == "bert" else 1)
     shared = sum(plain.get_parameter(name).numel() for name in tables)
     projection = 32 * 16
-    assert both.num_parameters() == detector.num_parameters() + plain.num_parameters() - shared + projection
+    assert (
+        both.num_parameters()
+        == detector.num_parameters() + plain.num_parameters() - shared + projection
+    )
     assert "tok_embeddings" not in "".join(both.generator.state_dict())
     assert (plain.decoder.weight is plain.model.embeddings.tok_embeddings.weight) == tied
 
@@ -187,16 +216,22 @@ def test_embeddings_are_shared(architecture, tied, tokenizer, rows):
     for name in tables:
         kind = name.removeprefix("model.embeddings.")
         ours = both.model.embeddings.get_parameter(kind)
-        through = plain.get_parameter(name).grad @ both.projection.weight  # chain rule: table of the generator = E Pᵀ
+        through = (
+            plain.get_parameter(name).grad @ both.projection.weight
+        )  # chain rule: table of the generator = E Pᵀ
         assert through.abs().max() > 0
-        assert_close(ours.grad, through + 50 * detector.get_parameter(name).grad, rtol=1e-4, atol=1e-5)
+        assert_close(
+            ours.grad, through + 50 * detector.get_parameter(name).grad, rtol=1e-4, atol=1e-5
+        )
     own = {name: both.model.get_parameter(name.removeprefix("model.")) for name in tables}
     inner = [plain.get_parameter(name).grad.T @ table for name, table in own.items()]
     assert_close(both.projection.weight.grad, sum(inner), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("size, fields", [(1.0, {}), (0.5, dict(embedding_size=8))])
-def test_a_generator_with_word_vectors_of_the_same_width_needs_no_projection(size, fields, tokenizer, rows):
+def test_a_generator_with_word_vectors_of_the_same_width_needs_no_projection(
+    size, fields, tokenizer, rows
+):
     objective, both = build(tokenizer, fields=fields, generator_size=size)
     assert both(**batch_of(objective, tokenizer, rows["packed"])).loss.isfinite()
     table = plain_generator(both).model.embeddings.tok_embeddings.weight
@@ -218,8 +253,12 @@ def test_labels_are_what_differs_from_the_original(tokenizer, rows, greedy):
     special = torch.tensor(tokenizer.all_special_ids)
     assert not torch.isin(outputs.corrupted_ids[targets], special).any()
     with torch.no_grad():
-        dense = plain_generator(both).eval()(**{name: batch[name] for name in ("input_ids", "attention_mask")})
-    padding = torch.arange(len(tokenizer), dense.logits.shape[-1])  # rows of the table that are no token
+        dense = plain_generator(both).eval()(
+            **{name: batch[name] for name in ("input_ids", "attention_mask")}
+        )
+    padding = torch.arange(
+        len(tokenizer), dense.logits.shape[-1]
+    )  # rows of the table that are no token
     best = dense.logits.index_fill(-1, torch.cat([special, padding]), -math.inf).argmax(-1)
     assert torch.equal(outputs.corrupted_ids[targets], best[targets])
     original = torch.where(targets, labels, ids)
@@ -227,14 +266,19 @@ def test_labels_are_what_differs_from_the_original(tokenizer, rows, greedy):
         if not real[b, s]:
             assert outputs.replaced[b, s] == -100
         else:
-            assert outputs.replaced[b, s] == int(bool(targets[b, s]) and best[b, s] != original[b, s])
+            assert outputs.replaced[b, s] == int(
+                bool(targets[b, s]) and best[b, s] != original[b, s]
+            )
     # make the generator right about one token: it counts as original
     token = labels[targets][0]
     with torch.no_grad():
         both.generator.decoder.bias[token] = 1e4
     again = both(**batch)
     assert (again.corrupted_ids[targets] == token).all()
-    assert torch.equal(again.replaced[targets] == 0, labels[targets] == token) and (labels[targets] == token).any()
+    assert (
+        torch.equal(again.replaced[targets] == 0, labels[targets] == token)
+        and (labels[targets] == token).any()
+    )
 
 
 def test_only_ordinary_tokens_are_replacements(rows):
@@ -249,7 +293,11 @@ def test_only_ordinary_tokens_are_replacements(rows):
     with torch.no_grad():
         both.generator.decoder.bias[130:] = 1e4
     drawn = both(**batch).corrupted_ids[batch["labels"] != -100]
-    assert len(drawn) > 20 and drawn.max() < 130 and not {*drawn.tolist()} & {*tokenizer.all_special_ids}
+    assert (
+        len(drawn) > 20
+        and drawn.max() < 130
+        and not {*drawn.tolist()} & {*tokenizer.all_special_ids}
+    )
 
 
 def test_a_mask_of_the_text_stays(tokenizer):
@@ -259,7 +307,9 @@ def test_a_mask_of_the_text_stays(tokenizer):
     corrupted = both(ids, torch.zeros_like(ids), labels).corrupted_ids
     assert corrupted[0, 2] == tokenizer.mask_token_id and corrupted[0, 4] != tokenizer.mask_token_id
     nothing = both(ids, torch.zeros_like(ids), torch.full_like(ids, -100))
-    assert nothing.mlm_loss == 0 and nothing.rtd_loss > 0 and torch.equal(nothing.corrupted_ids, ids)
+    assert (
+        nothing.mlm_loss == 0 and nothing.rtd_loss > 0 and torch.equal(nothing.corrupted_ids, ids)
+    )
 
 
 def test_packed_rows_are_as_documents_alone(tokenizer, rows, greedy):
@@ -273,7 +323,11 @@ def test_packed_rows_are_as_documents_alone(tokenizer, rows, greedy):
         ends = [*starts.nonzero().flatten().tolist(), int(batch["attention_mask"][row].sum())]
         assert len(ends) > 2
         for start, end in itertools.pairwise(ends):
-            part = {name: x[row : row + 1, start:end] for name, x in batch.items() if name != "position_ids"}
+            part = {
+                name: x[row : row + 1, start:end]
+                for name, x in batch.items()
+                if name != "position_ids"
+            }
             alone = both(**part)
             assert_close(alone.logits[0], whole.logits[row, start:end], rtol=1e-4, atol=1e-4)
             n = int((part["labels"] != -100).sum())
@@ -311,9 +365,15 @@ def trained(folder, tokenizer, rows, batch, accumulation):
         num_train_epochs=2, logging_steps=1, save_strategy="no", eval_strategy="no", use_cpu=True, disable_tqdm=True,
         optim="sgd", learning_rate=0.01, seq_length=64, seed=0, bf16=False,
     )  # fmt: skip
-    trainer = PretrainingTrainer(both, args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
+    trainer = PretrainingTrainer(
+        both, args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer
+    )
     trainer.train()
-    return [entry for entry in trainer.state.log_history if "loss" in entry], trainer.model.state_dict(), trainer
+    return (
+        [entry for entry in trainer.state.log_history if "loss" in entry],
+        trainer.model.state_dict(),
+        trainer,
+    )
 
 
 def test_accumulation_changes_nothing(tmp_path, tokenizer, rows, greedy):
@@ -341,13 +401,18 @@ def test_figures_are_those_of_all_tokens(tmp_path, tokenizer, rows, greedy):
     both, logits, replaced, mlm = trainer.model.eval(), [], [], []
     with torch.no_grad():
         for start in range(0, 21, 8):
-            batch = trainer.evaluation_collator([held_out[i] for i in range(start, min(start + 8, 21))])
+            batch = trainer.evaluation_collator(
+                [held_out[i] for i in range(start, min(start + 8, 21))]
+            )
             outputs = both(**batch)
             real = outputs.replaced != -100
             logits.append(outputs.logits[real].double())
             replaced.append(outputs.replaced[real])
             labels = batch["labels"][batch["labels"] != -100]
-            mlm += [-s[k].item() for s, k in zip(outputs.generator_logits.double().log_softmax(-1), labels)]
+            mlm += [
+                -s[k].item()
+                for s, k in zip(outputs.generator_logits.double().log_softmax(-1), labels)
+            ]
     logits, replaced = torch.cat(logits), torch.cat(replaced)
     flagged = (logits > 0).long()
     assert 0 < flagged.sum() < len(flagged)
@@ -383,10 +448,17 @@ def train(corpus, output, *arguments):
 @pytest.mark.slow
 def test_from_the_command_line(corpus, tmp_path, capsys):
     output = tmp_path / "run"
-    assert train(corpus, output, "--max_steps", "80", "--learning_rate", "5e-3", "--model", "bert") == 0
+    assert (
+        train(corpus, output, "--max_steps", "80", "--learning_rate", "5e-3", "--model", "bert")
+        == 0
+    )
     report = json.loads((output / "report.json").read_text())
-    assert report["objective"] == "rtd" and report["validation_loss"] < 0.9 * report["constant_loss"]
-    model, loading = MiniBertForReplacedTokenDetection.from_pretrained(output, output_loading_info=True)
+    assert (
+        report["objective"] == "rtd" and report["validation_loss"] < 0.9 * report["constant_loss"]
+    )
+    model, loading = MiniBertForReplacedTokenDetection.from_pretrained(
+        output, output_loading_info=True
+    )
     assert not any(loading.values()) and model.num_parameters() == report["parameters"]
     assert model.config.architectures == ["MiniBertForReplacedTokenDetection"]
     assert AutoModel.from_pretrained(output).config.hidden_size == 64
@@ -405,12 +477,18 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert train(corpus, whole, *given) == 0
     broken.mkdir()
-    (whole / "checkpoint-2").rename(broken / "checkpoint-2")  # as a kill right after the checkpoint leaves it
-    half, loading = MiniBertForReplacedTokenDetection.from_pretrained(broken / "checkpoint-2", output_loading_info=True)
+    (whole / "checkpoint-2").rename(
+        broken / "checkpoint-2"
+    )  # as a kill right after the checkpoint leaves it
+    half, loading = MiniBertForReplacedTokenDetection.from_pretrained(
+        broken / "checkpoint-2", output_loading_info=True
+    )
     assert not loading["missing_keys"]  # a checkpoint in mid-run is a model, too
     assert train(corpus, broken, *given, "--resume_from_checkpoint", "true") == 0
     first, second = (load_file(run / "model.safetensors") for run in (whole, broken))
-    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    assert first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
     assert not torch.equal(first["detector.weight"], half.detector.weight)
 
 

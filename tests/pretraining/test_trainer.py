@@ -9,7 +9,13 @@ import pytest
 import torch
 from helpers import sentences
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from minibert import (
     MaskedLMCollator,
@@ -19,22 +25,29 @@ from minibert import (
     PretrainingTrainer,
     train_tokenizer,
 )
+from minibert.training.common.files import LOCK
 from minibert.training.data.collators import MaskingProgress
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
-from minibert.training.files import LOCK
 from minibert.training.optimization.muon import muon_optimizer
 from minibert.training.pretraining import trainer as module
 
 SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
-HEADS = {"mlm": "MaskedLM", "mlm+nsp": "PreTraining", "rtd": "ReplacedTokenDetection", "clm": "CausalLM"}
+HEADS = {
+    "mlm": "MaskedLM",
+    "mlm+nsp": "PreTraining",
+    "rtd": "ReplacedTokenDetection",
+    "clm": "CausalLM",
+}
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """As `load_dataset("text", …)` gives it: a line a row, some of them blank."""
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(f"{a}. {b}.\n" for a, b in zip(sentences(150), sentences(150, seed=1))))
+    path.write_text(
+        "\n".join(f"{a}. {b}.\n" for a, b in zip(sentences(150), sentences(150, seed=1)))
+    )
     cache = str(path.parent / "cache")
     return datasets.load_dataset("text", data_files=str(path), split="train", cache_dir=cache)
 
@@ -45,7 +58,14 @@ def tokenizer(text):
 
 
 def settings(folder, **fields):
-    defaults = dict(max_steps=3, seq_length=32, vocab_size=100, disable_tqdm=True, bf16=False, save_strategy="no")
+    defaults = dict(
+        max_steps=3,
+        seq_length=32,
+        vocab_size=100,
+        disable_tqdm=True,
+        bf16=False,
+        save_strategy="no",
+    )
     return PretrainingConfig(str(folder), **defaults | dict(eval_strategy="no") | fields)
 
 
@@ -63,10 +83,15 @@ def test_ten_lines_train_evaluate_and_save(text, tmp_path):
     trainer.save_model()
     folder = tmp_path / "mine"
     report = json.loads((folder / "report.json").read_text())
-    assert {"validation_loss", "perplexity", "accuracy", "unigram_loss"} <= {*report} and report["epochs"] == 2
+    assert {"validation_loss", "perplexity", "accuracy", "unigram_loss"} <= {*report} and report[
+        "epochs"
+    ] == 2
     assert report["steps"] == trainer.state.global_step and trainer.report == report
     assert "pipeline_tag: fill-mask" in (folder / "README.md").read_text()
-    model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForMaskedLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     assert model.num_parameters() == report["parameters"] and tokenizer.mask_token_id is not None
     held_out, rest = set(trainer.eval_dataset["input_ids"][0]), len(trainer.train_dataset)
     assert held_out and rest > len(trainer.eval_dataset)
@@ -113,7 +138,9 @@ def test_rows_of_tokens_are_held_out_too(kind, text, tokenizer, tmp_path):
     rows = rows_of(kind, text, tokenizer)
     args = settings(tmp_path, validation_size=0.2, packing="padded")
     trainer = PretrainingTrainer(config(), args, train_dataset=rows, processing_class=tokenizer)
-    assert len(trainer.eval_dataset) == pytest.approx(0.2 * len(rows), abs=len(rows) // 2 if kind == "tokens" else 1)
+    assert len(trainer.eval_dataset) == pytest.approx(
+        0.2 * len(rows), abs=len(rows) // 2 if kind == "tokens" else 1
+    )
     with pytest.raises(ValueError, match="need the tokenizer that made them"):
         PretrainingTrainer(config(), args, train_dataset=rows)
 
@@ -127,9 +154,14 @@ def test_every_objective(objective, text, tmp_path):
     trainer.train()
     trainer.save_model()
     saved = trainer.model.config
-    assert saved.architectures == [f"MiniBertFor{HEADS[objective]}"] and trainer.report["validation_loss"] > 0
+    assert (
+        saved.architectures == [f"MiniBertFor{HEADS[objective]}"]
+        and trainer.report["validation_loss"] > 0
+    )
     files = {path: path.read_bytes() for path in (tmp_path / "first").rglob("*.safetensors")}
-    assert trainer.evaluate()[f"eval_{trainer.objective.metric}"] == pytest.approx(trainer.report["validation_loss"])
+    assert trainer.evaluate()[f"eval_{trainer.objective.metric}"] == pytest.approx(
+        trainer.report["validation_loss"]
+    )
     trainer.save_model(_internal_call=True)  # as a push does: for rtd without the generator
     assert all(path.read_bytes() == content for path, content in files.items())
     args = settings(tmp_path / "again", objective=objective)
@@ -152,10 +184,14 @@ def has_text(row):
 def test_a_stream_needs_an_evaluation_set(text, tokenizer, tmp_path):
     stream = text.filter(has_text).to_iterable_dataset()
     with pytest.raises(ValueError, match="eval_dataset"):
-        PretrainingTrainer(config(), settings(tmp_path), train_dataset=stream, processing_class=tokenizer)
+        PretrainingTrainer(
+            config(), settings(tmp_path), train_dataset=stream, processing_class=tokenizer
+        )
     with pytest.raises(ValueError, match="max_steps"):
         args = settings(tmp_path, max_steps=-1)
-        PretrainingTrainer(config(), args, train_dataset=stream, eval_dataset=text, processing_class=tokenizer)
+        PretrainingTrainer(
+            config(), args, train_dataset=stream, eval_dataset=text, processing_class=tokenizer
+        )
     args = settings(tmp_path / "run")
     trainer = PretrainingTrainer(config(), args, None, stream, stream.take(20), tokenizer)
     trainer.train()
@@ -166,8 +202,12 @@ def test_a_stream_needs_an_evaluation_set(text, tokenizer, tmp_path):
 @pytest.mark.parametrize("name", [True, pytest.param("checkpoint-4", marks=pytest.mark.slow)])
 def test_resume_from_checkpoint(name, text, tokenizer, tmp_path):
     def make(folder, **fields):
-        args = settings(folder, max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=9, **fields)
-        return PretrainingTrainer(config(hidden_dropout=0.1), args, train_dataset=text, processing_class=tokenizer)
+        args = settings(
+            folder, max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=9, **fields
+        )
+        return PretrainingTrainer(
+            config(hidden_dropout=0.1), args, train_dataset=text, processing_class=tokenizer
+        )
 
     whole = make(tmp_path / "whole")
     whole.train()
@@ -176,20 +216,30 @@ def test_resume_from_checkpoint(name, text, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="holds an unfinished run"):
         broken.train()
     broken.train(resume_from_checkpoint=name if name is True else str(tmp_path / "broken" / name))
-    assert all(map(torch.equal, whole.model.state_dict().values(), broken.model.state_dict().values()))
+    assert all(
+        map(torch.equal, whole.model.state_dict().values(), broken.model.state_dict().values())
+    )
     with pytest.raises(ValueError, match="mlm_probability: 0.2"):
-        make(tmp_path / "other", mlm_probability=0.2).train(str(tmp_path / "whole" / "checkpoint-4"))
+        make(tmp_path / "other", mlm_probability=0.2).train(
+            str(tmp_path / "whole" / "checkpoint-4")
+        )
 
 
 def test_its_parts_work_in_a_plain_trainer(text, tokenizer, tmp_path):
     rows = rows_of("packed", text, tokenizer)
-    model = MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, "minibert", "tiny", **SIZES))
+    model = MiniBertForMaskedLM(
+        MiniBertConfig.from_tokenizer(tokenizer, "minibert", "tiny", **SIZES)
+    )
     collator = MaskedLMCollator(tokenizer, mlm_probability=0.3, seed=0)
-    optimizer = muon_optimizer(model, {"decoder.weight"}, learning_rate=1e-2, muon_learning_rate=1e-2)
+    optimizer = muon_optimizer(
+        model, {"decoder.weight"}, learning_rate=1e-2, muon_learning_rate=1e-2
+    )
     args = TrainingArguments(str(tmp_path), num_train_epochs=3, logging_steps=1, use_cpu=True, disable_tqdm=True,
                              save_strategy="no", remove_unused_columns=False)  # fmt: skip
     callbacks = [MaskingProgress(collator)]
-    trainer = Trainer(model, args, collator, rows, optimizers=(optimizer, None), callbacks=callbacks)
+    trainer = Trainer(
+        model, args, collator, rows, optimizers=(optimizer, None), callbacks=callbacks
+    )
     trainer.train()
     losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
     assert losses[-1] < losses[0]
@@ -204,7 +254,9 @@ def test_unsuitable_data_is_refused(text, tokenizer, tmp_path):
         other = tokens.rename_column("input_ids", "x")
         PretrainingTrainer(config(), settings(tmp_path), None, other, other, tokenizer)
     with pytest.raises(ValueError, match="seq_length: 64 is beyond max_position_embeddings=32"):
-        PretrainingTrainer(config(max_position_embeddings=32), settings(tmp_path, seq_length=64), **given)
+        PretrainingTrainer(
+            config(max_position_embeddings=32), settings(tmp_path, seq_length=64), **given
+        )
 
 
 def test_given_config_and_args_are_not_changed(text, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from helpers import sentences
 
 from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
-from minibert.training.report import describe_pretraining, judge_pretraining
+from minibert.training.pretraining.report import describe_pretraining, judge_pretraining
 
 SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
 
@@ -37,7 +37,9 @@ def test_report_compares_with_frequencies_and_with_the_start(tmp_path, capsys):
     assert "worse than guessing" in (tmp_path / "first" / "README.md").read_text()
 
     second, printed = train(tmp_path / "second", str(tmp_path / "first"), capsys)
-    assert "are few" not in printed and "learn little" not in printed  # the model was trained before
+    assert (
+        "are few" not in printed and "learn little" not in printed
+    )  # the model was trained before
     assert second.report["start_loss"] == pytest.approx(report["validation_loss"], abs=1e-4)
     assert "before this training" in describe_pretraining(second.report)
 

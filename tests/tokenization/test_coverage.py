@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerFast
 
 from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
 from minibert.tokenization import check_coverage, check_tokenizer, measure_coverage, train_tokenizer
+from minibert.training.common.loading import saved_tokenizer
 from minibert.training.data.documents import check_tokenization, load_sources
-from minibert.training.loading import saved_tokenizer
 
 pytestmark = pytest.mark.usefixtures("cache")
 MARKED = {
@@ -31,7 +31,12 @@ def test_words_that_marks_tell_apart_stay_apart(language, algorithm):
     words = MARKED[language]
     for strip in (False, True):
         tokenizer = train_tokenizer(
-            [" ".join(words)] * 50, algorithm, 400, strip_accents=strip, lowercase=True, show_progress=False
+            [" ".join(words)] * 50,
+            algorithm,
+            400,
+            strip_accents=strip,
+            lowercase=True,
+            show_progress=False,
         )
         ids = {tuple(tokenizer(word)["input_ids"]) for word in words}
         coverage = check_coverage(tokenizer, words)  # what is asked for is not refused
@@ -40,13 +45,18 @@ def test_words_that_marks_tell_apart_stay_apart(language, algorithm):
 
 
 def test_coverage_counts():
-    tokenizer = train_tokenizer(["one two , three four do not"] * 9, vocab_size=70, show_progress=False)
+    tokenizer = train_tokenizer(
+        ["one two , three four do not"] * 9, vocab_size=70, show_progress=False
+    )
     coverage = measure_coverage(tokenizer, ["one TWO", "one, thrée do not", "ßx one"])
     # [UNK] for thrée and ßx: 6 + 3 characters (é is e with a mark, ß is ss) of 6 + 4 + 6 + 5 + 3 + 3
     assert (coverage.words, coverage.tokens, coverage.unknown, coverage.characters) == (8, 9, 2, 27)
     assert coverage.lost == Counter("thre\u0301essx") and coverage.lost_marks == 1
     assert coverage.tokens / coverage.words == 9 / 8 and coverage.lost_share == 9 / 27
-    assert "22.22% of the tokens are unknown; 33.33% of the characters do not come back" in coverage.describe()
+    assert (
+        "22.22% of the tokens are unknown; 33.33% of the characters do not come back"
+        in coverage.describe()
+    )
 
 
 def test_text_without_spaces_is_refused(tmp_path, capsys):
@@ -58,7 +68,17 @@ def test_text_without_spaces_is_refused(tmp_path, capsys):
         said = refusal(capsys, command, "--data", text, "--output_dir", tmp_path / command)
         assert "of the characters do not come back" in said and "--algorithm bpe or unigram" in said
         assert not (tmp_path / command / "tokenizer.json").exists()
-    said = run("tokenizer", "--data", text, "--algorithm", "bpe", "--vocab_size", 400, "--output_dir", tmp_path / "bpe")
+    said = run(
+        "tokenizer",
+        "--data",
+        text,
+        "--algorithm",
+        "bpe",
+        "--vocab_size",
+        400,
+        "--output_dir",
+        tmp_path / "bpe",
+    )
     stream = load_sources([str(text)], streaming=True)[0]
     with pytest.raises(ValueError, match="do not come back"):
         check_tokenization(stream, train_tokenizer(lines, vocab_size=400, show_progress=False))
@@ -83,8 +103,12 @@ def test_long_words_are_refused_where_other_losses_are_not():
     thai = ["".join(draw.choices(letters, k=length)) for length in lengths]
     tokenizer = train_tokenizer(thai, vocab_size=100, show_progress=False)
     coverage = measure_coverage(tokenizer, thai)
-    assert coverage.lost.total() == coverage.in_long_words == 360 and coverage.characters == sum(lengths)
-    with pytest.raises(ValueError, match="no word of more than 100 characters.* --max_lost_text 0.04"):
+    assert coverage.lost.total() == coverage.in_long_words == 360 and coverage.characters == sum(
+        lengths
+    )
+    with pytest.raises(
+        ValueError, match="no word of more than 100 characters.* --max_lost_text 0.04"
+    ):
         check_coverage(tokenizer, thai)
     check_coverage(tokenizer, thai, max_lost_text=0.04)
     check_coverage(train_tokenizer(thai, "unigram", 300, show_progress=False), thai)
@@ -101,14 +125,23 @@ def test_max_lost_text_allows_a_lossy_tokenizer(tmp_path, capsys):
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.save_pretrained(tmp_path / "uncased")
     (tmp_path / "text.txt").write_text("\n".join(czech), encoding="utf-8")
-    rows = ["--tokenizer", tmp_path / "uncased", "--data", tmp_path / "text.txt", "--output_dir", tmp_path / "rows"]
+    rows = [
+        "--tokenizer",
+        tmp_path / "uncased",
+        "--data",
+        tmp_path / "text.txt",
+        "--output_dir",
+        tmp_path / "rows",
+    ]
     said = refusal(capsys, "prepare", *rows)
     limit = re.search(r"--max_lost_text (0\.\d+)", said)
     run("prepare", *rows, *limit[0].split())
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="max_lost_text must be from 0 to 1"):
             check_coverage(tokenizer, czech, wrong)
-    config = PretrainingConfig(tmp_path / "trained", report_to="none", max_steps=1, seq_length=32, use_cpu=True)
+    config = PretrainingConfig(
+        tmp_path / "trained", report_to="none", max_steps=1, seq_length=32, use_cpu=True
+    )
     model = MiniBertConfig.minibert("tiny", num_hidden_layers=1)
     train = datasets.Dataset.from_dict({"text": czech})
     with pytest.raises(ValueError, match="--max_lost_text"):
@@ -131,7 +164,10 @@ def replace(content, times, pattern=None):
         (dict(normalizer=replace("aa", 60)), "the normalizer of .* multiplies a text"),
         (dict(normalizer=replace("b" * 10**6, 1)), "multiplies a text"),
         (dict(normalizer=replace("ab" * 90, 2, {"Regex": ""})), "multiplies a text"),
-        (dict(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "cannot be read"),
+        (
+            dict(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+            "cannot be read",
+        ),
     ],
 )
 def test_hostile_tokenizers_are_refused(tmp_path, change, said, capfd):
@@ -140,7 +176,9 @@ def test_hostile_tokenizers_are_refused(tmp_path, change, said, capfd):
     state = json.loads((tmp_path / "tokenizer.json").read_text()) | change
     if not change:
         del state["model"]["vocab"]["[UNK]"]
-        state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] != "[UNK]"]
+        state["added_tokens"] = [
+            token for token in state["added_tokens"] if token["content"] != "[UNK]"
+        ]
         settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
         settings.pop("unk_token")
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -153,8 +191,12 @@ def test_hostile_tokenizers_are_refused(tmp_path, change, said, capfd):
 def test_a_length_without_room_is_refused(tmp_path, longest):
     train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False).save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": longest}))
-    with pytest.raises(ValueError, match=f"model_max_length={longest!r}; put its longest input there"):
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps(settings | {"model_max_length": longest})
+    )
+    with pytest.raises(
+        ValueError, match=f"model_max_length={longest!r}; put its longest input there"
+    ):
         saved_tokenizer(tmp_path)
 
 

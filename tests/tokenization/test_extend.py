@@ -9,7 +9,13 @@ from collections import Counter
 import pytest
 from helpers import make_texts, run
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
+from transformers import (
+    AutoTokenizer,
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaTokenizer,
+    XLMRobertaTokenizer,
+)
 
 from minibert.tokenization import extend_tokenizer, train_tokenizer
 
@@ -51,7 +57,9 @@ def test_most_expensive_words_become_whole_tokens(tokenizer, extension):
     assert list(extension.pieces) == [len(tokenizer), len(tokenizer) + 1, len(tokenizer) + 2]
     for token, word in zip(extension.pieces, expected):
         assert ids_of(extension.tokenizer, f"a {word}") == [*ids_of(tokenizer, "a"), token]
-        assert extension.pieces[token] == ids_of(tokenizer, f"a {word}")[len(ids_of(tokenizer, "a")) :]
+        assert (
+            extension.pieces[token] == ids_of(tokenizer, f"a {word}")[len(ids_of(tokenizer, "a")) :]
+        )
     assert extension.tokenizer.decode(ids_of(extension.tokenizer, "a viscometer")) == "a viscometer"
 
 
@@ -63,7 +71,9 @@ def test_other_text_is_tokenized_as_before(tokenizer, extension):
     if kind_of(tokenizer) != "WordPiece":
         for text in [*DOMAIN, "viscometers aeroelasticity hypersonicities"]:
             new = ids_of(extension.tokenizer, text)
-            assert [old for i in new for old in extension.pieces.get(i, [i])] == ids_of(tokenizer, text)
+            assert [old for i in new for old in extension.pieces.get(i, [i])] == ids_of(
+                tokenizer, text
+            )
 
 
 def test_special_tokens_and_settings_stay(tokenizer, extension, tmp_path):
@@ -83,27 +93,54 @@ def test_special_tokens_and_settings_stay(tokenizer, extension, tmp_path):
 
 def test_the_gain_is_that_of_held_out_text(tokenizer, extension):
     """A tenth of the texts, whose words were not counted, cut by both tokenizers."""
-    held_out = [text for text in DOMAIN if hashlib.blake2b(text.encode(), digest_size=1).digest()[0] < 25.6]
+    held_out = [
+        text for text in DOMAIN if hashlib.blake2b(text.encode(), digest_size=1).digest()[0] < 25.6
+    ]
     assert 0 < len(held_out) < 20
     words = sum(len(text.split()) for text in held_out)
     for side, value in zip((tokenizer, extension.tokenizer), extension.fertility):
         assert value == pytest.approx(sum(len(ids_of(side, text)) for text in held_out) / words)
-    used = {i for text in held_out for i in ids_of(extension.tokenizer, text)} & set(extension.pieces)
+    used = {i for text in held_out for i in ids_of(extension.tokenizer, text)} & set(
+        extension.pieces
+    )
     assert extension.used == len(used) == 3
     metrics = extension.metrics()
-    assert (metrics["fertility_before"], metrics["fertility_after"]) == extension.fertility and metrics["added"] == 3
+    assert (
+        metrics["fertility_before"],
+        metrics["fertility_after"],
+    ) == extension.fertility and metrics["added"] == 3
     alone = extend_tokenizer(tokenizer, DOMAIN[:1], 3, min_count=1)
     assert alone.metrics()["fertility_before"] is None
 
 
 def test_clauses_and_rare_words_are_not_added():
     """In scripts without spaces the split leaves clauses, which hardly ever come again."""
-    thai = ["ภาษา", "ไทย", "เรียน", "รู้", "บ้าน", "เมือง", "น้ำ", "ใจ", "คน", "งาน", "ดี", "มาก", "ไป", "มา", "กิน"]
+    thai = [
+        "ภาษา",
+        "ไทย",
+        "เรียน",
+        "รู้",
+        "บ้าน",
+        "เมือง",
+        "น้ำ",
+        "ใจ",
+        "คน",
+        "งาน",
+        "ดี",
+        "มาก",
+        "ไป",
+        "มา",
+        "กิน",
+    ]
     draw = random.Random(0)
     clauses = [" ".join("".join(draw.choices(thai, k=12)) for _ in range(4)) for _ in range(200)]
     for algorithm in ALGORITHMS:
-        base = train_tokenizer([*GENERAL, "".join(thai), *ALPHABET], algorithm, 700, show_progress=False)
-        with pytest.raises(ValueError, match="cuts no word that occurs 3 times.*scripts without spaces"):
+        base = train_tokenizer(
+            [*GENERAL, "".join(thai), *ALPHABET], algorithm, 700, show_progress=False
+        )
+        with pytest.raises(
+            ValueError, match="cuts no word that occurs 3 times.*scripts without spaces"
+        ):
             extend_tokenizer(base, clauses, 60)
         texts = [*clauses, *DOMAIN, "xylophone xylophone", "中文文文 zebrafish zebrafish zebrafish"]
         new = extend_tokenizer(base, texts, 100).tokenizer
@@ -114,7 +151,9 @@ def test_clauses_and_rare_words_are_not_added():
 def test_new_words_within_new_words():
     """Of two, one the beginning of the other: each is whole by itself, whichever was worth more."""
     for algorithm in ALGORITHMS:
-        tokenizer = train_tokenizer([*GENERAL, " ".join("abcdefghijklmnopqrstuvwxyz")], algorithm, 600)
+        tokenizer = train_tokenizer(
+            [*GENERAL, " ".join("abcdefghijklmnopqrstuvwxyz")], algorithm, 600
+        )
         extended = extend_tokenizer(tokenizer, ["a visco viscometer viscometric visco"] * 3, 3)
         assert len(extended.pieces) == 3
         for word in ("visco", "viscometer", "viscometric"):
@@ -131,17 +170,23 @@ def test_added_tokens_keep_their_ids(tokenizer, tmp_path):
     assert list(extension.pieces) == [602, 603]
     new = [token.strip("Ġ▁") for token in extension.tokenizer.convert_ids_to_tokens([602, 603])]
     assert set(new) == {"hypersonicity", "aeroelastic"}  # viscometer is whole already
-    assert [extension.tokenizer.convert_tokens_to_ids(token) for token in ("viscometer", "[DOC]")] == [600, 601]
+    assert [
+        extension.tokenizer.convert_tokens_to_ids(token) for token in ("viscometer", "[DOC]")
+    ] == [600, 601]
     extension.tokenizer.save_pretrained(tmp_path)
     for extended in (extension.tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
         ids = ids_of(extended, text)
-        assert {600, 601} < {*ids} and [old for i in ids for old in extension.pieces.get(i, [i])] == ids_of(given, text)
+        assert {600, 601} < {*ids} and [
+            old for i in ids for old in extension.pieces.get(i, [i])
+        ] == ids_of(given, text)
 
 
 def test_a_tokenizer_that_pads(tokenizer):
     """As those of sentence-transformers are saved."""
     given = copy.deepcopy(tokenizer)
-    given.backend_tokenizer.enable_padding(length=128, pad_id=given.pad_token_id, pad_token=given.pad_token)
+    given.backend_tokenizer.enable_padding(
+        length=128, pad_id=given.pad_token_id, pad_token=given.pad_token
+    )
     padded, plain = (extend_tokenizer(each, DOMAIN, 3) for each in (given, tokenizer))
     assert padded.pieces == plain.pieces and padded.metrics() == plain.metrics()
     assert padded.tokenizer.backend_tokenizer.padding["length"] == 128
@@ -153,10 +198,21 @@ def test_stock_classes(stock, tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"
     if stock is BertTokenizer:
         specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        vocab = {token: i for i, token in enumerate([*specials, *letters, *(f"##{x}" for x in letters), "##ic"])}
+        vocab = {
+            token: i
+            for i, token in enumerate([*specials, *letters, *(f"##{x}" for x in letters), "##ic"])
+        }
         given = stock(vocab=vocab)
     elif stock is RobertaTokenizer:
-        pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ic"]
+        pieces = [
+            "<s>",
+            "<pad>",
+            "</s>",
+            "<unk>",
+            "<mask>",
+            *sorted(pre_tokenizers.ByteLevel.alphabet()),
+            "ic",
+        ]
         given = stock(vocab={token: i for i, token in enumerate(pieces)}, merges=[("i", "c")])
     else:
         scored = [*((x, -5.0) for x in letters), ("ic", -6.0), ("▁", -3.0)]
@@ -178,7 +234,9 @@ def test_refusals():
     words = models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")
     backend = Tokenizer(words)
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    with pytest.raises(ValueError, match="this WordLevel cannot be extended; use one of WordPiece, BPE, Unigram"):
+    with pytest.raises(
+        ValueError, match="this WordLevel cannot be extended; use one of WordPiece, BPE, Unigram"
+    ):
         extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend), ["a"], 1)
     tokenizer = train_tokenizer(["a ba"] * 9, vocab_size=40)
     pieces = models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]")
@@ -194,7 +252,15 @@ def test_the_command(tmp_path, capsys):
     text = tmp_path / "domain.txt"
     text.write_text("\n\n".join(DOMAIN), encoding="utf-8")
     train_tokenizer([*GENERAL, *ALPHABET], vocab_size=600).save_pretrained(tmp_path / "general")
-    given = ["tokenizer", "--data", text, "--extend", tmp_path / "general", "--output_dir", tmp_path / "out"]
+    given = [
+        "tokenizer",
+        "--data",
+        text,
+        "--extend",
+        tmp_path / "general",
+        "--output_dir",
+        tmp_path / "out",
+    ]
     said = run(*given, "--extend_vocabulary", 2, capsys=capsys)
     assert "2 words added to the vocabulary (" in said and "tokens a word before" in said
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 602

@@ -14,7 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import Python
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
+from transformers import (
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaTokenizer,
+    XLMRobertaTokenizer,
+)
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from minibert import MiniBertConfig
@@ -35,7 +40,9 @@ MULTILINGUAL = [
 def docstrings(*names):
     for module in map(importlib.import_module, names):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (doc := ast.get_docstring(node)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (
+                doc := ast.get_docstring(node)
+            ):
                 yield doc
 
 
@@ -51,7 +58,9 @@ def held_out():
 
 @pytest.fixture(scope="module")
 def trained(texts):
-    return {name: train_tokenizer(texts, name, VOCAB_SIZE, show_progress=False) for name in ALGORITHMS}
+    return {
+        name: train_tokenizer(texts, name, VOCAB_SIZE, show_progress=False) for name in ALGORITHMS
+    }
 
 
 def plain_ids(tokenizer, text):
@@ -68,7 +77,10 @@ class TestEveryAlgorithm:
         names = ("pad", "unk", "cls", "sep", "mask")
         assert [getattr(tokenizer, f"{name}_token_id") for name in names] == [0, 1, 2, 3, 4]
         assert sorted(tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
-        assert tokenizer.bos_token_id == tokenizer.cls_token_id and tokenizer.eos_token_id == tokenizer.sep_token_id
+        assert (
+            tokenizer.bos_token_id == tokenizer.cls_token_id
+            and tokenizer.eos_token_id == tokenizer.sep_token_id
+        )
         config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny")
         assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (2, 3, 0)
         assert tokenizer.model_max_length == 512
@@ -88,7 +100,9 @@ class TestEveryAlgorithm:
         assert padded["input_ids"][0][-1] == 0 == padded["attention_mask"][0][-1]
 
     def test_segments_are_settable(self, texts, algorithm):
-        tokenizer = train_tokenizer(texts[:60], algorithm, 600, token_type_ids=False, show_progress=False)
+        tokenizer = train_tokenizer(
+            texts[:60], algorithm, 600, token_type_ids=False, show_progress=False
+        )
         encoded = tokenizer("a", "b")
         assert set(encoded) == {"input_ids", "attention_mask"}
         assert [index for index in encoded["input_ids"] if index < 5] == [2, 3, 3]
@@ -104,10 +118,17 @@ class TestEveryAlgorithm:
     def test_mask_leaves_its_neighbours_alone(self, trained, algorithm):
         tokenizer = trained[algorithm]
         masked = plain_ids(tokenizer, "return the [MASK] of the list")
-        before, after = plain_ids(tokenizer, "return the"), plain_ids(tokenizer, "return of the list")
+        before, after = (
+            plain_ids(tokenizer, "return the"),
+            plain_ids(tokenizer, "return of the list"),
+        )
         assert masked == [*before, 4, *after[len(plain_ids(tokenizer, "return")) :]]
         stop = plain_ids(tokenizer, "the list.")[len(plain_ids(tokenizer, "the list")) :]
-        assert plain_ids(tokenizer, "return the [MASK].") == [*before, 4, *stop]  # no space that training does not have
+        assert plain_ids(tokenizer, "return the [MASK].") == [
+            *before,
+            4,
+            *stop,
+        ]  # no space that training does not have
 
     def test_words_alone_and_split_agree(self, trained, algorithm, held_out):
         tokenizer = trained[algorithm]
@@ -118,16 +139,29 @@ class TestEveryAlgorithm:
             assert together == [2, *(i for word in words for i in plain_ids(tokenizer, word)), 3]
 
     def test_smallest_vocabulary_is_the_one_it_says(self, texts, algorithm):
-        with pytest.raises(ValueError, match=r"vocab_size: 6 is too small; use at least \d+") as error:
+        with pytest.raises(
+            ValueError, match=r"vocab_size: 6 is too small; use at least \d+"
+        ) as error:
             train_tokenizer(texts[:60], algorithm, 6)
         smallest = int(re.search(r"at least (\d+)", str(error.value))[1])
         with pytest.raises(ValueError, match=f"use at least {smallest}"):
             train_tokenizer(texts[:60], algorithm, smallest - 1)
-        assert len(train_tokenizer(texts[:60], algorithm, smallest, show_progress=False)) == smallest
+        assert (
+            len(train_tokenizer(texts[:60], algorithm, smallest, show_progress=False)) == smallest
+        )
 
     def test_a_vocabulary_smaller_than_asked_is_reported(self, algorithm):
-        with pytest.warns(UserWarning, match=r"vocabulary of \d+ tokens, fewer than vocab_size=900"):
-            assert len(train_tokenizer(["few words, few words"] * 3, algorithm, 900, show_progress=False)) < 900
+        with pytest.warns(
+            UserWarning, match=r"vocabulary of \d+ tokens, fewer than vocab_size=900"
+        ):
+            assert (
+                len(
+                    train_tokenizer(
+                        ["few words, few words"] * 3, algorithm, 900, show_progress=False
+                    )
+                )
+                < 900
+            )
 
 
 @pytest.mark.slow  # a process of its own; AutoTokenizer reloads tokenizers in many tests
@@ -135,7 +169,9 @@ def test_reload_without_our_code(trained, tmp_path):
     for name, tokenizer in trained.items():
         tokenizer.save_pretrained(tmp_path / name)
         assert not list(tmp_path.rglob("*.py"))
-        assert json.loads((tmp_path / name / "tokenizer_config.json").read_text())["tokenizer_class"] in (
+        assert json.loads((tmp_path / name / "tokenizer_config.json").read_text())[
+            "tokenizer_class"
+        ] in (
             "TokenizersBackend",  # the two names of one class in every Transformers 5
             "PreTrainedTokenizerFast",
         )
@@ -163,7 +199,9 @@ def test_reload_without_our_code(trained, tmp_path):
     ({"vocab_size": 260}, "vocab_size: 260 is too small; use at least 261, for 5 special tokens, 256 bytes"),
 ])  # fmt: skip
 def test_bad_input_is_refused_before_training(change, message, monkeypatch):
-    monkeypatch.setattr("minibert.tokenization.train.copy.deepcopy", lambda _: pytest.fail("training was started"))
+    monkeypatch.setattr(
+        "minibert.tokenization.train.copy.deepcopy", lambda _: pytest.fail("training was started")
+    )
     with pytest.raises(ValueError, match=message):
         train_tokenizer(**{"texts": ["some text"], "algorithm": "bpe", "vocab_size": 300, **change})
 
@@ -178,18 +216,31 @@ class TestWordPiece:
         path = tmp_path / "vocab.txt"
         path.write_text("\n".join(sorted(vocab, key=vocab.get)), encoding="utf-8")
         slow = BertTokenizerLegacy(str(path), do_lower_case=lowercase)  # in plain Python
-        tricky = ["Ünïcödé\u00ad \u200bzero\x00width\ufffd", "中文abc中", "don't-stop ... (ok)", "x" * 101, "", "İŞ"]
+        tricky = [
+            "Ünïcödé\u00ad \u200bzero\x00width\ufffd",
+            "中文abc中",
+            "don't-stop ... (ok)",
+            "x" * 101,
+            "",
+            "İŞ",
+        ]
         for text in held_out + MULTILINGUAL + tricky:
             assert ours(text, text).data == fast(text, text).data
             assert plain_ids(ours, text) == slow.convert_tokens_to_ids(slow.tokenize(text))
 
     def test_lower_cases_by_default(self, trained, texts):
-        assert trained["wordpiece"].tokenize("The RETURN") == trained["wordpiece"].tokenize("the return")
-        cased = train_tokenizer(texts, "wordpiece", VOCAB_SIZE, lowercase=False, show_progress=False)
+        assert trained["wordpiece"].tokenize("The RETURN") == trained["wordpiece"].tokenize(
+            "the return"
+        )
+        cased = train_tokenizer(
+            texts, "wordpiece", VOCAB_SIZE, lowercase=False, show_progress=False
+        )
         assert plain_ids(cased, "Return") != plain_ids(cased, "return")
 
     def test_chinese_characters_are_words_of_their_own(self, texts):
-        tokenizer = train_tokenizer(texts + MULTILINGUAL * 50, "wordpiece", VOCAB_SIZE, show_progress=False)
+        tokenizer = train_tokenizer(
+            texts + MULTILINGUAL * 50, "wordpiece", VOCAB_SIZE, show_progress=False
+        )
         assert tokenizer.tokenize("中文是the测试") == ["中", "文", "是", "the", "测", "试"]
         assert "##文" not in tokenizer.get_vocab()
 
@@ -213,18 +264,30 @@ class TestLossless:
     @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
     def test_scripts_and_literal_byte_pieces_come_back(self, trained, algorithm, held_out):
         tokenizer = trained[algorithm]
-        for text in [*held_out, *MULTILINGUAL, "<0x0A> and <0xE4><0xB8>", "Ġ Ċ", "e\u0301 \u00e9 ﬁ ①", "\ufffd"]:
+        for text in [
+            *held_out,
+            *MULTILINGUAL,
+            "<0x0A> and <0xE4><0xB8>",
+            "Ġ Ċ",
+            "e\u0301 \u00e9 ﬁ ①",
+            "\ufffd",
+        ]:
             assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
     @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
     def test_lower_casing_is_a_switch(self, texts, algorithm):
         tokenizer = train_tokenizer(texts, algorithm, 600, lowercase=True, show_progress=False)
         assert tokenizer.decode(plain_ids(tokenizer, "Ab ÉÇ")) == "ab éç"
-        words = [token for token in tokenizer.get_vocab() if re.fullmatch("[Ġ▁]?[A-Za-z]{2,}", token)]
+        words = [
+            token for token in tokenizer.get_vocab() if re.fullmatch("[Ġ▁]?[A-Za-z]{2,}", token)
+        ]
         assert len(words) > 100 and all(word[1:].islower() for word in words)
 
     def test_bpe_reads_plain_text_as_gpt2_with_a_space_before_it(self, trained, held_out):
-        given, plain = trained["bpe"].backend_tokenizer, copy.deepcopy(trained["bpe"].backend_tokenizer)
+        given, plain = (
+            trained["bpe"].backend_tokenizer,
+            copy.deepcopy(trained["bpe"].backend_tokenizer),
+        )
         plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         for text in [*held_out[:100], *MULTILINGUAL, "", " ", "  two  spaces ", "\nline"]:
             here, there = (each.encode(text) for each in (given, plain))
@@ -234,11 +297,15 @@ class TestLossless:
         text = "return the list, please"
         encoded = trained["bpe"](text, add_special_tokens=False, return_offsets_mapping=True)
         pieces = [text[begin:end] for begin, end in encoded["offset_mapping"]]
-        assert [piece.strip() for piece in pieces] == pieces and "".join(pieces) == text.replace(" ", "")
+        assert [piece.strip() for piece in pieces] == pieces and "".join(pieces) == text.replace(
+            " ", ""
+        )
 
     def test_unigram_falls_back_on_bytes(self, trained):
         tokenizer = trained["unigram"]
-        assert [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in range(256)] == list(range(5, 261))
+        assert [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in range(256)] == list(
+            range(5, 261)
+        )
         assert tokenizer.tokenize("ж") == ["▁", "<0xD0>", "<0xB6>"]
 
 
@@ -246,7 +313,11 @@ class TestUnigramPieces:
     def test_no_piece_crosses_the_border_of_a_word(self, trained):
         pieces = trained["unigram"].convert_ids_to_tokens(range(261, VOCAB_SIZE))
         assert not [piece for piece in pieces if "▁" in piece.lstrip("▁\n")]
-        mixed = [p for p in pieces if any(map(str.isalpha, p)) and any(c in string.punctuation for c in p)]
+        mixed = [
+            p
+            for p in pieces
+            if any(map(str.isalpha, p)) and any(c in string.punctuation for c in p)
+        ]
         assert set(mixed) <= {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}
 
     def test_rare_characters_leave_the_vocabulary_to_frequent_ones(self):
@@ -272,7 +343,9 @@ class TestWordStartTable:
             assert table[encoding["input_ids"]].tolist() == new
 
     @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-    def test_words_with_a_letter_are_whole_and_begin_at_their_mark(self, trained, algorithm, held_out):
+    def test_words_with_a_letter_are_whole_and_begin_at_their_mark(
+        self, trained, algorithm, held_out
+    ):
         tokenizer = trained[algorithm]
         table = word_start_table(tokenizer)
         checked = Counter()
@@ -310,15 +383,45 @@ class TestWordStartTable:
         assert not table.all()
 
     def test_roberta(self):
-        expected = {"Ġplay": True, "ing": False, ",": True, '."': True, "Ġ(": True, "'s": True, "12": False}
-        expected |= {"Ġ12": True, "Ċ": True, "ĠĠ": True, "Ã©": False, "Ã": False, "©": False, "ĠÃ": True, "'": True}
-        vocab = {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *expected])}
+        expected = {
+            "Ġplay": True,
+            "ing": False,
+            ",": True,
+            '."': True,
+            "Ġ(": True,
+            "'s": True,
+            "12": False,
+        }
+        expected |= {
+            "Ġ12": True,
+            "Ċ": True,
+            "ĠĠ": True,
+            "Ã©": False,
+            "Ã": False,
+            "©": False,
+            "ĠÃ": True,
+            "'": True,
+        }
+        vocab = {
+            token: i
+            for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *expected])
+        }
         tokenizer = RobertaTokenizer(vocab=vocab, merges=[])
         assert dict(zip(expected, word_start_table(tokenizer)[5:].tolist())) == expected
 
     def test_xlm_roberta_words_are_word_ids(self, held_out):
-        pieces = ["▁", "▁play", "ing", ",", "▁(", *string.ascii_letters, *string.punctuation.replace(",", "")]
-        vocab = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")] + [(p, -len(p) / 9) for p in pieces]
+        pieces = [
+            "▁",
+            "▁play",
+            "ing",
+            ",",
+            "▁(",
+            *string.ascii_letters,
+            *string.punctuation.replace(",", ""),
+        ]
+        vocab = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")] + [
+            (p, -len(p) / 9) for p in pieces
+        ]
         tokenizer = XLMRobertaTokenizer(vocab=[*vocab, ("<mask>", 0.0)])
         table = word_start_table(tokenizer)
         assert table[4:9].tolist() == [True, True, False, False, True]
@@ -336,7 +439,11 @@ class TestWordStartTable:
         backend = Tokenizer(models.BPE({"Ġ": 0, "1": 1, "a": 2}, []))
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel()])
-        assert word_start_table(PreTrainedTokenizerFast(tokenizer_object=backend)).tolist() == [True, True, False]
+        assert word_start_table(PreTrainedTokenizerFast(tokenizer_object=backend)).tolist() == [
+            True,
+            True,
+            False,
+        ]
 
     def test_refuses_what_it_cannot_tell(self):
         clip = Tokenizer(models.BPE({"a</w>": 0}, [], end_of_word_suffix="</w>"))
@@ -353,7 +460,9 @@ def test_words_of_a_tokenizer_that_splits_no_text():
     """Llama's: the mark of a space alone says where a word begins."""
     tokenizer = foreign_tokenizer("LlamaTokenizer")
     starts = word_start_table(tokenizer)
-    text = tokenizer.convert_ids_to_tokens(tokenizer("the old king's cat", add_special_tokens=False)["input_ids"])
+    text = tokenizer.convert_ids_to_tokens(
+        tokenizer("the old king's cat", add_special_tokens=False)["input_ids"]
+    )
     marked = [piece for piece in text if piece.startswith("\u2581")]
     assert len(marked) == 4
     for piece in text:

@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
-from ..loading import reading, saved_config
+from ..common.loading import reading, saved_config
 from .families import ARCHITECTURES, find_architecture
 
 logger = logging.get_logger(__name__)
@@ -25,13 +25,19 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         heads = ("ForPreTraining", "ForReplacedTokenDetection", "ForMaskedLM", "Model")
         names = [classes[head] for head in heads if head in classes]
     elif len(names) != 1:
-        raise ValueError(f"{path}: its config names the classes {names}; name one, in its 'architectures'")
+        raise ValueError(
+            f"{path}: its config names the classes {names}; name one, in its 'architectures'"
+        )
     for name in names:
-        module = modeling_minibert if config.model_type == MiniBertConfig.model_type else transformers
+        module = (
+            modeling_minibert if config.model_type == MiniBertConfig.model_type else transformers
+        )
         if module is transformers:
             find_architecture(name, config)  # refuses what is not convertible
         if not hasattr(module, name):
-            raise ValueError(f"{path}: its config names the class {name}, which {module.__name__} does not have")
+            raise ValueError(
+                f"{path}: its config names the class {name}, which {module.__name__} does not have"
+            )
         with reading(path):
             model, report = getattr(module, name).from_pretrained(
                 path, output_loading_info=True, ignore_mismatched_sizes=True
@@ -46,13 +52,20 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         "lacks the weights": missing,
         "has the unknown weights": [key for key in other if re.search(r"\blayers?\.\d", key)],
         "has weights of another shape": [
-            f"{name} {list(there)} instead of {list(here)}" for name, there, here in sorted(report["mismatched_keys"])
+            f"{name} {list(there)} instead of {list(here)}"
+            for name, there, here in sorted(report["mismatched_keys"])
         ],
-        "has a tokenizer that does not fit": [f"ids up to {size - 1} for {config.vocab_size} word vectors"]
+        "has a tokenizer that does not fit": [
+            f"ids up to {size - 1} for {config.vocab_size} word vectors"
+        ]
         * (size > config.vocab_size),
     }
     if found := [f"{what}: {', '.join(which)}" for what, which in problems.items() if which]:
-        raise ValueError(f"{path} is not a complete {type(model).__name__}. It " + "; it ".join(found))
+        raise ValueError(
+            f"{path} is not a complete {type(model).__name__}. It " + "; it ".join(found)
+        )
     if other:
-        logger.warning(f"{path}: {type(model).__name__} has no place for {', '.join(other)}: left out")
+        logger.warning(
+            f"{path}: {type(model).__name__} has no place for {', '.join(other)}: left out"
+        )
     return model

@@ -9,7 +9,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ...configuration_minibert import MiniBertConfig
 from .architecture import CLASSIFIERS, Architecture, class_names, field_names
 
-POOLED = ("ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
+POOLED = (
+    "ForPreTraining",
+    "ForNextSentencePrediction",
+    "ForSequenceClassification",
+    "ForMultipleChoice",
+)
 WITH_ACTIVATION = ("ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForReplacedTokenDetection")
 # What the layers of decoders, and of encoders made like them, call their parts.
 DECODER_LAYERS = {
@@ -26,14 +31,21 @@ class BertArchitecture(Architecture):
     """BERT (Devlin et al. 2018)."""
 
     config_class = transformers.BertConfig
-    classes = class_names("Bert", "Model", "ForMaskedLM", *POOLED, *CLASSIFIERS, ForCausalLM="BertLMHeadModel")
+    classes = class_names(
+        "Bert", "Model", "ForMaskedLM", *POOLED, *CLASSIFIERS, ForCausalLM="BertLMHeadModel"
+    )
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
         " attention_probs_dropout_prob classifier_dropout max_position_embeddings type_vocab_size initializer_range"
         " layer_norm_eps tie_word_embeddings",
         is_decoder="is_causal",
     )
-    switches = dict(position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False)
+    switches = dict(
+        position_embedding_type="absolute",
+        norm_type="layernorm",
+        norm_placement="post",
+        gated_mlp=False,
+    )
     defaults = dict(
         global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True, head_bias=True,
         decoder_bias=True, classifier_bias=True, classifier_pooling="cls", initializer_cutoff_factor=None,
@@ -56,27 +68,41 @@ class BertArchitecture(Architecture):
         "seq_relationship": ("cls.seq_relationship",),
         "ForQuestionAnswering.classifier": ("qa_outputs",),
     }
-    head_fields = {"ForQuestionAnswering": dict(classifier_dropout=None)}  # nothing is dropped before the answer
+    head_fields = {
+        "ForQuestionAnswering": dict(classifier_dropout=None)
+    }  # nothing is dropped before the answer
     has_pooler, pooler_activation = True, "tanh"
     head_activation: str | None = None  # before the vocabulary; None: that of the layers
 
     def _activation(self, hidden_act: str, head: str) -> str:
-        return hidden_act if head == "ForReplacedTokenDetection" else self.head_activation or hidden_act
+        return (
+            hidden_act
+            if head == "ForReplacedTokenDetection"
+            else self.head_activation or hidden_act
+        )
 
-    def minibert_fields(self, native: PreTrainedModel, head: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def minibert_fields(
+        self, native: PreTrainedModel, head: str, fields: dict[str, Any]
+    ) -> dict[str, Any]:
         config, name = native.config, type(native).__name__
         pooled = getattr(native.base_model, "pooler", None) is not None
         is_decoder = getattr(config, "is_decoder", False)
         if getattr(config, "add_cross_attention", False):
-            raise ValueError("add_cross_attention=True is not convertible: MiniBERT has no cross-attention")
+            raise ValueError(
+                "add_cross_attention=True is not convertible: MiniBERT has no cross-attention"
+            )
         if head == "ForCausalLM" and not is_decoder:
-            raise ValueError(f"is_decoder=False makes a {name} an encoder: load it as {self.classes['ForMaskedLM']}")
+            raise ValueError(
+                f"is_decoder=False makes a {name} an encoder: load it as {self.classes['ForMaskedLM']}"
+            )
         if is_decoder and (pooled or head in POOLED):
             raise ValueError(
                 f"is_decoder=True is not convertible for a {name} with a pooler: BERT pools the first token, a causal "
                 "MiniBERT the last"
             )
-        more = dict(add_pooling_layer=pooled or head != "Model", pooler_activation=self.pooler_activation)
+        more = dict(
+            add_pooling_layer=pooled or head != "Model", pooler_activation=self.pooler_activation
+        )
         if head == "ForQuestionAnswering" and "classifier_dropout" not in fields:
             more |= dict(classifier_dropout=0.0)
         return more | dict(classifier_activation=self._activation(fields["hidden_act"], head))
@@ -86,7 +112,9 @@ class BertArchitecture(Architecture):
         if head in WITH_ACTIVATION:
             required |= dict(classifier_activation=self._activation(model.config.hidden_act, head))
         if head in POOLED or (head == "Model" and model.pooler is not None and self.has_pooler):
-            required |= dict(classifier_pooling="cls", is_causal=False, pooler_activation=self.pooler_activation)
+            required |= dict(
+                classifier_pooling="cls", is_causal=False, pooler_activation=self.pooler_activation
+            )
         return required
 
 
@@ -102,7 +130,10 @@ class RobertaArchitecture(BertArchitecture):
         "ForSequenceClassification.model.pooler.dense": ("classifier.dense",),
         "ForSequenceClassification.classifier": ("classifier.out_proj",),
     }
-    head_fields = {head: dict(classifier_dropout=None) for head in ("ForQuestionAnswering", "ForMultipleChoice")}
+    head_fields = {
+        head: dict(classifier_dropout=None)
+        for head in ("ForQuestionAnswering", "ForMultipleChoice")
+    }
     head_activation, starts_behind_padding = "gelu", True
 
 
@@ -132,7 +163,9 @@ class DistilBertArchitecture(BertArchitecture):
     )  # fmt: skip
     switches = BertArchitecture.switches | dict(type_vocab_size=0, norm_eps=1e-12, is_causal=False)
     modules = BertArchitecture.modules | {
-        "model.layers.N.attn.Wqkv": tuple(f"model.transformer.layer.N.attention.{x}_lin" for x in "qkv"),
+        "model.layers.N.attn.Wqkv": tuple(
+            f"model.transformer.layer.N.attention.{x}_lin" for x in "qkv"
+        ),
         "model.layers.N.attn.Wo": ("model.transformer.layer.N.attention.out_lin",),
         "model.layers.N.attn_norm": ("model.transformer.layer.N.sa_layer_norm",),
         "model.layers.N.mlp.Wi": ("model.transformer.layer.N.ffn.lin1",),
@@ -173,22 +206,36 @@ class ElectraArchitecture(BertArchitecture):
     }
     head_fields = BertArchitecture.head_fields | {
         "ForMultipleChoice": dict(
-            summary_last_dropout="classifier_dropout", summary_activation="pooler_activation", classifier_dropout=None
+            summary_last_dropout="classifier_dropout",
+            summary_activation="pooler_activation",
+            classifier_dropout=None,
         )
     }
     has_pooler, pooler_activation, head_activation = False, "gelu", "gelu"
 
-    def minibert_fields(self, native: PreTrainedModel, head: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def minibert_fields(
+        self, native: PreTrainedModel, head: str, fields: dict[str, Any]
+    ) -> dict[str, Any]:
         more = super().minibert_fields(native, head, fields)
         if head != "ForMultipleChoice":
             return more
-        for name, value in (("summary_type", "first"), ("summary_use_proj", True), ("summary_proj_to_labels", False)):
+        for name, value in (
+            ("summary_type", "first"),
+            ("summary_use_proj", True),
+            ("summary_proj_to_labels", False),
+        ):
             if (found := getattr(native.config, name, value)) != value:
-                raise ValueError(f"{name}={found!r} is not convertible; MiniBERT has {value!r} only")
+                raise ValueError(
+                    f"{name}={found!r} is not convertible; MiniBERT has {value!r} only"
+                )
         return more | dict(pooler_activation=native.config.summary_activation)
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        own = dict(pooler_activation=model.config.pooler_activation) if head == "ForMultipleChoice" else {}
+        own = (
+            dict(pooler_activation=model.config.pooler_activation)
+            if head == "ForMultipleChoice"
+            else {}
+        )
         return super().required(model, head) | own
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
@@ -199,19 +246,31 @@ class NomicBertArchitecture(BertArchitecture):
     """NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and SwiGLU, without biases in attention and MLP."""
 
     config_class = transformers.NomicBertConfig
-    classes = class_names("NomicBert", "Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+    classes = class_names(
+        "NomicBert", "Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"
+    )
     fields = BertArchitecture.fields | dict(rope_parameters="rope_parameters", is_decoder=None)
     switches = BertArchitecture.switches | dict(
-        position_embedding_type="rope", is_causal=False, gated_mlp=True, attention_bias=False, mlp_bias=False
+        position_embedding_type="rope",
+        is_causal=False,
+        gated_mlp=True,
+        attention_bias=False,
+        mlp_bias=False,
     )
-    modules = BertArchitecture.modules | DECODER_LAYERS | {"head.norm": ("cls.predictions.transform.layer_norm",)}
+    modules = (
+        BertArchitecture.modules
+        | DECODER_LAYERS
+        | {"head.norm": ("cls.predictions.transform.layer_norm",)}
+    )
 
 
 class JinaEmbeddingsV3Architecture(BertArchitecture):
     """The base of jina-embeddings-v3 (Sturua et al. 2024), without its adapters: XLM-RoBERTa with rotary positions."""
 
     config_class = transformers.JinaEmbeddingsV3Config
-    classes = class_names("JinaEmbeddingsV3", *NomicBertArchitecture.classes, "ForQuestionAnswering")
+    classes = class_names(
+        "JinaEmbeddingsV3", *NomicBertArchitecture.classes, "ForQuestionAnswering"
+    )
     fields = NomicBertArchitecture.fields
     switches = BertArchitecture.switches | dict(position_embedding_type="rope", is_causal=False)
     modules = (
@@ -252,7 +311,9 @@ class EuroBertArchitecture(Architecture):
     share are repeated for each of them."""
 
     config_class = transformers.EuroBertConfig
-    classes = class_names("EuroBert", "Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+    classes = class_names(
+        "EuroBert", "Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"
+    )
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act"
         " max_position_embeddings initializer_range tie_word_embeddings attention_bias attention_dropout mlp_bias"
@@ -281,14 +342,22 @@ class EuroBertArchitecture(Architecture):
         groups, heads = native.num_key_value_heads, native.num_attention_heads
         if ".attn.Wqkv." in name and groups != heads:
             shared = (part.unflatten(0, (groups, -1)) for part in parts[1:])
-            parts = [parts[0], *(part.repeat_interleave(heads // groups, 0).flatten(0, 1) for part in shared)]
+            parts = [
+                parts[0],
+                *(part.repeat_interleave(heads // groups, 0).flatten(0, 1) for part in shared),
+            ]
         return super().join(name, parts, native)
 
-    def split(self, name: str, tensor: torch.Tensor, parts: int, config: MiniBertConfig) -> list[torch.Tensor]:
+    def split(
+        self, name: str, tensor: torch.Tensor, parts: int, config: MiniBertConfig
+    ) -> list[torch.Tensor]:
         split, groups = super().split(name, tensor, parts, config), self._groups(config)
         if ".attn.Wqkv." not in name or groups == config.num_attention_heads:
             return split
-        of_heads = [part.unflatten(0, (groups, config.num_attention_heads // groups, -1)) for part in split[1:]]
+        of_heads = [
+            part.unflatten(0, (groups, config.num_attention_heads // groups, -1))
+            for part in split[1:]
+        ]
         if any(not torch.equal(part, part[:, :1].expand_as(part)) for part in of_heads):
             raise ValueError(
                 f"num_key_value_heads={groups}: the heads of {name} no longer share their keys and values, since they "
@@ -299,7 +368,9 @@ class EuroBertArchitecture(Architecture):
     def _groups(self, config: MiniBertConfig) -> int:
         return self.kept_fields(config).get("num_key_value_heads") or config.num_attention_heads
 
-    def minibert_fields(self, native: PreTrainedModel, head: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def minibert_fields(
+        self, native: PreTrainedModel, head: str, fields: dict[str, Any]
+    ) -> dict[str, Any]:
         pooling = native.config.classifier_pooling
         if head == "ForSequenceClassification" and pooling not in self.poolings:
             known = ", ".join(self.poolings)

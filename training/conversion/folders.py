@@ -13,7 +13,14 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
-from ..loading import VOCABULARIES, check_new, new_folder, reading, saved_config, saved_tokenizer
+from ..common.loading import (
+    VOCABULARIES,
+    check_new,
+    new_folder,
+    reading,
+    saved_config,
+    saved_tokenizer,
+)
 from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import modify, parse_changes
@@ -24,7 +31,8 @@ Architecture = Literal[
 ]  # fmt: skip
 # Where sentence-transformers looks for the longest text, first to last.
 SENTENCE_CONFIGS = tuple(
-    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
 # By any of these, sentence-transformers knows a model that PyLate saved.
 PYLATE_SETTINGS = {
@@ -63,7 +71,9 @@ def convert(
     check_new(target)
     ours = isinstance(saved_config(source), MiniBertConfig)
     if architecture and not ours:
-        raise ValueError(f"architecture={architecture!r} needs a MiniBERT as the source, and {source!r} is not one")
+        raise ValueError(
+            f"architecture={architecture!r} needs a MiniBERT as the source, and {source!r} is not one"
+        )
     if architecture and changes:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={architecture!r} out")
     check_query_expansion(source)
@@ -76,7 +86,9 @@ def convert(
     elif ours:
         model = to_native(model, architecture)
     if any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source)):
-        model.config.output_hidden_states = True  # without it, that module gets the last layer alone
+        model.config.output_hidden_states = (
+            True  # without it, that module gets the last layer alone
+        )
     with new_folder(target) as written:
         model.save_pretrained(written)
         save_rest(source, tokenizer, written, changes.get("max_position_embeddings"))
@@ -122,8 +134,12 @@ def check_query_expansion(source: str) -> None:
     if not settings:
         return
     everywhere = [settings, *(read_json(source, name) for name in SENTENCE_CONFIGS)]
-    expansion = next((each["query_expansion"] for each in everywhere if each.get("query_expansion")), None)
-    if "query_expansion" not in settings and PYLATE_SETTINGS & settings.keys():  # PyLate expands by default
+    expansion = next(
+        (each["query_expansion"] for each in everywhere if each.get("query_expansion")), None
+    )
+    if (
+        "query_expansion" not in settings and PYLATE_SETTINGS & settings.keys()
+    ):  # PyLate expands by default
         attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
         expansion = {"attend": attend} if settings.get("do_query_expansion") is not False else None
     if expansion and not expansion.get("attend"):
@@ -133,7 +149,9 @@ def check_query_expansion(source: str) -> None:
         )
 
 
-def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Path, length: int | None = None) -> None:
+def save_rest(
+    source: str, tokenizer: PreTrainedTokenizerBase | None, target: Path, length: int | None = None
+) -> None:
     """Save what goes along with the model: its tokenizer, if there is one, and copies of what else
     `SentenceTransformer(source)` reads. With a `length`, texts are cut off there."""
     if tokenizer is not None:
@@ -146,20 +164,30 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
                 shutil.copyfile(file, target / name)
         # The name of the same class in Transformers 4, which other engines use.
         settings = target / "tokenizer_config.json"
-        text = settings.read_text(encoding="utf-8").replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"')
+        text = settings.read_text(encoding="utf-8").replace(
+            '"TokenizersBackend"', '"PreTrainedTokenizerFast"'
+        )
         settings.write_text(text, encoding="utf-8")
     modules = modules_of(source)
-    names = ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS] if modules else []
+    names = (
+        ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS] if modules else []
+    )
     for path in (module["path"] for module in modules[1:]):
         if not (target / path).resolve().is_relative_to(target.resolve()):
-            raise ValueError(f"{source}: modules.json names {path!r}; use folders inside of the model's")
+            raise ValueError(
+                f"{source}: modules.json names {path!r}; use folders inside of the model's"
+            )
         names += [f"{path}/config.json", f"{path}/model.safetensors"]
     for name in names:
         (target / name).parent.mkdir(exist_ok=True)
         if file := find_file(source, name):
             shutil.copyfile(file, target / name)
-        elif name.endswith(".safetensors") and (file := find_file(source, f"{name[:-17]}pytorch_model.bin")):
-            with reading(source):  # tensors and nothing else, as Transformers reads it for the encoder
+        elif name.endswith(".safetensors") and (
+            file := find_file(source, f"{name[:-17]}pytorch_model.bin")
+        ):
+            with reading(
+                source
+            ):  # tensors and nothing else, as Transformers reads it for the encoder
                 save_file(load_state_dict(file), target / name, {"format": "pt"})
     for name in SENTENCE_CONFIGS if length is not None else ():
         settings = read_json(str(target), name)

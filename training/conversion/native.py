@@ -40,16 +40,26 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     """
     native = model_or_path if isinstance(model_or_path, PreTrainedModel) else load(model_or_path)
     architecture, head = find_architecture(type(native).__name__, native.config)
-    fields = {ours: getattr(native.config, name) for name, ours in architecture.fields_of(head).items()}
+    fields = {
+        ours: getattr(native.config, name) for name, ours in architecture.fields_of(head).items()
+    }
     fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
     fields |= dict(max_position_embeddings=architecture.positions(native.config))
-    fields |= architecture.defaults | architecture.switches | architecture.minibert_fields(native, head, fields)
+    fields |= (
+        architecture.defaults
+        | architecture.switches
+        | architecture.minibert_fields(native, head, fields)
+    )
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.config_class.model_type
     config.converted_rest = architecture.rest(native, head)
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
-    if found := _obstacles(config.converted_from, model, head):  # fields that its class reads and MiniBERT does not
-        raise ValueError(f"this {type(native).__name__} is not convertible: its class computes with {', '.join(found)}")
+    if found := _obstacles(
+        config.converted_from, model, head
+    ):  # fields that its class reads and MiniBERT does not
+        raise ValueError(
+            f"this {type(native).__name__} is not convertible: its class computes with {', '.join(found)}"
+        )
 
     weights, converted = native.state_dict(prefix=_prefix(native)), {}
     for name in model.state_dict(prefix=_prefix(model)):
@@ -78,17 +88,25 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     recorded = architecture or config.converted_from
     if recorded is not None and recorded not in ARCHITECTURES:
         raise ValueError(f"architecture={recorded!r} is unknown; use {' or '.join(ARCHITECTURES)}")
-    obstacles = {name: _obstacles(name, model, head) for name in ([recorded] if recorded else ARCHITECTURES)}
+    obstacles = {
+        name: _obstacles(name, model, head) for name in ([recorded] if recorded else ARCHITECTURES)
+    }
     target = next((ARCHITECTURES[name] for name, found in obstacles.items() if not found), None)
     if target is None:
-        nearest = sorted(obstacles.items(), key=lambda x: (head not in ARCHITECTURES[x[0]].classes, len(x[1])))[:3]
+        nearest = sorted(
+            obstacles.items(), key=lambda x: (head not in ARCHITECTURES[x[0]].classes, len(x[1]))
+        )[:3]
         reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in nearest)
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
     native_class = getattr(transformers, target.classes[head])
-    has_switch = "add_pooling_layer" in inspect.signature(native_class).parameters  # not a field of the config
+    has_switch = (
+        "add_pooling_layer" in inspect.signature(native_class).parameters
+    )  # not a field of the config
     pooler = {"add_pooling_layer": model.pooler is not None} if has_switch else {}
-    native = native_class(target.config_class(**copy.deepcopy(_native_fields(target, config, head))), **pooler)
+    native = native_class(
+        target.config_class(**copy.deepcopy(_native_fields(target, config, head))), **pooler
+    )
 
     converted = {}
     for name, tensor in model.state_dict(prefix=_prefix(model)).items():
@@ -97,7 +115,9 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         converted |= {part: rows.clone() for part, rows in zip(names, parts, strict=True)}
     twins = {other: one for one, other in (native_class._tied_weights_keys or {}).items()}
     for name, tensor in native.state_dict(prefix=_prefix(native)).items():
-        if name not in converted and twins.get(name) in converted:  # a second name, of the vocabulary's bias
+        if (
+            name not in converted and twins.get(name) in converted
+        ):  # a second name, of the vocabulary's bias
             converted[name] = converted[twins[name]].clone()
         elif name not in converted and name.endswith(".bias"):
             converted[name] = torch.zeros_like(tensor, dtype=model.dtype, device=model.device)
@@ -107,16 +127,24 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
 
 def _native_fields(target: Architecture, config: MiniBertConfig, head: str) -> dict[str, Any]:
     own, usual = target.fields_of(head), target.config_class()
-    fields = target.kept_fields(config) | {name: getattr(config, ours) for name, ours in own.items()}
+    fields = target.kept_fields(config) | {
+        name: getattr(config, ours) for name, ours in own.items()
+    }
     for name, value in fields.items():
         default = getattr(usual, name, None)
-        if value is None and default is not None:  # the native config has no None for "as everywhere"
+        if (
+            value is None and default is not None
+        ):  # the native config has no None for "as everywhere"
             fields[name] = config.hidden_dropout if "dropout" in name else default
         if fields[name] is not None and ("dropout" in name or isinstance(default, float)):
             fields[name] = float(fields[name])  # some take no whole number for a rate
-    if "rope_parameters" in own and "layer_types" not in own:  # one rotation, since all layers attend globally
+    if (
+        "rope_parameters" in own and "layer_types" not in own
+    ):  # one rotation, since all layers attend globally
         fields["rope_parameters"] = config.rope_parameters["full_attention"]
-    if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
+    if (
+        head == "ForQuestionAnswering" and config.num_labels != 2
+    ):  # a start and an end, whatever the labels say
         del fields["id2label"], fields["label2id"]
     # An id that the native config does not declare is only written where there is one.
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
@@ -142,7 +170,9 @@ def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str
 
 def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
     """Put `weights` into `model`, each with its own dtype, and take from `like` what is not a field of a MiniBERT."""
-    model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
+    model.load_state_dict(
+        {name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True
+    )
     model.tie_weights()
     model.to(like.device).train(like.training)
     keep_generation(model, like)

@@ -57,7 +57,9 @@ def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
         changed = type(model)(config)
     if getattr(model, "pooler", changed) is None:  # as it was loaded
         changed.pooler = None
-    said = [f"{name}: {getattr(model.config, name)!r} → {getattr(config, name)!r}" for name in changes]
+    said = [
+        f"{name}: {getattr(model.config, name)!r} → {getattr(config, name)!r}" for name in changes
+    ]
     weights = {}
     for name in changed.state_dict():
         source = LAYER.sub(lambda match: f"layers.{int(match[1]) % depth}.", name)
@@ -65,17 +67,25 @@ def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
             source = f"{source.partition('layers.')[0]}embeddings.norm.{name.rpartition('.')[2]}"
         weights[name] = old[source].clone()
     if config.num_hidden_layers > depth:
-        said.append(f"new: layers {depth} to {config.num_hidden_layers - 1}, copies of layers 0 to {depth - 1} in turn")
+        said.append(
+            f"new: layers {depth} to {config.num_hidden_layers - 1}, copies of layers 0 to {depth - 1} in turn"
+        )
 
-    table = next((name for name in old if name.endswith("embeddings.position_embeddings.weight")), None)
+    table = next(
+        (name for name in old if name.endswith("embeddings.position_embeddings.weight")), None
+    )
     rows, length = model.config.max_position_embeddings, config.max_position_embeddings
     if table is not None and table not in weights:
         mean, prefix = old[table].double().mean(0), table.removesuffix("position_embeddings.weight")
         kind = "token_type_embeddings" if config.type_vocab_size else "tok_embeddings"
-        tied = config.tie_word_embeddings and kind == "tok_embeddings" and "decoder.weight" in weights
+        tied = (
+            config.tie_word_embeddings and kind == "tok_embeddings" and "decoder.weight" in weights
+        )
         for name in (f"{prefix}{kind}.weight", *["decoder.weight"] * tied):
             weights[name] = (weights[name] + mean).to(weights[name])
-        said.append(f"gone: the table of {rows} learned positions, but for its mean, which was added to the {kind}")
+        said.append(
+            f"gone: the table of {rows} learned positions, but for its mean, which was added to the {kind}"
+        )
     elif table is not None and length != rows:
         weights[table] = weights[table][torch.arange(length) % rows]
         if length > rows:
@@ -83,7 +93,9 @@ def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
     changed.load_state_dict(weights, assign=True)
     changed.tie_weights()
     keep_generation(changed, model)
-    kept = sum(name in weights and torch.equal(weights[name], tensor) for name, tensor in old.items())
+    kept = sum(
+        name in weights and torch.equal(weights[name], tensor) for name, tensor in old.items()
+    )
     said.append(f"kept bit for bit: {kept} of {len(old)} tensors")
     return changed.train(model.training), said
 
@@ -98,7 +110,9 @@ def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniB
     kind = config.position_embedding_type
     wanted = changes.get("position_embedding_type", kind)
     if wanted != kind and (kind, wanted) != ("absolute", "rope"):
-        raise ValueError(f"set: position_embedding_type={wanted!r} for {kind!r}: only 'absolute' can become 'rope'")
+        raise ValueError(
+            f"set: position_embedding_type={wanted!r} for {kind!r}: only 'absolute' can become 'rope'"
+        )
     types, depth = config.layer_types, changes.get("num_hidden_layers", config.num_hidden_layers)
     if "global_attn_every_n_layers" in changes:
         types = None  # they follow from it
@@ -108,10 +122,16 @@ def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniB
     rest = dict(layer_types=types, converted_from=None, converted_rest=None)
     # A new length comes last: until then the rotation takes the old one for that of the training.
     length = {name: value for name, value in changes.items() if name == "max_position_embeddings"}
-    changed = MiniBertConfig.from_dict(config.to_dict(), **rest | {k: v for k, v in changes.items() if k not in length})
+    changed = MiniBertConfig.from_dict(
+        config.to_dict(), **rest | {k: v for k, v in changes.items() if k not in length}
+    )
     longer = MiniBertConfig.from_dict(changed.to_dict(), **length)
     for rope in (longer.rope_parameters or {}).values():
-        scaled_by_it = rope["rope_type"] == "dynamic" or (rope["rope_type"] == "longrope" and "factor" not in rope)
+        scaled_by_it = rope["rope_type"] == "dynamic" or (
+            rope["rope_type"] == "longrope" and "factor" not in rope
+        )
         if scaled_by_it and longer.max_position_embeddings != config.max_position_embeddings:
-            raise ValueError(f"set: max_position_embeddings scales rope_type={rope['rope_type']!r}; use linear or yarn")
+            raise ValueError(
+                f"set: max_position_embeddings scales rope_type={rope['rope_type']!r}; use linear or yarn"
+            )
     return longer

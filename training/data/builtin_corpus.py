@@ -11,7 +11,9 @@ from pathlib import Path
 
 BUILTIN = "the built-in corpus"  # its name, where data are described
 # Test suites hold fixtures rather than documentation; site-packages may lie inside the standard library's folder.
-SKIPPED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+SKIPPED_FOLDERS = frozenset(
+    {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+)
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.
 MIN_CHARACTERS = 36
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -43,7 +45,9 @@ def _docstrings(file: Path) -> Iterator[str]:
     """The docstrings of one source file from top to bottom; none if it does not parse (for example, a template)."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a SyntaxWarning in other people's code is not our user's concern
+            warnings.simplefilter(
+                "ignore"
+            )  # a SyntaxWarning in other people's code is not our user's concern
             tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return
@@ -54,4 +58,6 @@ def _docstrings(file: Path) -> Iterator[str]:
             # A docstring may spell lone surrogates ("\\ud800"), which no UTF-8 file can hold.
             yield docstring.encode("utf-8", "ignore").decode().strip()
         children = ast.iter_child_nodes(node)  # no docstring stands inside an expression
-        nodes += reversed([n for n in children if isinstance(n, (ast.stmt, ast.excepthandler, ast.match_case))])
+        nodes += reversed(
+            [n for n in children if isinstance(n, (ast.stmt, ast.excepthandler, ast.match_case))]
+        )

@@ -23,7 +23,14 @@ logger = logging.get_logger(__name__)
 EVALUATION_RATE = 0.15
 
 # Columns with one value for each token; all others have one number for each row.
-TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "position_ids", "special_tokens_mask")
+TOKEN_COLUMNS = (
+    "input_ids",
+    "labels",
+    "attention_mask",
+    "token_type_ids",
+    "position_ids",
+    "special_tokens_mask",
+)
 
 
 class _Progress(NamedTuple):
@@ -82,18 +89,32 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def __post_init__(self):
         if self.whole_word_mask:
-            self.masking, self.whole_word_mask = "whole_word", False  # the parent would mask with [MASK] only
+            self.masking, self.whole_word_mask = (
+                "whole_word",
+                False,
+            )  # the parent would mask with [MASK] only
         check_masking(self)
         super().__post_init__()
         self.regular = regular_tokens(self.tokenizer)  # [V]
-        self._word_starts = self.regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
-        self._cumulative = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])  # [V + 1]
-        self._shared = torch.tensor(_Progress()).share_memory_()  # shared with the workers of a data loader
+        self._word_starts = (
+            self.regular if self.masking == "token" else word_start_table(self.tokenizer)
+        )  # [V]
+        self._cumulative = np.concatenate(
+            [[0], np.cumsum(self.regular.astype(np.int64))]
+        )  # [V + 1]
+        self._shared = torch.tensor(
+            _Progress()
+        ).share_memory_()  # shared with the workers of a data loader
         # Each process counts for itself: the `updates` that it last saw, and the batches that it has made since.
         self._updates, self._batches = 0, 0
 
     def set_progress(
-        self, epoch: int, step: int = 0, total_steps: int = 0, batches_per_step: int = 1, streamed: bool = False
+        self,
+        epoch: int,
+        step: int = 0,
+        total_steps: int = 0,
+        batches_per_step: int = 1,
+        streamed: bool = False,
     ) -> None:
         """Tell which epoch begins, before its batches are made. Under a `Trainer`, `MaskingProgress` calls this.
 
@@ -104,15 +125,21 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
         updates = self._progress.updates + 1
-        self._shared.copy_(torch.tensor(_Progress(epoch, step, total_steps, batches_per_step, streamed, updates)))
+        self._shared.copy_(
+            torch.tensor(_Progress(epoch, step, total_steps, batches_per_step, streamed, updates))
+        )
 
     @property
     def _progress(self) -> _Progress:
         return _Progress(*self._shared.tolist())
 
-    def for_evaluation(self, mlm_probability: float = EVALUATION_RATE, seed: int = 0) -> MaskedLMCollator:
+    def for_evaluation(
+        self, mlm_probability: float = EVALUATION_RATE, seed: int = 0
+    ) -> MaskedLMCollator:
         """A collator with the same options, a constant rate, and the same masks in every pass: losses compare."""
-        collator = dataclasses.replace(self, mlm_probability=mlm_probability, seed=seed, last_mlm_probability=None)
+        collator = dataclasses.replace(
+            self, mlm_probability=mlm_probability, seed=seed, last_mlm_probability=None
+        )
         collator.set_progress(epoch=0)
         return collator
 
@@ -122,11 +149,20 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def numpy_call(self, examples: Sequence[Any]) -> dict[str, Any]:
         """The batch as NumPy arrays, int64 (`cu_seq_lens_q` and `cu_seq_lens_k` int32)."""
-        rows = [example if isinstance(example, Mapping) else {"input_ids": example} for example in examples]
+        rows = [
+            example if isinstance(example, Mapping) else {"input_ids": example}
+            for example in examples
+        ]
         columns = dict.fromkeys(name for row in rows for name in row)
         input_ids, lengths = _concatenate(rows, "input_ids")
-        tokens = {name: _concatenate(rows, name, lengths)[0] for name in TOKEN_COLUMNS if name in columns}
-        numbers = {name: _stack(rows, name) for name in columns if name not in (*TOKEN_COLUMNS, "offset_mapping")}
+        tokens = {
+            name: _concatenate(rows, name, lengths)[0] for name in TOKEN_COLUMNS if name in columns
+        }
+        numbers = {
+            name: _stack(rows, name)
+            for name in columns
+            if name not in (*TOKEN_COLUMNS, "offset_mapping")
+        }
         tokens.setdefault("attention_mask", np.ones_like(input_ids))
         row_numbers = np.repeat(np.arange(len(lengths)), lengths)
         begins = np.diff(row_numbers, prepend=-1) > 0  # a document begins with its row …
@@ -135,7 +171,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
         if "labels" in tokens:
             if self.mlm and np.array_equal(tokens["labels"], input_ids):
-                raise ValueError("labels: they repeat input_ids, so nothing is masked; remove the column")
+                raise ValueError(
+                    "labels: they repeat input_ids, so nothing is masked; remove the column"
+                )
         elif self.mlm:
             self._mask(tokens, row_numbers, begins)
         else:  # padding is known by the attention mask: the id of padding may also be that of [SEP]
@@ -144,7 +182,11 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 ignored |= begins
             tokens["labels"] = np.where(ignored, IGNORE_INDEX, input_ids)
         tokens.pop("special_tokens_mask", None)
-        return self._unpad(tokens, begins, numbers) if self.unpadded else self._pad(tokens, lengths) | numbers
+        return (
+            self._unpad(tokens, begins, numbers)
+            if self.unpadded
+            else self._pad(tokens, lengths) | numbers
+        )
 
     def _pad(self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
         """Flat columns, [T] → [rows, width]."""
@@ -152,29 +194,43 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         width = math.ceil(lengths.max() / multiple) * multiple
         real = np.arange(width) < lengths[:, None]
         if pad is None and not real.all():
-            raise ValueError("tokenizer: rows of different lengths need a padding token; set tokenizer.pad_token")
+            raise ValueError(
+                "tokenizer: rows of different lengths need a padding token; set tokenizer.pad_token"
+            )
         if self.tokenizer.padding_side == "left":
             real = real[:, ::-1]
-        padding = dict(input_ids=pad or 0, token_type_ids=self.tokenizer.pad_token_type_id, labels=IGNORE_INDEX)
+        padding = dict(
+            input_ids=pad or 0, token_type_ids=self.tokenizer.pad_token_type_id, labels=IGNORE_INDEX
+        )
         batch = {name: np.full(real.shape, padding.get(name, 0)) for name in tokens}
         for name, column in tokens.items():
             batch[name][real] = column
         return batch
 
-    def _unpad(self, tokens: dict[str, np.ndarray], begins: np.ndarray, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    def _unpad(
+        self, tokens: dict[str, np.ndarray], begins: np.ndarray, numbers: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where `begins`."""
         if numbers:
-            raise ValueError(f"{next(iter(numbers))}: one number a row does not fit unpadded=True; remove the column")
+            raise ValueError(
+                f"{next(iter(numbers))}: one number a row does not fit unpadded=True; remove the column"
+            )
         real = tokens.pop("attention_mask") != 0
         lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        batch: dict[str, Any] = {name: x[None, real] for name, x in tokens.items() if name != "position_ids"}
+        batch: dict[str, Any] = {
+            name: x[None, real] for name, x in tokens.items() if name != "position_ids"
+        }
         if self.mlm:
             batch["masked_lm_positions"] = np.flatnonzero(batch["labels"][0] != IGNORE_INDEX)
         longest = int(lengths.max(initial=0))
-        return batch | dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest)
+        return batch | dict(
+            cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest
+        )
 
-    def _mask(self, tokens: dict[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray) -> None:
+    def _mask(
+        self, tokens: dict[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray
+    ) -> None:
         """Mask `input_ids` and add `labels`. `tokens` are the columns of all rows, one after the other, [T] each; the
         other arguments are the row of each token, and whether it is the first of its document."""
         input_ids = tokens["input_ids"]
@@ -185,22 +241,30 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if at_least_one is None:
             at_least_one = "position_ids" in tokens
         progress, batch = self._advance()
-        draws = self._draw(np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1), progress, batch)
+        draws = self._draw(
+            np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1), progress, batch
+        )
         targets, leaders = choose_targets(
             self.masking, self._rate(progress, batch), candidates, self._word_starts[input_ids], row_numbers, begins,
             draws, at_least_one,
         )  # fmt: skip
         if self.target_draws:
             tokens["target_draws"] = (draws[REPLACEMENT] * 2.0**53).astype(np.int64)
-        tokens["input_ids"] = self._replace(input_ids, targets, draws[ACTION, leaders], draws[REPLACEMENT])
+        tokens["input_ids"] = self._replace(
+            input_ids, targets, draws[ACTION, leaders], draws[REPLACEMENT]
+        )
         tokens["labels"] = np.where(targets, input_ids, IGNORE_INDEX)
 
-    def _replace(self, input_ids: np.ndarray, targets: np.ndarray, action: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    def _replace(
+        self, input_ids: np.ndarray, targets: np.ndarray, action: np.ndarray, draws: np.ndarray
+    ) -> np.ndarray:
         """Replace targets by [MASK], by another token, or not at all: int64 [T]. `action`, the same for all tokens of a
         word or a span, decides which of the three; each token has a random token of its own, never itself."""
         replaced, masked = input_ids.copy(), action < self.mask_replace_prob
         replaced[targets & masked] = self.tokenizer.mask_token_id
-        others = np.flatnonzero(targets & ~masked & (action < self.mask_replace_prob + self.random_replace_prob))
+        others = np.flatnonzero(
+            targets & ~masked & (action < self.mask_replace_prob + self.random_replace_prob)
+        )
         # A draw among all regular tokens but the token itself.
         before = self._cumulative[input_ids[others]]
         own = self._cumulative[input_ids[others] + 1] - before
@@ -214,7 +278,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _advance(self) -> tuple[_Progress, int]:
         """The progress as of the last `set_progress`, and the number of this batch since the training began."""
         progress, worker = self._progress, get_worker_info()
-        if not progress.updates and (self.last_mlm_probability is not None or self.seed is not None):
+        if not progress.updates and (
+            self.last_mlm_probability is not None or self.seed is not None
+        ):
             logger.warning_once(
                 "MaskedLMCollator does not know the epoch: a row gets the same masks in every epoch, and the share of"
                 " masked tokens stays. Give the Trainer callbacks=[MaskingProgress(collator)], or call"
@@ -240,7 +306,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             key = int(torch.randint(2**63 - 1, ()))
             return np.random.Generator(np.random.Philox(key)).random((4, sum(map(len, rows))))
         number = batch if progress.streamed else None
-        return np.concatenate([row_draws(self.seed, progress.epoch, row, number) for row in rows], axis=1)
+        return np.concatenate(
+            [row_draws(self.seed, progress.epoch, row, number) for row in rows], axis=1
+        )
 
 
 class MaskingProgress(TrainerCallback):
@@ -272,7 +340,9 @@ class MaskingProgress(TrainerCallback):
         if streamed and self.epoch == self.first_epoch and not args.ignore_data_skip:
             # The batches before the resumption are collated again and then skipped.
             known = has_length(train_dataloader)
-            step -= step % (math.ceil(len(train_dataloader) / batches_per_step) if known else state.max_steps)
+            step -= step % (
+                math.ceil(len(train_dataloader) / batches_per_step) if known else state.max_steps
+            )
         self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
         self.epoch += 1
 
@@ -280,10 +350,14 @@ class MaskingProgress(TrainerCallback):
 def check_masking(masking: Any) -> None:
     """Refuse wrong options of a `MaskedLMCollator`, or of any object with attributes of the same names."""
     if masking.masking not in MASKING_KINDS:
-        raise ValueError(f"masking: {masking.masking!r} is unknown; use one of {', '.join(MASKING_KINDS)}")
+        raise ValueError(
+            f"masking: {masking.masking!r} is unknown; use one of {', '.join(MASKING_KINDS)}"
+        )
     names = ("mlm_probability", "last_mlm_probability", "mask_replace_prob", "random_replace_prob")
     rates = {name: getattr(masking, name) for name in names}
-    rates["mask_replace_prob + random_replace_prob"] = masking.mask_replace_prob + masking.random_replace_prob - 1e-9
+    rates["mask_replace_prob + random_replace_prob"] = (
+        masking.mask_replace_prob + masking.random_replace_prob - 1e-9
+    )
     for name, rate in rates.items():
         if rate is not None and not -1e-9 <= rate <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {rate:g}")
@@ -298,7 +372,9 @@ def _concatenate(
     parts = [np.atleast_1d(np.asarray(row[name], dtype=np.int64)) for row in rows]
     own = np.array([len(part) for part in parts])
     if lengths is not None and not np.array_equal(own, lengths):
-        raise ValueError(f"{name}: a row has more or fewer values than input_ids; use one for each token")
+        raise ValueError(
+            f"{name}: a row has more or fewer values than input_ids; use one for each token"
+        )
     return np.concatenate(parts), own
 
 
@@ -306,5 +382,7 @@ def _stack(rows: Sequence[Mapping], name: str) -> np.ndarray:
     """A column with one number for each row: [rows], int64 or float32."""
     column = np.asarray([row.get(name) for row in rows])
     if column.ndim != 1 or column.dtype.kind not in "biuf":
-        raise ValueError(f"{name}: the collator cannot batch this column; remove it, or use one number for each row")
+        raise ValueError(
+            f"{name}: the collator cannot batch this column; remove it, or use one number for each row"
+        )
     return column.astype(np.float32 if column.dtype.kind == "f" else np.int64)

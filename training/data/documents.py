@@ -59,11 +59,15 @@ def load_documents(
     if not data:  # `version` is a part of the cache's key: the corpus is read again when a file or our code has changed
         files = list(map(str, builtin_files()))
         version = tables.checksum(files) + _revision(builtin_documents)
-        return datasets.Dataset.from_generator(_builtin_rows, gen_kwargs={"files": tuple(files), "version": version})
+        return datasets.Dataset.from_generator(
+            _builtin_rows, gen_kwargs={"files": tuple(files), "version": version}
+        )
     parts = load_sources(data, text_column=text_column, sample_by=sample_by)
     for entry, part in zip(data, parts):
         if not len(part):
-            raise ValueError(f"data: all documents of {name_of(entry)!r} are blank; every entry needs at least one")
+            raise ValueError(
+                f"data: all documents of {name_of(entry)!r} are blank; every entry needs at least one"
+            )
     if len(parts) == 1:
         return parts[0]
     names = [language or name_of(entry) for language, entry in map(language_of, data)]
@@ -73,20 +77,36 @@ def load_documents(
 
 
 def load_sources(
-    data: Sequence[Source], *, text_column: str | None = None, sample_by: str = "auto", streaming: bool = False
+    data: Sequence[Source],
+    *,
+    text_column: str | None = None,
+    sample_by: str = "auto",
+    streaming: bool = False,
 ) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
     """Load the documents of each entry of `data` as `load_documents` does; an entry may have none. With `streaming`,
     they are read on demand, in the order of the files."""
     layout = "auto" if sample_by == "sentence" else sample_by
     sources = []
-    for entry, groups in [(entry, _groups(entry, layout)) for entry in data]:  # all are found before any is read
+    for entry, groups in [
+        (entry, _groups(entry, layout)) for entry in data
+    ]:  # all are found before any is read
         parts = []
         for (kind, layout_of_files), files in groups.items():
             text = _load(kind, layout_of_files, files, text_column, streaming)
-            if isinstance(text, datasets.Dataset) and (missing := text.data.table["text"].null_count):
-                print(f"{name_of(entry)!r}: {missing:,} of {len(text):,} rows have no text and are left out")
+            if isinstance(text, datasets.Dataset) and (
+                missing := text.data.table["text"].null_count
+            ):
+                print(
+                    f"{name_of(entry)!r}: {missing:,} of {len(text):,} rows have no text and are left out"
+                )
             paragraphs = layout_of_files == "paragraph"
-            step = sentence_table if sample_by == "sentence" else split_paragraphs if paragraphs else strip_blank
+            step = (
+                sentence_table
+                if sample_by == "sentence"
+                else split_paragraphs
+                if paragraphs
+                else strip_blank
+            )
             parts.append(map_tables(text, step, desc="Reading documents", batch_size=1000))
         sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
     return sources
@@ -102,7 +122,9 @@ def check_sources(data: Sequence[Source]) -> None:
 def language_of(entry: Source) -> tuple[str | None, Source]:
     """Split an entry `language=entry` into its language (None if it names none) and the rest."""
     named = LANGUAGE.fullmatch(entry) if isinstance(entry, str) else None
-    if named is None or os.path.exists(entry) or glob.glob(entry, recursive=True):  # a path may have a "=" in it
+    if (
+        named is None or os.path.exists(entry) or glob.glob(entry, recursive=True)
+    ):  # a path may have a "=" in it
         return None, entry if isinstance(entry, DatasetOrStream) else str(entry)
     return named["language"], named["entry"]
 
@@ -147,7 +169,9 @@ def _layout(file: str) -> str:
     return "paragraph" if re.search(BLANK_LINE.encode(), begins) else "line"
 
 
-def _load(kind: str, layout: str | None, source: Any, column: str | None, streaming: bool) -> DatasetOrStream:
+def _load(
+    kind: str, layout: str | None, source: Any, column: str | None, streaming: bool
+) -> DatasetOrStream:
     """The texts of a group, in a column `text`."""
     if kind == "loaded":
         return _select_text(source, column)
@@ -160,10 +184,14 @@ def _load(kind: str, layout: str | None, source: Any, column: str | None, stream
     if kind == "parquet":
         features = datasets.Features.from_arrow_schema(pq.read_schema(source[0]))
         column = _choose_column(tables.string_columns(features), column)
-        options = dict(columns=[column], streaming=streaming, name=f"{version}-{Hasher.hash(column)}")
+        options = dict(
+            columns=[column], streaming=streaming, name=f"{version}-{Hasher.hash(column)}"
+        )
         return _select_text(tables.load_files("parquet", source, **options), column)
     rows = tables.from_rows([row for _, row in islice(tables.read_rows(source[0]), ROWS_TO_SEE)])
-    column = _choose_column(tables.string_columns(*tables.with_numbers([rows])), column, rows.column_names)
+    column = _choose_column(
+        tables.string_columns(*tables.with_numbers([rows])), column, rows.column_names
+    )
     options = dict(features=datasets.Features({"text": datasets.Value("string")}))
     made_of = {"files": source, "column": column}
     if streaming:
@@ -212,7 +240,9 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
 # --- Holding out and tokenizing --------------------------------------------------------------------------------------
 
 
-def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0) -> np.ndarray:
+def hold_out(
+    documents: datasets.Dataset, validation_size: float | int, seed: int = 0
+) -> np.ndarray:
     """Choose the documents (column `text`, or else `input_ids`) to validate on: bool [documents].
 
     The choice depends on the content of a document and the seed only, so that equal documents are never on both sides.
@@ -221,11 +251,17 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
     if not 0 < validation_size < math.inf:
         use = "use a share below 1, or a number of documents"
         raise ValueError(f"validation_size must be positive, got {validation_size}; {use}")
-    target = max(1, round(validation_size * len(documents) if validation_size < 1 else validation_size))
+    target = max(
+        1, round(validation_size * len(documents) if validation_size < 1 else validation_size)
+    )
     column = "text" if "text" in documents.column_names else "input_ids"
     batches = documents.with_format("arrow").select_columns(column).iter(batch_size=1000)
-    digests = np.concatenate([text_digests(map(str, batch[column].to_pylist()), seed) for batch in batches])
-    values, counts = np.unique(digests, return_counts=True)  # ascending: a random order of the distinct documents
+    digests = np.concatenate(
+        [text_digests(map(str, batch[column].to_pylist()), seed) for batch in batches]
+    )
+    values, counts = np.unique(
+        digests, return_counts=True
+    )  # ascending: a random order of the distinct documents
     held_out = values[: np.searchsorted(np.cumsum(counts), target) + 1]
     if len(held_out) == len(values):
         texts = f"{len(documents)} documents ({len(values)} different ones)"
@@ -255,7 +291,9 @@ def tokenize_documents(
 
 
 def check_tokenization(
-    documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, max_lost_text: float | None = None
+    documents: DatasetOrStream,
+    tokenizer: PreTrainedTokenizerFast,
+    max_lost_text: float | None = None,
 ) -> Coverage:
     """Print how much of a sample of documents (column `text`; of a stream the first ones) the tokenizer loses, and
     refuse (a ValueError) one that loses too much, see `tokenization.check_coverage`."""
@@ -286,7 +324,11 @@ def map_tables(
     is_stream = isinstance(dataset, datasets.IterableDataset)
     if not is_stream:
         options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    return dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options).with_format(None)
+    return (
+        dataset.with_format("arrow")
+        .map(_call, batched=True, batch_size=batch_size, **options)
+        .with_format(None)
+    )
 
 
 def _revision(function: Callable) -> str:
@@ -306,8 +348,12 @@ def _call(table: pa.Table, function: Callable[..., pa.Table], revision: str, **k
 
 
 def strip_blank(table: pa.Table) -> pa.Table:
-    text = pc.utf8_trim_whitespace(table["text"].cast(pa.string()))  # some rows of a stream may hold nothing but null
-    return pa.table({"text": text.filter(pc.greater(pc.utf8_length(text), 0))})  # null compares to null: dropped too
+    text = pc.utf8_trim_whitespace(
+        table["text"].cast(pa.string())
+    )  # some rows of a stream may hold nothing but null
+    return pa.table(
+        {"text": text.filter(pc.greater(pc.utf8_length(text), 0))}
+    )  # null compares to null: dropped too
 
 
 def split_paragraphs(table: pa.Table) -> pa.Table:
@@ -320,8 +366,12 @@ def split_paragraphs(table: pa.Table) -> pa.Table:
 def _backend(serialized: str) -> tuple[Tokenizer, type[np.integer]]:
     """The tokenizer, and the type of its ids."""
     backend = Tokenizer.from_str(serialized)
-    backend.encode_special_tokens = True  # "[PAD]" spelled out in a document is text, not the padding token
-    return backend, smallest_dtype(max(backend.get_vocab(with_added_tokens=True).values(), default=0) + 1)
+    backend.encode_special_tokens = (
+        True  # "[PAD]" spelled out in a document is text, not the padding token
+    )
+    return backend, smallest_dtype(
+        max(backend.get_vocab(with_added_tokens=True).values(), default=0) + 1
+    )
 
 
 def tokenize_table(table: pa.Table, backend: str) -> pa.Table:

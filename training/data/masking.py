@@ -82,15 +82,21 @@ def choose_targets(
         chosen, leaders = draws[SELECT, firsts] < rate, firsts
 
     if at_least_one:  # the word with the smallest draw, in every document without a chosen one
-        documents = np.flatnonzero(np.diff(np.cumsum(begins)[firsts], prepend=-1))  # the first word of each
+        documents = np.flatnonzero(
+            np.diff(np.cumsum(begins)[firsts], prepend=-1)
+        )  # the first word of each
         extent = draws[EXTENT, firsts]
-        smallest = np.where(np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents))
+        smallest = np.where(
+            np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents)
+        )
         forced = extent == np.repeat(smallest, np.diff(documents, append=len(firsts)))
         chosen, leaders = chosen | forced, np.where(forced, firsts, leaders)
     return candidates & chosen[words], leaders[words]
 
 
-def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _spans(
+    rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Cover words with spans: `covered`, bool [W], and `leaders`, int [W], the first word of the span of this one.
 
     Along each row, gaps and spans alternate in a stationary process, so that every word, including the first, is
@@ -119,10 +125,16 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     gaps = np.minimum(gaps, len(rows)).astype(np.int64)
     gaps[first] += ~running  # a row that starts uncovered has a gap of at least this word
     length = 1 + np.searchsorted(np.cumsum(p_length)[:-1], extent, side="right")
-    length[first[running]] = 1 + np.searchsorted(np.cumsum(p_rest)[:-1], extent[first[running]], side="right")
+    length[first[running]] = 1 + np.searchsorted(
+        np.cumsum(p_rest)[:-1], extent[first[running]], side="right"
+    )
 
-    after = np.cumsum(gaps + length)  # where each span ends, counted from the first row's first word
-    after += np.repeat(first - (after - gaps - length)[first], counts)  # … and now from its own row's
+    after = np.cumsum(
+        gaps + length
+    )  # where each span ends, counted from the first row's first word
+    after += np.repeat(
+        first - (after - gaps - length)[first], counts
+    )  # … and now from its own row's
     starts = after - length
     inside = starts < ends
     starts, after = starts[inside], np.minimum(after, ends)[inside]
@@ -132,7 +144,9 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     change[after] -= 1
     begins = breaks.copy()
     begins[starts] = True
-    return np.cumsum(change[:-1]) > 0, np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+    return np.cumsum(change[:-1]) > 0, np.maximum.accumulate(
+        np.where(begins, np.arange(len(rows)), 0)
+    )
 
 
 def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:

@@ -24,8 +24,17 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ..report import format_table
-from .documents import Source, hold_out, language_of, load_documents, load_sources, map_tables, name_of, text_digests
+from ..common.printing import format_table
+from .documents import (
+    Source,
+    hold_out,
+    language_of,
+    load_documents,
+    load_sources,
+    map_tables,
+    name_of,
+    text_digests,
+)
 from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
@@ -67,12 +76,16 @@ class Corpus:
     @classmethod
     def take(cls, data: Source | Sequence[Source], options: dict[str, Any]) -> "Corpus":
         """Build a corpus from `data` and the `options` that are its fields, and remove those from `options`."""
-        return cls(data, **{name: options.pop(name) for name in cls.__annotations__ if name in options})
+        return cls(
+            data, **{name: options.pop(name) for name in cls.__annotations__ if name in options}
+        )
 
     def __post_init__(self):
         if isinstance(self.data, (str, os.PathLike, DatasetOrStream)):
             self.data = [self.data]
-        self.data = [os.fspath(entry) if isinstance(entry, os.PathLike) else entry for entry in self.data]
+        self.data = [
+            os.fspath(entry) if isinstance(entry, os.PathLike) else entry for entry in self.data
+        ]
         languages = [language_of(entry)[0] for entry in self.data]
         self.has_languages = any(languages)
         self.names = [language or name_of(entry) for language, entry in zip(languages, self.data)]
@@ -80,12 +93,18 @@ class Corpus:
             self.sampling_alpha = LANGUAGE_ALPHA if self.has_languages and not self.weights else 1.0
         if self.has_languages and None in languages:
             unnamed = self.names[languages.index(None)]
-            raise ValueError(f"data: {unnamed!r} names no language but others do; use language=FILE for all or none")
+            raise ValueError(
+                f"data: {unnamed!r} names no language but others do; use language=FILE for all or none"
+            )
         if not 0 <= self.sampling_alpha <= 1:
-            raise ValueError(f"sampling_alpha must be from 0 (all alike) to 1 (own sizes), got {self.sampling_alpha}")
+            raise ValueError(
+                f"sampling_alpha must be from 0 (all alike) to 1 (own sizes), got {self.sampling_alpha}"
+            )
         if self.weights and (len(self.weights) != len(self.data) or not min(self.weights) > 0):
             given = ", ".join(map(str, self.weights))
-            raise ValueError(f"weights: {given}; give each of the {len(self.data)} entries of data a number above 0")
+            raise ValueError(
+                f"weights: {given}; give each of the {len(self.data)} entries of data a number above 0"
+            )
         if self.streaming and len(self.data) != 1 and not self.weights:
             raise ValueError(
                 f"weights: needed to stream {len(self.data)} entries of data, since the documents of a stream are not"
@@ -95,14 +114,18 @@ class Corpus:
     def probabilities(self, sizes: Sequence[int]) -> np.ndarray:
         """The share of each source, float64 [sources], from the weights or, without weights, from the `sizes`."""
         weights = np.asarray(self.weights or sizes, dtype=np.float64)
-        return softmax(self.sampling_alpha * np.log(weights))  # a power of a large number could overflow
+        return softmax(
+            self.sampling_alpha * np.log(weights)
+        )  # a power of a large number could overflow
 
     def load(self) -> datasets.Dataset:
         return load_documents(self.data, text_column=self.text_column, sample_by=self.sample_by)
 
     def stream(self) -> list[datasets.IterableDataset]:
         """A stream of each entry."""
-        return load_sources(self.data, text_column=self.text_column, sample_by=self.sample_by, streaming=True)
+        return load_sources(
+            self.data, text_column=self.text_column, sample_by=self.sample_by, streaming=True
+        )
 
 
 class CorpusSplits(NamedTuple):
@@ -119,23 +142,35 @@ def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> C
         splits = [split_stream(stream, validation_size, seed) for stream in corpus.stream()]
         validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
         if not len(validation):
-            raise ValueError(f"validation_size: {validation_size} holds out no document of the stream; raise it")
+            raise ValueError(
+                f"validation_size: {validation_size} holds out no document of the stream; raise it"
+            )
         train = [train for train, _ in splits]
-        return CorpusSplits(mix_streams(train, corpus, seed), validation, _sample(train, corpus, seed))
+        return CorpusSplits(
+            mix_streams(train, corpus, seed), validation, _sample(train, corpus, seed)
+        )
 
     documents = corpus.load()
     if len(documents) < MINIMUM_DOCUMENTS:
-        raise ValueError(f"data: a training needs {MINIMUM_DOCUMENTS} documents or more, got {len(documents)}")
+        raise ValueError(
+            f"data: a training needs {MINIMUM_DOCUMENTS} documents or more, got {len(documents)}"
+        )
     columns = ["text", "source"] if corpus.has_languages and len(corpus.data) > 1 else ["text"]
     is_held_out = hold_out(documents, validation_size, seed)
-    rest, held_out = (documents.select(np.flatnonzero(side)) for side in (~is_held_out, is_held_out))
+    rest, held_out = (
+        documents.select(np.flatnonzero(side)) for side in (~is_held_out, is_held_out)
+    )
     train = _mix(rest, corpus, seed).select_columns(columns)
     return CorpusSplits(train, held_out.select_columns(columns), train)
 
 
 def load_sample(corpus: Corpus) -> DatasetOrStream:
     """The documents to train a tokenizer on if nothing is held out, see `prepare_documents`."""
-    return _sample(corpus.stream(), corpus, seed=0) if corpus.streaming else _mix(corpus.load(), corpus, seed=0)
+    return (
+        _sample(corpus.stream(), corpus, seed=0)
+        if corpus.streaming
+        else _mix(corpus.load(), corpus, seed=0)
+    )
 
 
 # --- On disk ---------------------------------------------------------------------------------------------------------
@@ -150,16 +185,27 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
     sizes = np.bincount(documents.with_format("numpy")["source"][:], minlength=len(corpus.data))
     if not sizes.all():
         name = corpus.names[sizes.argmin()]
-        raise ValueError(f"data: no document of {name!r} is left to train on; give more of it, and each entry once")
+        raise ValueError(
+            f"data: no document of {name!r} is left to train on; give more of it, and each entry once"
+        )
     probabilities = corpus.probabilities(sizes)
     if (longest := (sizes / probabilities).max()) > LONGEST_EPOCH * len(documents):
         many = f"about {longest:,.0f} documents (there are {len(documents):,})"
-        raise ValueError(f"weights: an epoch with every document would have {many}; raise the smallest weights")
+        raise ValueError(
+            f"weights: an epoch with every document would have {many}; raise the smallest weights"
+        )
     ends = np.cumsum(sizes)
-    parts = [documents.select(range(end - size, end)) for end, size in zip(ends.tolist(), sizes.tolist())]
+    parts = [
+        documents.select(range(end - size, end)) for end, size in zip(ends.tolist(), sizes.tolist())
+    ]
     mixed = _interleave(parts, probabilities, seed)
     counts = np.bincount(mixed.with_format("numpy")["source"][:], minlength=len(sizes))
-    table = zip(corpus.names, sizes.tolist(), counts.tolist(), (f"{share:.1%}" for share in counts / len(mixed)))
+    table = zip(
+        corpus.names,
+        sizes.tolist(),
+        counts.tolist(),
+        (f"{share:.1%}" for share in counts / len(mixed)),
+    )
     print(format_table(("source", "documents", "sampled", "share"), list(table)))
     return mixed
 
@@ -181,9 +227,13 @@ def split_stream(
     documents that `documents.hold_out` takes, except for a few at the border, since a stream cannot be counted.
     """
     if not 0 < validation_size < 1:
-        raise ValueError(f"validation_size of a stream must be a share between 0 and 1, got {validation_size}")
+        raise ValueError(
+            f"validation_size of a stream must be a share between 0 and 1, got {validation_size}"
+        )
     options = dict(desc="Splitting", batch_size=1000, share=validation_size, seed=seed)
-    return tuple(map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True))
+    return tuple(
+        map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True)
+    )
 
 
 def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
@@ -194,7 +244,10 @@ def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Ta
 def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
     """The first rows of every stream, `count` in all if there are as many."""
     each = -(-count // len(streams))
-    rows = (tqdm(islice(stream, each), desc="Reading rows", total=each, delay=1, leave=False) for stream in streams)
+    rows = (
+        tqdm(islice(stream, each), desc="Reading rows", total=each, delay=1, leave=False)
+        for stream in streams
+    )
     return datasets.Dataset.from_list([row for part in rows for row in part])
 
 
@@ -206,17 +259,25 @@ def mix_streams(
     document has come once."""
     for name, stream in zip(corpus.names, streams):
         if next(iter(stream), None) is None:  # repeating an empty stream would never return
-            raise ValueError(f"data: no document of {name!r} is left to train on; every entry needs at least one")
+            raise ValueError(
+                f"data: no document of {name!r} is left to train on; every entry needs at least one"
+            )
     if endless:
         streams = [stream.repeat(None) for stream in streams]
     mixed = _interleave(streams, corpus.probabilities(()), seed) if len(streams) > 1 else streams[0]
     # The buffer reads the files of an endless stream one after the other: read at the same time, small files would come
     # as often as large ones.
     files = {"max_buffer_input_shards": 1} if endless else {}
-    return mixed.shuffle(seed=seed, buffer_size=corpus.shuffle_buffer, **files) if corpus.shuffle_buffer > 0 else mixed
+    return (
+        mixed.shuffle(seed=seed, buffer_size=corpus.shuffle_buffer, **files)
+        if corpus.shuffle_buffer > 0
+        else mixed
+    )
 
 
-def _sample(streams: list[datasets.IterableDataset], corpus: Corpus, seed: int) -> datasets.IterableDataset:
+def _sample(
+    streams: list[datasets.IterableDataset], corpus: Corpus, seed: int
+) -> datasets.IterableDataset:
     return mix_streams(streams, corpus, seed, endless=False).take(SAMPLE_DOCUMENTS)
 
 
@@ -230,5 +291,10 @@ def check_stream(training: TrainingArguments) -> None:
     if training.save_strategy == "epoch":
         training.save_strategy = SaveStrategy.STEPS
         if training.load_best_model_at_end:  # it needs an evaluation for each checkpoint
-            training.eval_strategy, training.eval_steps = IntervalStrategy.STEPS, training.save_steps
-        print(f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps (--save_steps)")
+            training.eval_strategy, training.eval_steps = (
+                IntervalStrategy.STEPS,
+                training.save_steps,
+            )
+        print(
+            f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps (--save_steps)"
+        )

@@ -24,7 +24,10 @@ WINDOW = 4096
 
 
 def pack_documents(
-    tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, seq_length: int, mode: str = "packed"
+    tokenized: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    seq_length: int,
+    mode: str = "packed",
 ) -> datasets.Dataset:
     """Pack documents into rows of `input_ids` and `position_ids`.
 
@@ -37,8 +40,12 @@ def pack_documents(
             the order of the corpus as far as that allows. "padded": one document, or one piece, a row.
     """
     check_packing(mode, seq_length)
-    options = dict(desc="Packing", batch_size=WINDOW)  # in one process: each of several would start its own windows
-    return map_tables(tokenized, pack_table, **options, mode=mode, seq_length=seq_length, **special_ids(tokenizer))
+    options = dict(
+        desc="Packing", batch_size=WINDOW
+    )  # in one process: each of several would start its own windows
+    return map_tables(
+        tokenized, pack_table, **options, mode=mode, seq_length=seq_length, **special_ids(tokenizer)
+    )
 
 
 def check_packing(mode: str, seq_length: int) -> None:
@@ -46,7 +53,9 @@ def check_packing(mode: str, seq_length: int) -> None:
     if mode not in MODES:
         raise ValueError(f"packing: {mode!r} is unknown; use one of {', '.join(MODES)}")
     if seq_length < 3:
-        raise ValueError(f"seq_length must be at least 3 ([CLS], one token, [SEP]), got {seq_length}")
+        raise ValueError(
+            f"seq_length must be at least 3 ([CLS], one token, [SEP]), got {seq_length}"
+        )
 
 
 def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
@@ -61,7 +70,9 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
     with room for it. Returns the row of each piece, int [pieces]; rows are numbered in the order of their first pieces.
     """
     rows, count = np.empty(len(lengths), dtype=np.int64), 0
-    free: list[tuple[int, int, int]] = []  # rows, sorted: places left, minus the step of the last piece, row number
+    free: list[
+        tuple[int, int, int]
+    ] = []  # rows, sorted: places left, minus the step of the last piece, row number
     pieces = np.argsort(-lengths, kind="stable")
     for step, (piece, length) in enumerate(zip(pieces.tolist(), lengths[pieces].tolist())):
         fullest = bisect_left(free, (length,))
@@ -73,10 +84,14 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
             insort(free, (left - length, -step, int(rows[piece])))
 
     _, first_piece = np.unique(rows, return_index=True)
-    return np.argsort(np.argsort(first_piece))[rows]  # a row is numbered by the rank of its first piece
+    return np.argsort(np.argsort(first_piece))[
+        rows
+    ]  # a row is numbered by the rank of its first piece
 
 
-def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int) -> pa.Table:
+def pack_table(
+    table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int
+) -> pa.Table:
     """Pack one window of documents, on flat arrays: there is no Python object for each token."""
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
@@ -91,19 +106,29 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
     if mode == "packed":
         rows = best_fit_decreasing(framed, seq_length)
         order = np.argsort(rows, kind="stable")
-        starts, framed, row_lengths = starts[order], framed[order], np.bincount(rows, weights=framed).astype(np.int64)
+        starts, framed, row_lengths = (
+            starts[order],
+            framed[order],
+            np.bincount(rows, weights=framed).astype(np.int64),
+        )
 
     ends = np.cumsum(framed)
     begins = ends - framed
     places = np.arange(framed.sum())
     # Each place takes the token at the same distance from the start of its piece, except those of [CLS] and [SEP].
-    tokens = documents.flatten().to_numpy().take(places + np.repeat(starts - begins - 1, framed), mode="clip")
+    tokens = (
+        documents.flatten()
+        .to_numpy()
+        .take(places + np.repeat(starts - begins - 1, framed), mode="clip")
+    )
     tokens[begins] = cls_token_id
     tokens[ends - 1] = sep_token_id
     positions = (places - np.repeat(begins, framed)).astype(smallest_dtype(seq_length))
     bounds = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int32)
     columns = {"input_ids": tokens, "position_ids": positions}
-    return pa.table({name: pa.ListArray.from_arrays(bounds, column) for name, column in columns.items()})
+    return pa.table(
+        {name: pa.ListArray.from_arrays(bounds, column) for name, column in columns.items()}
+    )
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

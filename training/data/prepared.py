@@ -18,7 +18,7 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ...tokenization import check_fast, tokenizer_backend
-from ..files import write_json
+from ..common.files import write_json
 from .documents import ROWS_MANIFEST
 from .tables import DatasetOrStream, load_files
 
@@ -38,8 +38,12 @@ def save_rows(
     the other `arguments` for people and model cards."""
     folder = Path(folder)
     tokenizer.save_pretrained(folder)
-    loaded = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # may be of another class
-    manifest = {name: made[name] for name in MADE} | {"tokenizer_sha256": tokenizer_checksum(loaded)}
+    loaded = AutoTokenizer.from_pretrained(
+        folder, trust_remote_code=False
+    )  # may be of another class
+    manifest = {name: made[name] for name in MADE} | {
+        "tokenizer_sha256": tokenizer_checksum(loaded)
+    }
     for split, rows in splits.items():
         count, manifest[split] = -(-len(rows) // ROWS_IN_SHARD), {}
         for number in range(count):
@@ -67,22 +71,34 @@ class PreparedRows:
         self.folder = Path(folder)
         self.manifest = json.loads((self.folder / ROWS_MANIFEST).read_text(encoding="utf-8"))
         self.made = {name: self.manifest[name] for name in MADE}
-        self.data: list[str] = self.manifest["arguments"].get("data", [])  # the text that they were made of
+        self.data: list[str] = self.manifest["arguments"].get(
+            "data", []
+        )  # the text that they were made of
         for name, counts in (self.manifest["train"] | self.manifest["validation"]).items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size != counts["bytes"]:
-                raise ValueError(f"data: {str(path)!r} is missing or has changed; prepare the rows again")
+                raise ValueError(
+                    f"data: {str(path)!r} is missing or has changed; prepare the rows again"
+                )
 
     @classmethod
     def find(cls, data: Sequence[str]) -> PreparedRows | None:
         """The prepared rows among `data`; None if it is text, a ValueError if it is both."""
-        found = [item for item in data if isinstance(item, str) and os.path.isfile(os.path.join(item, ROWS_MANIFEST))]
+        found = [
+            item
+            for item in data
+            if isinstance(item, str) and os.path.isfile(os.path.join(item, ROWS_MANIFEST))
+        ]
         if found and len(data) > 1:
-            raise ValueError(f"data: {found[0]!r} holds prepared rows; give no other data beside them")
+            raise ValueError(
+                f"data: {found[0]!r} holds prepared rows; give no other data beside them"
+            )
         return cls(found[0]) if found else None
 
     def describe(self) -> str:
-        train, held_out = (sum(counts["rows"] for counts in self.manifest[split].values()) for split in SPLITS)
+        train, held_out = (
+            sum(counts["rows"] for counts in self.manifest[split].values()) for split in SPLITS
+        )
         return f"{train:,} rows to train on, {held_out:,} held out"
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -91,11 +107,17 @@ class PreparedRows:
         if tokenizer_checksum(tokenizer) != self.manifest["tokenizer_sha256"]:
             rows = f"the rows in {str(self.folder)!r} were made with"
             use = "use that one, or prepare rows with yours"
-            raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} is not the one that {rows}; {use}")
+            raise ValueError(
+                f"tokenizer: {tokenizer.name_or_path!r} is not the one that {rows}; {use}"
+            )
 
     def load(self, split: str, streaming: bool = False) -> DatasetOrStream:
         """The rows in the order of the documents: mapped into memory from the cache of `datasets`, or a stream."""
-        return load_files("parquet", [str(self.folder / name) for name in self.manifest[split]], streaming=streaming)
+        return load_files(
+            "parquet",
+            [str(self.folder / name) for name in self.manifest[split]],
+            streaming=streaming,
+        )
 
 
 def texts_of(rows: Iterable[dict[str, Any]], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:

@@ -29,4 +29,9 @@ def sentence_table(table: pa.Table) -> pa.Table:
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a document in which every line ends a sentence; blank ones are left out."""
-    return [sentence for line in text.splitlines() for sentence in SENTENCE_END.split(line) if sentence.strip()]
+    return [
+        sentence
+        for line in text.splitlines()
+        for sentence in SENTENCE_END.split(line)
+        if sentence.strip()
+    ]

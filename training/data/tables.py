@@ -68,34 +68,54 @@ def read_table(
         table, name = source, "the data set"
     else:
         name = str(source)
-        table = _read_file(name, field, header) if os.path.exists(name) else load_hub(name, field, split=split)
+        table = (
+            _read_file(name, field, header)
+            if os.path.exists(name)
+            else load_hub(name, field, split=split)
+        )
     if not len(table):
         raise ValueError(f"{field}: {name!r} has no rows")
     if missing := [column for column in columns or () if column not in table.column_names]:
-        raise ValueError(f"{field}: {name!r} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
+        raise ValueError(
+            f"{field}: {name!r} has no column {missing[0]!r}; it has {', '.join(table.column_names)}"
+        )
     return table.select_columns(list(columns)) if columns else table
 
 
 def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset:
     kind = "conll" if is_conll(file) else FORMATS.get(Path(file).suffix.lower(), "text")
     if header and kind != "csv":
-        raise ValueError(f"columns: only csv and tsv files can lack a header, not {file!r}; leave --columns out")
+        raise ValueError(
+            f"columns: only csv and tsv files can lack a header, not {file!r}; leave --columns out"
+        )
     if kind == "text":
-        raise ValueError(f"{field}: {file!r} is not a table; use a file that ends in one of {', '.join(TABLES)}")
+        raise ValueError(
+            f"{field}: {file!r} is not a table; use a file that ends in one of {', '.join(TABLES)}"
+        )
     if kind == "parquet":
         return load_files("parquet", [file], name=checksum([file]))
-    return from_rows(list(_conll_rows(Path(file)) if kind == "conll" else (row for _, row in read_rows(file, header))))
+    return from_rows(
+        list(
+            _conll_rows(Path(file))
+            if kind == "conll"
+            else (row for _, row in read_rows(file, header))
+        )
+    )
 
 
 def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
-    columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
+    columns = {
+        name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))
+    }
     return datasets.Dataset.from_dict(columns, on_mixed_types="use_json")
 
 
 def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
     """Call `datasets.load_dataset` for files; a `ReadError` if they cannot be read."""
     try:
-        literal = [glob.escape(os.path.abspath(file)) for file in files]  # `datasets` reads names as patterns
+        literal = [
+            glob.escape(os.path.abspath(file)) for file in files
+        ]  # `datasets` reads names as patterns
         return datasets.load_dataset(loader, data_files=literal, split="train", **options)
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid, OSError) as error:
         named = ", ".join(map(repr, files[:3])) + ", …" * (len(files) > 3)
@@ -114,7 +134,11 @@ def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[in
     """
     file = Path(file)
     try:
-        yield from _csv_rows(file, header) if FORMATS.get(file.suffix.lower()) == "csv" else _json_rows(file)
+        yield from (
+            _csv_rows(file, header)
+            if FORMATS.get(file.suffix.lower()) == "csv"
+            else _json_rows(file)
+        )
     except UnicodeDecodeError as error:
         raise ReadError(f"{str(file)!r} is not UTF-8 text: {error}") from None
 
@@ -122,7 +146,11 @@ def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[in
 def _encoding_of(file: str | Path) -> str:
     """UTF-16 if the file begins with a byte-order mark, as Excel writes it; else UTF-8."""
     with open(file, "rb") as stream:
-        return "utf-16" if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+        return (
+            "utf-16"
+            if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            else "utf-8-sig"
+        )
 
 
 def is_conll(file: str | Path) -> bool:
@@ -134,27 +162,42 @@ def is_conll(file: str | Path) -> bool:
     with open(file, encoding=_encoding_of(file), errors="replace") as lines:
         found = [line.split() for line in islice(lines, 200)]
     found = [cells for cells in found if cells and cells[0] not in ("#", "-DOCSTART-")]
-    return bool(found) and all(len(cells) > 1 and ENTITY_TAG.fullmatch(cells[-1]) for cells in found)
+    return bool(found) and all(
+        len(cells) > 1 and ENTITY_TAG.fullmatch(cells[-1]) for cells in found
+    )
 
 
 def _conll_rows(file: Path) -> Iterator[dict[str, list[str]]]:
     """Yield a row for each sentence. Columns stand between tabs or spaces: the first has the word, the last its tag.
     With four columns (CoNLL-2003) the middle ones are tags too; with ten (CoNLL-U) the columns have their own names."""
-    names = {4: ("tokens", "pos_tags", "chunk_tags", "ner_tags"), 10: ("", "tokens", "", "upos", "xpos")}
+    names = {
+        4: ("tokens", "pos_tags", "chunk_tags", "ner_tags"),
+        10: ("", "tokens", "", "upos", "xpos"),
+    }
     sentence: list[list[str]] = []
     width = 0
     with open(file, encoding=_encoding_of(file)) as lines:
         for number, line in enumerate(chain(lines, [""]), 1):
-            cells = [cell.strip() for cell in line.split("\t")] if "\t" in line.strip() else line.split()
-            is_word = cells and len(cells) == width and ("\t" in line or ENTITY_TAG.fullmatch(cells[-1]))
+            cells = (
+                [cell.strip() for cell in line.split("\t")]
+                if "\t" in line.strip()
+                else line.split()
+            )
+            is_word = (
+                cells and len(cells) == width and ("\t" in line or ENTITY_TAG.fullmatch(cells[-1]))
+            )
             if cells and cells[0].startswith("#") and not sentence and not is_word:
                 continue  # a comment
             if cells and cells[0] != "-DOCSTART-":
                 width = width or len(cells)
                 if len(cells) != width or width < 2 or not all(cells):
                     use = "write a word and its tag in each line, as 'Anna B-PER', and an empty line between sentences"
-                    raise ReadError(f"{file}, line {number}: {len(cells)} columns instead of {max(width, 2)}; {use}")
-                sentence += [cells] if width != 10 or cells[0].isdecimal() else []  # no 1-2, no 1.1 of CoNLL-U
+                    raise ReadError(
+                        f"{file}, line {number}: {len(cells)} columns instead of {max(width, 2)}; {use}"
+                    )
+                sentence += (
+                    [cells] if width != 10 or cells[0].isdecimal() else []
+                )  # no 1-2, no 1.1 of CoNLL-U
             elif sentence:
                 columns = names.get(width, ("tokens", *[""] * (width - 2), "ner_tags"))
                 yield {name: list(cells) for name, cells in zip(columns, zip(*sentence)) if name}
@@ -162,29 +205,43 @@ def _conll_rows(file: Path) -> Iterator[dict[str, list[str]]]:
 
 
 def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
+    csv.field_size_limit(
+        2**31 - 1
+    )  # a cell may hold a document; by default it ends after 131,072 characters
     is_tsv, header, line = file.suffix.lower() == ".tsv", list(header), 1
     with open(file, encoding=_encoding_of(file), newline="") as lines:
         first = next((line for line in lines if not line.isspace()), "")
         lines.seek(0)
-        delimiter = "\t" if is_tsv else max(",;\t", key=first.count)  # spreadsheets write ; where numbers have commas
+        delimiter = (
+            "\t" if is_tsv else max(",;\t", key=first.count)
+        )  # spreadsheets write ; where numbers have commas
         # strict: an unclosed quote is an error; otherwise all rows after it would become one cell
         rows = csv.reader(lines, strict=True, delimiter=delimiter)
         try:
             for row in rows:
                 if row == header and line == 1:
-                    raise ReadError(f"columns: the first row of {str(file)!r} has these names; leave --columns out")
+                    raise ReadError(
+                        f"columns: the first row of {str(file)!r} has these names; leave --columns out"
+                    )
                 # skip blank lines; but in a table of one column, a cell may be blank
                 if len(row) > 1 or (row and (len(header) == 1 or row[0].strip())):
                     if header and len(row) != len(header):
                         use = "put a cell with a separator or a line break in quotes, and add missing cells"
-                        raise ReadError(f"{file}, line {line}: {len(row)} cells, but {len(header)} columns; {use}")
-                    if is_tsv and any("\t" in cell for cell in row):  # several rows between two quotes in the text
-                        raise ReadError(f"{file}, line {line}: a cell of a tsv has a tab; {ENCLOSED}")
+                        raise ReadError(
+                            f"{file}, line {line}: {len(row)} cells, but {len(header)} columns; {use}"
+                        )
+                    if is_tsv and any(
+                        "\t" in cell for cell in row
+                    ):  # several rows between two quotes in the text
+                        raise ReadError(
+                            f"{file}, line {line}: a cell of a tsv has a tab; {ENCLOSED}"
+                        )
                     if header:
                         yield line, dict(zip(header, row))
                     elif len(set(row)) < len(row):
-                        raise ReadError(f"{file}, line {line}: two columns have the same name; rename one")
+                        raise ReadError(
+                            f"{file}, line {line}: two columns have the same name; rename one"
+                        )
                     else:
                         header = row
                 line = rows.line_num + 1
@@ -201,7 +258,11 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             parsed = _parse(lines.read(), file)
             rows = enumerate(parsed if isinstance(parsed, list) else [parsed], 1)
         else:
-            rows = ((number, _parse(line, file, number)) for number, line in enumerate(lines, 1) if not line.isspace())
+            rows = (
+                (number, _parse(line, file, number))
+                for number, line in enumerate(lines, 1)
+                if not line.isspace()
+            )
         for number, row in rows:
             row = {"text": row} if is_whole and isinstance(row, str) else row
             if not isinstance(row, dict) or not row:
@@ -232,7 +293,9 @@ def checksum(files: Iterable[str], is_text: bool = False) -> str:
                     decoder.decode(block if is_text else b"", final=not block)
                 except UnicodeDecodeError as error:
                     offset = stream.tell() - len(error.object) + error.start
-                    raise ReadError(f"{file!r} is not UTF-8 text: {error.reason} at offset {offset}") from None
+                    raise ReadError(
+                        f"{file!r} is not UTF-8 text: {error.reason} at offset {offset}"
+                    ) from None
     return digest.hexdigest()
 
 
@@ -260,7 +323,9 @@ def find_files(item: str, field: str = "data") -> list[str]:
         _hub_name(item, field)
         return []
     if not found:
-        raise ValueError(f"{field}: there is no file in {item!r}; use names that end in one of {', '.join(FORMATS)}")
+        raise ValueError(
+            f"{field}: there is no file in {item!r}; use names that end in one of {', '.join(FORMATS)}"
+        )
     return found
 
 
@@ -272,7 +337,9 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
         print(
             f"{str(folder)!r}: {len(packed)} compressed files ({packed[0]!r}, …) are left out; unpack them to use them"
         )
-    return [name for name in names if Path(name).suffix.lower() in suffixes and os.path.isfile(name)]
+    return [
+        name for name in names if Path(name).suffix.lower() in suffixes and os.path.isfile(name)
+    ]
 
 
 def _hub_name(item: str, field: str) -> tuple[str, str | None]:
@@ -290,7 +357,9 @@ def load_hub(item: str, field: str = "data", **options: Any) -> Any:
     try:
         return datasets.load_dataset(name, config, **options)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{field}: {item!r} is neither a path nor a data set of the Hub: {_reason(error)}") from error
+        raise ValueError(
+            f"{field}: {item!r} is neither a path nor a data set of the Hub: {_reason(error)}"
+        ) from error
 
 
 def _reason(error: BaseException) -> str:
@@ -305,7 +374,9 @@ def _reason(error: BaseException) -> str:
 def string_columns(table: DatasetOrStream | datasets.Features) -> list[str]:
     """The columns of plain strings."""
     strings = (datasets.Value("string"), datasets.Value("large_string"))
-    return [name for name, feature in getattr(table, "features", table).items() if feature in strings]
+    return [
+        name for name, feature in getattr(table, "features", table).items() if feature in strings
+    ]
 
 
 def to_number(cell: Any) -> float:

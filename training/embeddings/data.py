@@ -27,7 +27,9 @@ Source = str | Path | Dataset | DatasetDict  # of a table
 def name_of(data: Any) -> str:
     """Data in words: its paths and Hub names."""
     sources = data if isinstance(data, (list, tuple)) else [data]
-    return ", ".join("the data set" if isinstance(x, (Dataset, DatasetDict)) else str(x) for x in sources)
+    return ", ".join(
+        "the data set" if isinstance(x, (Dataset, DatasetDict)) else str(x) for x in sources
+    )
 
 
 def is_table(file: str | Path) -> bool:
@@ -96,7 +98,11 @@ def read_documents(sources: Sequence[str | Path]) -> list[Document]:
     documents: list[Document] = []
     for file in filter(os.path.getsize, files):
         name = os.path.relpath(os.path.abspath(file), root)
-        documents += _rows(read_table(file), name, file) if is_table(file) else _blocks(read_text(file), name)
+        documents += (
+            _rows(read_table(file), name, file)
+            if is_table(file)
+            else _blocks(read_text(file), name)
+        )
     documents = [document for document in documents if document.text]
     if not documents:
         raise ValueError(f"data: there is no text in {name_of(sources)}")
@@ -123,7 +129,11 @@ def read_passages(sources: Sequence[str | Path], words: int = 150) -> list[Passa
     passages: list[Passage] = []
     for document in read_documents(sources):
         text = f"{document.title} {document.text}".strip()
-        parts = [text] if document.is_row else split_passages(f"{document.title}\n\n{document.text}", words)
+        parts = (
+            [text]
+            if document.is_row
+            else split_passages(f"{document.title}\n\n{document.text}", words)
+        )
         names = [document.id, *(f"{document.id}.{number}" for number in range(2, len(parts) + 1))]
         passages += map(Passage, names, parts)
     return passages
@@ -153,7 +163,9 @@ class Retrieval:
     passages: list[Passage]
     queries: dict[str, str]  # id: text
     relevant: dict[str, dict[str, float]]
-    ignore_identical_ids: bool = False  # a query is not found as a passage (that is not relevant to itself)
+    ignore_identical_ids: bool = (
+        False  # a query is not found as a passage (that is not relevant to itself)
+    )
 
 
 def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> Retrieval:
@@ -164,20 +176,40 @@ def read_retrieval(folder: str | Path, split: str = "test", field: str = "data")
     def find(*names: str) -> str:
         there = [str(root / name) for name in names if (root / name).is_file()]
         if not there:
-            raise ValueError(f"{field}: {str(folder)!r} is not a retrieval folder: it has none of {', '.join(names)}")
+            raise ValueError(
+                f"{field}: {str(folder)!r} is not a retrieval folder: it has none of {', '.join(names)}"
+            )
         return there[0]
 
-    corpus_file, queries_file = find("corpus.jsonl"), find(f"queries_{split}.jsonl", "queries.jsonl")
-    judged_file = find(*(f"qrels{stem}{end}" for stem in (f"_{split}", f"/{split}", "") for end in (".csv", ".tsv")))
-    corpus = [Passage(x.id, f"{x.title} {x.text}".strip()) for x in _rows(read_table(corpus_file), "", corpus_file)]
+    corpus_file, queries_file = (
+        find("corpus.jsonl"),
+        find(f"queries_{split}.jsonl", "queries.jsonl"),
+    )
+    judged_file = find(
+        *(
+            f"qrels{stem}{end}"
+            for stem in (f"_{split}", f"/{split}", "")
+            for end in (".csv", ".tsv")
+        )
+    )
+    corpus = [
+        Passage(x.id, f"{x.title} {x.text}".strip())
+        for x in _rows(read_table(corpus_file), "", corpus_file)
+    ]
     queries = read_table(queries_file, ["_id", "text"])
-    texts = dict(zip(map(str, queries["_id"]), texts_of(queries, "text", queries_file, blank=False)))
+    texts = dict(
+        zip(map(str, queries["_id"]), texts_of(queries, "text", queries_file, blank=False))
+    )
     ids = {passage.id for passage in corpus}
     if len(ids) < len(corpus) or len(texts) < len(queries):
-        raise ValueError(f"{corpus_file if len(ids) < len(corpus) else queries_file}: several rows have the same _id")
+        raise ValueError(
+            f"{corpus_file if len(ids) < len(corpus) else queries_file}: several rows have the same _id"
+        )
     judged = read_table(judged_file, ["query-id", "corpus-id", "score"])
     relevant: dict[str, dict[str, float]] = {}
-    rows = zip(map(str, judged["query-id"]), map(str, judged["corpus-id"]), map(to_number, judged["score"]))
+    rows = zip(
+        map(str, judged["query-id"]), map(str, judged["corpus-id"]), map(to_number, judged["score"])
+    )
     for number, (query, passage, grade) in enumerate(rows, 1):
         if query not in texts or passage not in ids or not math.isfinite(grade):
             row = f"query-id={query!r}, corpus-id={passage!r}, score={grade}"
@@ -186,7 +218,9 @@ def read_retrieval(folder: str | Path, split: str = "test", field: str = "data")
     relevant = {query: graded for query, graded in relevant.items() if max(graded.values()) > 0}
     if not relevant:
         raise ValueError(f"{judged_file}: no query has a relevant passage (a score above 0)")
-    return Retrieval(corpus, {name: text for name, text in texts.items() if name in relevant}, relevant)
+    return Retrieval(
+        corpus, {name: text for name, text in texts.items() if name in relevant}, relevant
+    )
 
 
 # --- Pairs of texts --------------------------------------------------------------------------------------------------
@@ -199,7 +233,10 @@ SCORE = ("score", "similarity", "label")
 
 
 def read_pairs(
-    data: Source | Sequence[Source], columns: Sequence[str] = (), field: str = "data", split: str = "train"
+    data: Source | Sequence[Source],
+    columns: Sequence[str] = (),
+    field: str = "data",
+    split: str = "train",
 ) -> Dataset:
     """Texts that belong together, of tables or data sets whose `columns` are two texts, then perhaps a negative or a
     score (by default guessed).
@@ -209,9 +246,14 @@ def read_pairs(
         much the two belong together: from 0 to 1, divided by the largest score if that is above 1.
     """
     sources = [*data] if isinstance(data, (list, tuple)) else [data]
-    parts = [_pairs(read_table(each, field=field, split=split), columns, name_of(each)) for each in sources]
+    parts = [
+        _pairs(read_table(each, field=field, split=split), columns, name_of(each))
+        for each in sources
+    ]
     if len({tuple(part) for part in parts}) != 1:
-        raise ValueError(f"{field}: {name_of(sources)!r}: give tables, all with the same kinds of columns")
+        raise ValueError(
+            f"{field}: {name_of(sources)!r}: give tables, all with the same kinds of columns"
+        )
     whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}
     if "label" in whole:
         largest = max(1.0, *whole["label"])
@@ -222,23 +264,39 @@ def read_pairs(
 def _pairs(table: Dataset, columns: Sequence[str], where: str) -> dict[str, list]:
     given, names = table.column_names, list(columns or ())
     if not names:
-        found = [[name for name in guesses if name in given][:1] for guesses in (FIRST, SECOND, THIRD + SCORE)]
+        found = [
+            [name for name in guesses if name in given][:1]
+            for guesses in (FIRST, SECOND, THIRD + SCORE)
+        ]
         names = [name for each in found for name in each]
         if not found[0] or not found[1]:
-            use = "name them, or call them query, positive[, negative] or sentence1, sentence2, score"
-            raise ValueError(f"columns: cannot be guessed from {', '.join(given)} of {where!r}; {use}")
+            use = (
+                "name them, or call them query, positive[, negative] or sentence1, sentence2, score"
+            )
+            raise ValueError(
+                f"columns: cannot be guessed from {', '.join(given)} of {where!r}; {use}"
+            )
     if len(names) not in (2, 3):
-        raise ValueError(f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score")
-    pairs = {role: texts_of(table, name, where, blank=False) for role, name in zip(("first", "second"), names)}
+        raise ValueError(
+            f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score"
+        )
+    pairs = {
+        role: texts_of(table, name, where, blank=False)
+        for role, name in zip(("first", "second"), names)
+    }
     for name in names[2:]:  # a score, or a negative; in csv and tsv a number is a text
-        if name in SCORE or (name in given and name not in THIRD and math.isfinite(to_number(table[name][0]))):
+        if name in SCORE or (
+            name in given and name not in THIRD and math.isfinite(to_number(table[name][0]))
+        ):
             pairs["label"] = numbers_of(table, name, where)
         else:
             pairs["third"] = texts_of(table, name, where, blank=False)
     return pairs
 
 
-def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int = 64) -> tuple[Dataset, list[str]]:
+def make_pairs(
+    documents: Sequence[Document], kinds: Sequence[str], words: int = 64
+) -> tuple[Dataset, list[str]]:
     """Pairs of text that nobody judged, as `read_pairs` gives them, and the document of each. The `kinds`: title (a
     document's title and its text), adjacent (passages of `words` words that follow each other: Neelakantan et al. 2022,
     arXiv 2201.10005)."""
@@ -250,7 +308,11 @@ def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int =
             texts = [re.sub(rf"\A{re.escape(x.title)}(?!\w)", "", x.text).strip() for x in named]
             found = [(x.title, text, x.text) for x, text in zip(named, texts) if text]
         elif kind == "adjacent":
-            found = [(*pair, x.text) for x in documents for pair in pairwise(split_passages(x.text, words))]
+            found = [
+                (*pair, x.text)
+                for x in documents
+                for pair in pairwise(split_passages(x.text, words))
+            ]
         else:
             raise ValueError(f"pairs_from: {kind!r} is unknown; use title, adjacent, or both")
         if not found:
@@ -261,7 +323,9 @@ def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int =
     return Dataset.from_dict({"first": first, "second": second}), groups
 
 
-def read_task(source: Source, columns: Sequence[str], split: str, field: str = "data") -> Dataset | Retrieval:
+def read_task(
+    source: Source, columns: Sequence[str], split: str, field: str = "data"
+) -> Dataset | Retrieval:
     """What a model is measured on: `read_retrieval` of a folder, `read_pairs` of all else."""
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_retrieval(source, split, field)

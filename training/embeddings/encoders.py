@@ -15,23 +15,34 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers import (
+    CrossEncoder,
+    MultiVectorEncoder,
+    SentenceTransformer,
+    SparseEncoder,
+)
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sentence_transformers.util import load_file_path
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
+from ..common.files import check_folder, whole
+from ..common.loading import check_weights, minibert_config, reading
+from ..common.precision import dtype_of_saved
+from ..common.printing import warn
+from ..common.processes import shared_cores
 from ..data.packing import group_by_length
 from ..data.tables import read_table
-from ..files import check_folder, whole
-from ..loading import check_weights, minibert_config, reading
-from ..precision import dtype_of_saved
-from ..processes import shared_cores
-from ..report import warn
 from .data import is_table, read_lines, texts_of
 
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
-TEXT_HEADS = ("MaskedLM", "PreTraining", "NextSentencePrediction", "CausalLM", "ReplacedTokenDetection")
+TEXT_HEADS = (
+    "MaskedLM",
+    "PreTraining",
+    "NextSentencePrediction",
+    "CausalLM",
+    "ReplacedTokenDetection",
+)
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
 RERANKER = "MiniBertForSequenceClassification"
 # One vector of a text; one as wide as the vocabulary, mostly zero (SPLADE); one of every token (ColBERT).
@@ -43,18 +54,24 @@ PoolingName = Literal["mean", "cls"]
 DtypeName = Literal["float32", "bfloat16"]
 
 
-def check_encoder(path: str, reranker: bool = False, max_length: int | None = None) -> MiniBertConfig:
+def check_encoder(
+    path: str, reranker: bool = False, max_length: int | None = None
+) -> MiniBertConfig:
     """The config of a MiniBERT that vectors of text can be taken from, or that scores pairs by one logit; a ValueError
     if it is none, or takes no texts of `max_length` tokens."""
     config = minibert_config(path)
     head = (config.architectures or ["MiniBertModel"])[0]
     if reranker and (head != RERANKER or config.num_labels != 1):
-        raise ValueError(f"model: {path!r} holds a {head}; a reranker is a {RERANKER} with one label")
+        raise ValueError(
+            f"model: {path!r} holds a {head}; a reranker is a {RERANKER} with one label"
+        )
     if not reranker and head not in TEXT_MODELS:
         raise ValueError(f"model: {path!r} holds a {head}; use one of {', '.join(TEXT_MODELS)}")
     most = config.max_position_embeddings
     if max_length is not None and not 3 <= max_length <= most:
-        raise ValueError(f"max_length: {max_length} is out of range; use 3 up to {most}, which the model takes")
+        raise ValueError(
+            f"max_length: {max_length} is out of range; use 3 up to {most}, which the model takes"
+        )
     return config
 
 
@@ -62,7 +79,11 @@ def saved_kind(path: str) -> str:
     """The kind that sentence-transformers saved a model as; dense if it did not."""
     with reading(path):
         settings = load_file_path(path, "config_sentence_transformers.json")
-        saved = json.loads(Path(settings).read_text(encoding="utf-8")).get("model_type") if settings else None
+        saved = (
+            json.loads(Path(settings).read_text(encoding="utf-8")).get("model_type")
+            if settings
+            else None
+        )
     return next((kind for kind, made in KINDS.items() if made.__name__ == saved), "dense")
 
 
@@ -80,16 +101,22 @@ def open_encoder(
     config, saved = check_encoder(path, max_length=max_length), saved_kind(path)
     kind = kind or ("dense" if pooling else saved)
     if saved not in ("dense", kind) and not pooling:
-        raise ValueError(f"model: {path!r} makes {saved} vectors, not {kind} ones; use another model, or a pooling")
+        raise ValueError(
+            f"model: {path!r} makes {saved} vectors, not {kind} ones; use another model, or a pooling"
+        )
     if kind == "sparse" and (config.architectures or [""])[0] != "MiniBertForMaskedLM":
         use = "use a model as it was pretrained, before fine-tuning"
-        raise ValueError(f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; {use}")
+        raise ValueError(
+            f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; {use}"
+        )
     with reading(path):
         model = KINDS[kind](path, model_kwargs={"dtype": dtype or dtype_of_saved(config)})
     check_weights(path, model.transformers_model)
     model.max_seq_length = max_length or min(model.max_seq_length, config.max_position_embeddings)
     replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
-    for place in reversed([place for place, module in enumerate(model) if isinstance(module, replaced)]):
+    for place in reversed(
+        [place for place, module in enumerate(model) if isinstance(module, replaced)]
+    ):
         del model[place]
     if pooling is not None:
         model.insert(1, Pooling(config.hidden_size, pooling))
@@ -120,7 +147,9 @@ def open_reranker(path: str) -> CrossEncoder:
     return model
 
 
-def score_pairs(reranker: CrossEncoder, pairs: Sequence[tuple[str, str]], progress: str | None = None) -> np.ndarray:
+def score_pairs(
+    reranker: CrossEncoder, pairs: Sequence[tuple[str, str]], progress: str | None = None
+) -> np.ndarray:
     """[pairs], fp32: the score of each (query, passage), as `CrossEncoder.predict` gives it."""
     return _in_batches(reranker, reranker.predict, pairs, None, progress)
 
@@ -137,7 +166,10 @@ def _in_batches(
     The library's own batches count texts: as many as are fast for short ones take the memory of a machine for texts of
     8192 tokens. A token is a byte or more, so that bytes bound a batch without tokenizing twice.
     """
-    texts, added = list(texts), len((model.prompts.get(task or model.default_prompt_name) or "").encode()) + 4
+    texts, added = (
+        list(texts),
+        len((model.prompts.get(task or model.default_prompt_name) or "").encode()) + 4,
+    )
     lengths = [min(len("".join(text).encode()) + added, model.max_seq_length) for text in texts]
     batches = list(group_by_length(lengths, BATCH_TOKENS))
 
@@ -151,13 +183,19 @@ def _in_batches(
     alone = alone and threading.current_thread() is threading.main_thread()
     cores = torch.get_num_threads() if alone else 1
     shown = {} if progress else {"disable": True}  # with a bar, the variable TQDM_DISABLE decides
-    parts = [*tqdm(_side_by_side(run, batches, cores), progress, len(batches), unit=" batches", **shown)]
+    parts = [
+        *tqdm(_side_by_side(run, batches, cores), progress, len(batches), unit=" batches", **shown)
+    ]
     rows = np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)
     bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
     if bad.any():
         first = int(bad.argmax())
-        given = f"no finite numbers for {bad.sum():,} of {len(rows):,} texts, as for text {first + 1}"
-        raise ValueError(f"model: it gives {given}: {texts[first]!r:.80}; its training diverged, or it is damaged")
+        given = (
+            f"no finite numbers for {bad.sum():,} of {len(rows):,} texts, as for text {first + 1}"
+        )
+        raise ValueError(
+            f"model: it gives {given}: {texts[first]!r:.80}; its training diverged, or it is damaged"
+        )
     return rows
 
 
@@ -178,10 +216,14 @@ def _side_by_side(run: Callable[[Any], Any], batches: Sequence, cores: int) -> I
 def warn_cut(model: SentenceTransformer, texts: Sequence[str]) -> None:
     """Warn if many documents, with their prompt, have more tokens than the model reads."""
     prompt = model.prompts.get("document") or ""
-    rows = model.tokenizer([prompt + text for text in texts[:MOST_COUNTED]], verbose=False).input_ids
+    rows = model.tokenizer(
+        [prompt + text for text in texts[:MOST_COUNTED]], verbose=False
+    ).input_ids
     if (cut := sum(len(row) > model.max_seq_length for row in rows)) > 0.01 * len(rows):
         use = "use a larger --max_length, or shorter texts"
-        warn(f"{cut:,} of {len(rows):,} texts have more than {model.max_seq_length} tokens and are cut; {use}")
+        warn(
+            f"{cut:,} of {len(rows):,} texts have more than {model.max_seq_length} tokens and are cut; {use}"
+        )
 
 
 def embed(
@@ -217,7 +259,9 @@ def embed(
     """
     target = Path(output) if output else None
     if target and (target.exists() or target.suffix != ".npy"):
-        raise ValueError(f"output: give a new file that ends in .npy, not {output!r}; nothing is overwritten")
+        raise ValueError(
+            f"output: give a new file that ends in .npy, not {output!r}; nothing is overwritten"
+        )
     if target:
         check_folder(target.parent, "output")
     if text and file not in (None, "-"):
@@ -225,7 +269,11 @@ def embed(
     if text is None or text == []:
         if file is None:
             raise ValueError("text: none given; give texts, or a file")
-        text = texts_of(read_table(file, [column], field="file"), column, file) if is_table(file) else read_lines(file)
+        text = (
+            texts_of(read_table(file, [column], field="file"), column, file)
+            if is_table(file)
+            else read_lines(file)
+        )
     texts = [text] if isinstance(text, str) else list(text)
     encoder = open_encoder(model, "dense", pooling, normalize, max_length, dtype)
     vectors = encode(encoder, texts, None, "Embedding")

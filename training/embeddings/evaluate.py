@@ -16,10 +16,11 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SparseEncode
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from .. import metrics
-from ..files import prepare_result, write_result
+from ..common.files import prepare_result, write_result
+from ..common.printing import format_scores, format_table, warn
+from ..evaluation import metrics
+from ..evaluation.baselines import judge
 from ..hub.card import add_table
-from ..report import format_scores, format_table, judge, warn
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
 from .encoders import Encoder, encode, open_encoder, open_reranker, score_pairs
 
@@ -32,7 +33,11 @@ class SharedWords:
     """In the place of a model: texts are as similar as the words that they share, rare ones first."""
 
     def __init__(self, task: Retrieval | Dataset):
-        texts = [x.text for x in task.passages] if isinstance(task, Retrieval) else [*task["first"], *task["second"]]
+        texts = (
+            [x.text for x in task.passages]
+            if isinstance(task, Retrieval)
+            else [*task["first"], *task["second"]]
+        )
         self.words = TfidfVectorizer(token_pattern=r"\w+|\S").fit(texts)
 
     def encode(self, texts: Sequence[str], **_: Any) -> Any:
@@ -85,16 +90,23 @@ def evaluate_embed(
     else:
         task = read_task(data, columns, split)
         if isinstance(task, Dataset) and "label" not in task.column_names:
-            raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
+            raise ValueError(
+                f"data: {name_of(data)!r} has no column of scores (name it by --columns)"
+            )
     encoder = open_encoder(model, max_length=max_length)
     if tasks:
         found = evaluate_tasks(tasks, model, encoder)
     else:
         found = {"model": model, "data": name_of(data), "split": split}
-        found |= {"metrics": measure(encoder, task, "Embedding"), "baseline": measure(SharedWords(task), task)}
+        found |= {
+            "metrics": measure(encoder, task, "Embedding"),
+            "baseline": measure(SharedWords(task), task),
+        }
         print_table({Path(model).name or model: found["metrics"], SIMPLE: found["baseline"]})
         metric = "spearman" if "spearman" in found["metrics"] else "ndcg@10"
-        found["warning"] = judge(metric, found["metrics"][metric], found["baseline"][metric], SIMPLE)
+        found["warning"] = judge(
+            metric, found["metrics"][metric], found["baseline"][metric], SIMPLE
+        )
         warn(found["warning"])
     write_result(found, result)
     return found
@@ -108,7 +120,9 @@ def find_tasks(names: Sequence[Any]) -> list[Any]:
     tasks = []
     for name in names:
         try:
-            tasks += benchmarks.get(name) or [mteb.get_task(name) if isinstance(name, str) else name]
+            tasks += benchmarks.get(name) or [
+                mteb.get_task(name) if isinstance(name, str) else name
+            ]
         except KeyError as error:
             raise ValueError(f"tasks: mteb has no benchmark, and no task: {error}") from None
     return tasks
@@ -122,7 +136,10 @@ def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Any) -> dict[str, 
     measured = mteb.evaluate(encoder, tasks, cache=None, show_progress_bar=False)
     main = {task.metadata.name: task.metadata.main_score for task in tasks}
     scores = {each.task_name: float(each.get_score()) for each in measured.task_results}
-    header, rows = ["task", "metric", "score"], [[name, main[name], f"{scores[name]:.4f}"] for name in scores]
+    header, rows = (
+        ["task", "metric", "score"],
+        [[name, main[name], f"{scores[name]:.4f}"] for name in scores],
+    )
     print(format_table(header, rows))
     add_table(model, "MTEB", f"Main scores by mteb {mteb.__version__}.", header, rows)
     return {"model": model, "tasks": main, "metrics": scores}
@@ -156,7 +173,13 @@ def evaluate_rerank(
     found = find_passages(finder, task, depth, "Embedding")
     before, after = score(task, found), score(task, reorder(reranker, task, found, "Reranking"))
     print_table({f"{depth} passages found": before, "reranked": after})
-    scores = {"model": model, "embedder": embedder, "depth": depth, "data": str(data), "split": split}
+    scores = {
+        "model": model,
+        "embedder": embedder,
+        "depth": depth,
+        "data": str(data),
+        "split": split,
+    }
     scores |= {"before": before, "metrics": after}
     write_result(scores, result)
     return scores
@@ -168,21 +191,31 @@ def measure(model: Any, task: Retrieval | Dataset, progress: str | None = None) 
     if isinstance(task, Retrieval):
         return score(task, find_passages(model, task, max(KS), progress))
     if isinstance(model, OTHER_KINDS):
-        near = model.similarity_pairwise(*(model.encode(task[x][:], batch_size=AT_ONCE) for x in ("first", "second")))
+        near = model.similarity_pairwise(
+            *(model.encode(task[x][:], batch_size=AT_ONCE) for x in ("first", "second"))
+        )
     else:
-        near = pairwise_cos_sim(*(encode(model, task[x], progress=progress) for x in ("first", "second")))
+        near = pairwise_cos_sim(
+            *(encode(model, task[x], progress=progress) for x in ("first", "second"))
+        )
     return metrics.correlations(near.tolist(), task["label"][:])
 
 
-def find_passages(model: Encoder, task: Retrieval, depth: int, progress: str | None = None) -> list[list[Passage]]:
+def find_passages(
+    model: Encoder, task: Retrieval, depth: int, progress: str | None = None
+) -> list[list[Passage]]:
     """The `depth` passages that are nearest to each query, best first."""
     texts, queries = [passage.text for passage in task.passages], [*task.queries.values()]
     most = depth + task.ignore_identical_ids
     if isinstance(model, OTHER_KINDS):
-        passages = model.encode_document(texts, batch_size=AT_ONCE, show_progress_bar=progress is not None)
+        passages = model.encode_document(
+            texts, batch_size=AT_ONCE, show_progress_bar=progress is not None
+        )
         places = []
         for start in range(0, len(queries), 64):
-            near = model.similarity(model.encode_query(queries[start : start + 64], batch_size=AT_ONCE), passages)
+            near = model.similarity(
+                model.encode_query(queries[start : start + 64], batch_size=AT_ONCE), passages
+            )
             places += near.topk(min(most, len(texts))).indices.tolist()
     else:
         passages = encode(model, texts, "document", progress)
@@ -200,9 +233,15 @@ def reorder(
     reranker: CrossEncoder, task: Retrieval, found: list[list[Passage]], progress: str | None = None
 ) -> list[list[Passage]]:
     """The passages found for each query in the order of the reranker's scores."""
-    pairs = [(query, passage.text) for query, row in zip(task.queries.values(), found) for passage in row]
-    parts = np.split(score_pairs(reranker, pairs, progress), np.cumsum([len(row) for row in found])[:-1])
-    return [[row[i] for i in np.argsort(-scores, kind="stable")] for row, scores in zip(found, parts)]
+    pairs = [
+        (query, passage.text) for query, row in zip(task.queries.values(), found) for passage in row
+    ]
+    parts = np.split(
+        score_pairs(reranker, pairs, progress), np.cumsum([len(row) for row in found])[:-1]
+    )
+    return [
+        [row[i] for i in np.argsort(-scores, kind="stable")] for row, scores in zip(found, parts)
+    ]
 
 
 def score(task: Retrieval, found: list[list[Passage]]) -> dict[str, float]:
@@ -212,4 +251,8 @@ def score(task: Retrieval, found: list[list[Passage]]) -> dict[str, float]:
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:
-    print(format_scores({name: {x: scores[x] for x in SHOWN if x in scores} for name, scores in rows.items()}))
+    print(
+        format_scores(
+            {name: {x: scores[x] for x in SHOWN if x in scores} for name, scores in rows.items()}
+        )
+    )

@@ -20,8 +20,8 @@ from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import semantic_search
 
-from ..files import check_folder, printable, whole
-from ..loading import reading
+from ..common.files import check_folder, printable, whole
+from ..common.loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
 
@@ -40,7 +40,11 @@ class Index:
 
     @classmethod
     def build(
-        cls, passages: list[Passage], encoder: SentenceTransformer, model: str, progress: str | None = None
+        cls,
+        passages: list[Passage],
+        encoder: SentenceTransformer,
+        model: str,
+        progress: str | None = None,
     ) -> Index:
         vectors = encode(encoder, [passage.text for passage in passages], "document", progress)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
@@ -51,27 +55,41 @@ class Index:
         """Read an index; a ValueError if there is none, or its file is damaged."""
         file = Path(folder, FILE)
         if not file.is_file():
-            raise ValueError(f"index: {str(folder)!r} has no {FILE}; build one in a new folder by --data")
+            raise ValueError(
+                f"index: {str(folder)!r} has no {FILE}; build one in a new folder by --data"
+            )
         with reading(file), safe_open(file, "np") as saved:
             passages = [Passage(*row) for row in json.loads(saved.get_tensor("passages").tobytes())]
             made_by = saved.metadata()
-            return cls(passages, saved.get_tensor("vectors"), made_by["model"], int(made_by["max_length"]))
+            return cls(
+                passages, saved.get_tensor("vectors"), made_by["model"], int(made_by["max_length"])
+            )
 
     def save(self, folder: str | Path) -> None:
         """Write the index, in the place of the one that is there, if any."""
         passages = json.dumps([(passage.id, passage.text) for passage in self.passages]).encode()
         tensors = {"vectors": self.vectors, "passages": np.frombuffer(passages, np.uint8)}
         with whole(Path(folder, FILE)) as unfinished:
-            save_file(tensors, unfinished, metadata={"model": self.model, "max_length": str(self.max_length)})
+            save_file(
+                tensors,
+                unfinished,
+                metadata={"model": self.model, "max_length": str(self.max_length)},
+            )
 
     def check_model(self, encoder: SentenceTransformer) -> None:
         """Refuse (a ValueError) a model that gives the first passages other vectors than the index has."""
         again, known = Index.build(self.passages[:8], encoder, "").vectors, self.vectors[:8]
-        if again.shape != known.shape or not (again * known).sum(1).min() > 0.999:  # in 16 bits it is above
+        if (
+            again.shape != known.shape or not (again * known).sum(1).min() > 0.999
+        ):  # in 16 bits it is above
             made_by = f"{self.model!r} (with max_length={self.max_length}), as it was then"
-            raise ValueError(f"index: its vectors were made by {made_by}; build it again for another model by --data")
+            raise ValueError(
+                f"index: its vectors were made by {made_by}; build it again for another model by --data"
+            )
 
-    def search(self, queries: Sequence[str], encoder: SentenceTransformer, k: int) -> list[list[tuple[Passage, float]]]:
+    def search(
+        self, queries: Sequence[str], encoder: SentenceTransformer, k: int
+    ) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
         found = semantic_search(encode(encoder, queries, "query"), self.vectors, top_k=k)
         return [[(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits] for hits in found]
@@ -114,7 +132,9 @@ def search(
         found, encoder = _build(root, data, model, max_length, dtype)
     else:
         found = Index.load(root)
-        encoder = open_encoder(model or found.model, "dense", max_length=max_length or found.max_length, dtype=dtype)
+        encoder = open_encoder(
+            model or found.model, "dense", max_length=max_length or found.max_length, dtype=dtype
+        )
         found.check_model(encoder)
     if not queries:
         return []
@@ -146,10 +166,14 @@ def _build(
     return index, encoder
 
 
-def rank(reranker: CrossEncoder, query: str, texts: Sequence[str], top_k: int | None) -> list[tuple[int, float]]:
+def rank(
+    reranker: CrossEncoder, query: str, texts: Sequence[str], top_k: int | None
+) -> list[tuple[int, float]]:
     """The places in `texts` of the `top_k` that answer the query best, the best first, with their scores."""
     scores = score_pairs(reranker, [(query, text) for text in texts])
-    return [(int(place), float(scores[place])) for place in np.argsort(-scores, kind="stable")[:top_k]]
+    return [
+        (int(place), float(scores[place])) for place in np.argsort(-scores, kind="stable")[:top_k]
+    ]
 
 
 def rerank(
@@ -173,10 +197,14 @@ def rerank(
         (passage, score), best first.
     """
     texts = [passages] if isinstance(passages, str) else list(passages)
-    texts = [text for text in texts + (read_lines(file) if file is not None else []) if text.strip()]
+    texts = [
+        text for text in texts + (read_lines(file) if file is not None else []) if text.strip()
+    ]
     if not texts or not query.strip():
         raise ValueError("passages: give a query, and then passages, or a --file of them")
-    results = [(texts[place], score) for place, score in rank(open_reranker(model), query, texts, top_k)]
+    results = [
+        (texts[place], score) for place, score in rank(open_reranker(model), query, texts, top_k)
+    ]
     print(printable(query))
     for passage, score in results:
         print(f"  {score:6.3f}  {_shorten(passage)}")

@@ -14,11 +14,13 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoConfig
 
-from ..loading import reading
+from ..common.loading import reading
 from .encoders import encode, saved_kind, score_pairs
 
 
-def open_teacher(path: str | None, student: str, reranker: bool = False) -> SentenceTransformer | CrossEncoder | None:
+def open_teacher(
+    path: str | None, student: str, reranker: bool = False
+) -> SentenceTransformer | CrossEncoder | None:
     """A reranker of any architecture, or else an embedding model; without a path, None."""
     if path is None:
         return None
@@ -42,7 +44,9 @@ def labels_of(teacher: Any, columns: Sequence[str], kind: str) -> str:
         return "scores" if "label" in columns else "none"
     if not isinstance(teacher, CrossEncoder):
         if kind != "dense":
-            raise ValueError(f"teacher: it is an embedding model, whose vectors --kind {kind} does not learn")
+            raise ValueError(
+                f"teacher: it is an embedding model, whose vectors --kind {kind} does not learn"
+            )
         return "vectors"
     if "third" not in columns and (kind != "dense" or "label" not in columns):
         raise ValueError("teacher: a reranker teaches by triples; give the rows a column negative")
@@ -53,11 +57,16 @@ def teach(teacher: Any | None, rows: Dataset, student: Any, labels: str, progres
     """The rows with the teacher's `labels` in the place of their own."""
     if teacher is None:
         return rows
-    bar, columns = "Teacher" if progress else None, [name for name in rows.column_names if name != "label"]
+    bar, columns = (
+        "Teacher" if progress else None,
+        [name for name in rows.column_names if name != "label"],
+    )
     if labels == "vectors":
         width, wanted = (model.get_embedding_dimension() for model in (teacher, student))
         if width < wanted:
-            raise ValueError(f"teacher: its vectors have {width} numbers, the model's {wanted}; use a larger teacher")
+            raise ValueError(
+                f"teacher: its vectors have {width} numbers, the model's {wanted}; use a larger teacher"
+            )
         tasks = [None, None] if "label" in rows.column_names else ["query", "document", "document"]
         vectors = [encode(teacher, rows[name][:], task, bar) for name, task in zip(columns, tasks)]
         values = fit_width(np.stack(vectors, 1), wanted)
@@ -65,8 +74,13 @@ def teach(teacher: Any | None, rows: Dataset, student: Any, labels: str, progres
         # a cosine is bounded, as a share is; other similarities and a reranker's logits are not
         kept, bounded = teacher.activation_fn, isinstance(student, SentenceTransformer)
         teacher.activation_fn = torch.nn.Sigmoid() if bounded else torch.nn.Identity()
-        scores = [score_pairs(teacher, list(zip(rows["first"], rows[name])), bar) for name in columns[1:]]
-        teacher.activation_fn, values = kept, np.stack(scores, 1) if labels == "margins" else scores[0]
+        scores = [
+            score_pairs(teacher, list(zip(rows["first"], rows[name])), bar) for name in columns[1:]
+        ]
+        teacher.activation_fn, values = (
+            kept,
+            np.stack(scores, 1) if labels == "margins" else scores[0],
+        )
     return Dataset.from_dict({name: rows[name][:] for name in columns} | {"label": values})
 
 
@@ -76,6 +90,8 @@ def fit_width(vectors: np.ndarray, width: int) -> np.ndarray:
     given = vectors.shape[-1]
     if given > width:
         flat = vectors.reshape(-1, given).astype(np.float64)
-        vectors = (vectors @ np.linalg.eigh(flat.T @ flat)[1][:, ::-1][:, :width]).astype(np.float32)
+        vectors = (vectors @ np.linalg.eigh(flat.T @ flat)[1][:, ::-1][:, :width]).astype(
+            np.float32
+        )
         print(f"The teacher's vectors are cut from {given} to their {width} principal directions")
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -22,17 +22,26 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, M
 from sentence_transformers.util import mine_hard_negatives
 from transformers import set_seed
 
-from .. import metrics
-from ..callbacks import CheckpointMixin, EarlyStopping, SettingsState, add_callbacks, steps_of
-from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..files import lock_output, write_json
+from ..common.callbacks import (
+    CheckpointMixin,
+    EarlyStopping,
+    SettingsState,
+    add_callbacks,
+    steps_of,
+)
+from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
+from ..common.files import lock_output, write_json
+from ..common.loading import check_weights, minibert_config, quietly, without_bars
+from ..common.options import option
+from ..common.precision import check_training, resolve_precision
+from ..common.printing import warn
+from ..common.training_result import TrainingResult
+from ..evaluation import metrics
+from ..evaluation.baselines import few_to_measure, judge
+from ..evaluation.plots import plot_training
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_output
 from ..hub.trainer import HubMixin
-from ..loading import check_weights, minibert_config, quietly, without_bars
-from ..options import option
-from ..precision import check_training, resolve_precision
-from ..report import TrainingResult, few_to_measure, judge, plot_training, warn
 from .data import Passage, Retrieval, make_pairs, name_of, read_documents, read_pairs, read_task
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
 from .evaluate import RETRIEVAL, measure, print_table, reorder, score
@@ -49,21 +58,32 @@ class _Defaults:
 
     learning_rate: float = option(5e-5, "Peak learning rate.")
     num_train_epochs: float = option(1.0, "Passes over the data.")
-    warmup_steps: float = option(0.1, "Steps in which the learning rate rises; below 1, a share of all steps.")
+    warmup_steps: float = option(
+        0.1, "Steps in which the learning rate rises; below 1, a share of all steps."
+    )
     bf16: bool | None = option(None, "Compute in bf16; by default if the hardware is fast at it.")
-    logging_steps: float = option(10, "Steps between two lines of the log; below 1, a share of all steps.")
+    logging_steps: float = option(
+        10, "Steps between two lines of the log; below 1, a share of all steps."
+    )
     eval_strategy: str = option("epoch", "When to evaluate: no, steps or epoch.")
-    save_strategy: str = option("epoch", "When to save a checkpoint: no, steps or epoch, as eval_strategy.")
+    save_strategy: str = option(
+        "epoch", "When to save a checkpoint: no, steps or epoch, as eval_strategy."
+    )
     save_total_limit: int | None = option(1, "Number of checkpoints to keep, besides the best one.")
     load_best_model_at_end: bool = option(True, "Save the best model, not the last one.")
     metric_for_best_model: str | None = option(
-        "auto", "Metric that chooses the best model; auto: nDCG, MRR or Spearman's correlation, by the data."
+        "auto",
+        "Metric that chooses the best model; auto: nDCG, MRR or Spearman's correlation, by the data.",
     )
-    validation_size: float = option(0.05, "Queries to hold out without --validation: a share below 1, or a number.")
+    validation_size: float = option(
+        0.05, "Queries to hold out without --validation: a share below 1, or a number."
+    )
     max_length: int | None = option(
         None, "Longest text in training, in tokens; the saved model reads as much as before."
     )
-    patience: int = option(3, "Evaluations without a better one before the training stops; 0: never.")
+    patience: int = option(
+        3, "Evaluations without a better one before the training stops; 0: never."
+    )
 
     def __post_init__(self):
         # without use_cpu, Transformers refuses bf16 where there is no accelerator
@@ -76,7 +96,9 @@ class EmbeddingConfig(_Defaults, st.SentenceTransformerTrainingArguments):
     """The settings of sentence-transformers for training an embedding model, with our defaults."""
 
     output_dir: str | None = option("runs/embed", "Folder of the model and its report.")
-    per_device_train_batch_size: int = option(64, "Rows of a training batch; more rows are more negatives.")
+    per_device_train_batch_size: int = option(
+        64, "Rows of a training batch; more rows are more negatives."
+    )
 
 
 @dataclass
@@ -88,7 +110,9 @@ class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
 
 
 class _Checkpoints(HubMixin, CheckpointMixin):
-    training_args_class = st.SentenceTransformerTrainingArguments  # of all kinds of embedding models
+    training_args_class = (
+        st.SentenceTransformerTrainingArguments
+    )  # of all kinds of embedding models
 
 
 # The trainers of sentence-transformers, with safe checkpoints and pushes.
@@ -156,28 +180,45 @@ def finetune_embed(
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
-    options = {name: value for name, value in locals().items() if name not in ("data", "validation", "args", "config")}
+    options = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("data", "validation", "args", "config")
+    }
     if kind != "dense" and (pooling or matryoshka_dims):
-        raise ValueError(f"kind: {kind} has no vector of a text to pool or cut; leave pooling and matryoshka_dims out")
+        raise ValueError(
+            f"kind: {kind} has no vector of a text to pool or cut; leave pooling and matryoshka_dims out"
+        )
 
     def make_trainer(args: EmbeddingConfig) -> tuple[Any, Any]:
         check_encoder(model, max_length=args.max_length)
-        pairs, held_out = split_pairs(data, columns, validation, args.validation_size, args.seed, pairs_from)
+        pairs, held_out = split_pairs(
+            data, columns, validation, args.validation_size, args.seed, pairs_from
+        )
         taught_by = open_teacher(teacher, model)
-        scored, labels = "label" in pairs.column_names, labels_of(taught_by, pairs.column_names, kind)
+        scored, labels = (
+            "label" in pairs.column_names,
+            labels_of(taught_by, pairs.column_names, kind),
+        )
         loss_class = find_loss(loss, kind, labels)
         task = held_out if scored or isinstance(held_out, Retrieval) else as_retrieval(held_out)
         set_seed(args.seed)
         # in fp32: small steps are lost in weights of half precision, in which some models are saved
-        encoder = open_encoder(model, kind, pooling, True if kind == "dense" else None, dtype="float32")
+        encoder = open_encoder(
+            model, kind, pooling, True if kind == "dense" else None, dtype="float32"
+        )
         function = make_loss(encoder, kind, loss_class, loss_kwargs, matryoshka_dims)
         pairs = teach(taught_by, pairs, encoder, labels, not args.disable_tqdm)
         bar = None if args.disable_tqdm else "Embedding"
         metric, names = ("spearman", ["spearman", "pearson"]) if scored else ("ndcg@10", RETRIEVAL)
-        query, document, default = (encoder.prompts.get(x) for x in ("query", "document", encoder.default_prompt_name))
+        query, document, default = (
+            encoder.prompts.get(x) for x in ("query", "document", encoder.default_prompt_name)
+        )
         fields = {
             # as the model is measured: pairs are a query and passages, scored ones just texts
-            "prompts": default if scored else {"first": query, "second": document, "third": document},
+            "prompts": default
+            if scored
+            else {"first": query, "second": document, "third": document},
             # a passage that stands twice in a batch (of one process) would be its own negative
             "batch_sampler": "no_duplicates" if labels == "none" else "batch_sampler",
         }
@@ -186,7 +227,9 @@ def finetune_embed(
         print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {kept:,}")
         warn(few_to_measure(kept))
         evaluator = Measure(lambda encoder: measure(encoder, task, bar))
-        trainer = TRAINERS[kind](model=encoder, args=args, train_dataset=pairs, loss=function, evaluator=evaluator)
+        trainer = TRAINERS[kind](
+            model=encoder, args=args, train_dataset=pairs, loss=function, evaluator=evaluator
+        )
         return trainer, taught_by if labels == "vectors" else None
 
     return train(make_trainer, options, name_of(data), args or EmbeddingConfig(), config)
@@ -223,7 +266,11 @@ def finetune_rerank(
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
-    options = {name: value for name, value in locals().items() if name not in ("data", "validation", "args", "config")}
+    options = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("data", "validation", "args", "config")
+    }
 
     def make_trainer(args: RerankerConfig) -> tuple[Any, Any]:
         is_reranker = RERANKER in (minibert_config(model).architectures or [])
@@ -231,22 +278,34 @@ def finetune_rerank(
         taught_by = open_teacher(teacher, model, reranker=True)
         pairs, held_out = split_pairs(data, columns, validation, args.validation_size, args.seed)
         if isinstance(held_out, Retrieval):
-            raise ValueError(f"validation: {validation!r} is a folder; give a reranker a table like the data")
+            raise ValueError(
+                f"validation: {validation!r} is a folder; give a reranker a table like the data"
+            )
         bar = None if args.disable_tqdm else "Reranking"
         set_seed(args.seed)
         if "label" in pairs.column_names:
             rows, metric, names = pairs, "spearman", ["spearman"]
         else:
-            known = list(dict.fromkeys(pairs["second"]))  # what is held out is no negative in training
+            known = list(
+                dict.fromkeys(pairs["second"])
+            )  # what is held out is no negative in training
             every = list(dict.fromkeys([*known, *held_out["second"]]))
             finder = open_encoder(miner, "dense") if miner else None
-            rows, metric, names = with_negatives(pairs, known, negatives, finder), "mrr@10", RETRIEVAL
-            task, candidates = as_reranking(with_negatives(held_out, every, VALIDATION_NEGATIVES, finder))
+            rows, metric, names = (
+                with_negatives(pairs, known, negatives, finder),
+                "mrr@10",
+                RETRIEVAL,
+            )
+            task, candidates = as_reranking(
+                with_negatives(held_out, every, VALIDATION_NEGATIVES, finder)
+            )
 
         def evaluate(model: st.CrossEncoder) -> dict[str, float]:
             if metric == "mrr@10":
                 return score(task, reorder(model, task, candidates, bar))
-            scores = score_pairs(model, list(zip(held_out["first"], held_out["second"])), bar).tolist()
+            scores = score_pairs(
+                model, list(zip(held_out["first"], held_out["second"])), bar
+            ).tolist()
             return {"spearman": metrics.correlations(scores, held_out["label"][:])["spearman"]}
 
         with quietly():
@@ -254,7 +313,9 @@ def finetune_rerank(
             as_reranker = {"architectures": [RERANKER]}
             # another task's head may be of another width
             weights = {"dtype": "float32", "ignore_mismatched_sizes": not is_reranker}
-            encoder = st.CrossEncoder(model, num_labels=1, model_kwargs=weights, config_kwargs=as_reranker)
+            encoder = st.CrossEncoder(
+                model, num_labels=1, model_kwargs=weights, config_kwargs=as_reranker
+            )
         check_weights(model, encoder.transformers_model, head=is_reranker)
         rows = teach(taught_by, rows, encoder, "scores", not args.disable_tqdm)
         # None is true for a model without gradient checkpointing, and fails here with several processes
@@ -264,7 +325,9 @@ def finetune_rerank(
         print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
         warn(few_to_measure(len(held_out)))
         loss = MSELoss(encoder) if teacher else BinaryCrossEntropyLoss(encoder)
-        given = dict(model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=Measure(evaluate))
+        given = dict(
+            model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=Measure(evaluate)
+        )
         trainer = TRAINERS["reranker"](**given)
         trainer.new_weights = not is_reranker
         return trainer, taught_by
@@ -276,18 +339,27 @@ def finetune_rerank(
 
 
 def split_pairs(
-    data: Any, columns: Sequence[str], validation: Any, validation_size: float, seed: int, kinds: Sequence[str] = ()
+    data: Any,
+    columns: Sequence[str],
+    validation: Any,
+    validation_size: float,
+    seed: int,
+    kinds: Sequence[str] = (),
 ) -> tuple[Dataset, Dataset | Retrieval]:
     """What is trained on, and what the best checkpoint is chosen on: without `validation`, a share or a number of the
     queries, or of the documents, where pairs of some `kinds` are made of these."""
     if kinds:
-        pairs, groups = make_pairs(read_documents(data if isinstance(data, (list, tuple)) else [data]), kinds)
+        pairs, groups = make_pairs(
+            read_documents(data if isinstance(data, (list, tuple)) else [data]), kinds
+        )
     else:
         pairs = read_pairs(data, columns)
         groups = pairs["first"][:]
     if validation is not None:
         held_out = read_task(validation, columns, "validation", "validation")
-        if isinstance(held_out, Dataset) and ("label" in held_out.column_names) != ("label" in pairs.column_names):
+        if isinstance(held_out, Dataset) and ("label" in held_out.column_names) != (
+            "label" in pairs.column_names
+        ):
             raise ValueError("validation: it and the data must both have scores, or neither")
         return pairs, held_out
     different = sorted(set(groups))
@@ -295,18 +367,29 @@ def split_pairs(
     count = round(validation_size * len(different) if validation_size < 1 else validation_size)
     if not 0 < count < len(different):
         use = "use a size that leaves some on both sides, or --validation"
-        raise ValueError(f"validation_size: {validation_size} holds out {count} of {len(different)} texts; {use}")
+        raise ValueError(
+            f"validation_size: {validation_size} holds out {count} of {len(different)} texts; {use}"
+        )
     chosen = set(different[:count])
-    sides = [[place for place, group in enumerate(groups) if (group in chosen) == held] for held in (False, True)]
+    sides = [
+        [place for place, group in enumerate(groups) if (group in chosen) == held]
+        for held in (False, True)
+    ]
     return pairs.select(sides[0]), pairs.select(sides[1])
 
 
 def as_retrieval(pairs: Dataset) -> Retrieval:
     """Each first text as a query, all second (and third) texts as the passages, by the names of their texts. A text is
     often both (of adjacent passages, all but the first and the last): it does not find itself."""
-    texts = dict.fromkeys([*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])])
-    relevant = {query: dict.fromkeys(passages, 1.0) for query, passages in passages_of(pairs).items()}
-    return Retrieval([Passage(text, text) for text in texts], {text: text for text in relevant}, relevant, True)
+    texts = dict.fromkeys(
+        [*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])]
+    )
+    relevant = {
+        query: dict.fromkeys(passages, 1.0) for query, passages in passages_of(pairs).items()
+    }
+    return Retrieval(
+        [Passage(text, text) for text in texts], {text: text for text in relevant}, relevant, True
+    )
 
 
 def passages_of(pairs: Dataset) -> dict[str, list[str]]:
@@ -320,7 +403,11 @@ def passages_of(pairs: Dataset) -> dict[str, list[str]]:
 def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = None) -> Dataset:
     """Every pair with the label 1, and with the label 0 what it has as `third`, or for every query up to `count` texts
     of `pool` that are neither the query nor one of its passages: any, or some that a `miner` finds nearest."""
-    rows = [(*pair, 1.0) for query, texts in passages_of(pairs).items() for pair in zip([query] * len(texts), texts)]
+    rows = [
+        (*pair, 1.0)
+        for query, texts in passages_of(pairs).items()
+        for pair in zip([query] * len(texts), texts)
+    ]
     if "third" in pairs.column_names:
         rows += [(query, text, 0.0) for query, text in zip(pairs["first"], pairs["third"])]
     elif miner is not None and count > 0:
@@ -333,11 +420,18 @@ def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = Non
     else:
         for query, texts in passages_of(pairs).items():
             barred = {query, *texts}
-            drawn = random.sample(pool, min(len(pool), count + len(barred)))  # enough are left without the barred ones
-            rows += [(query, text, 0.0) for text in [text for text in drawn if text not in barred][:count]]
+            drawn = random.sample(
+                pool, min(len(pool), count + len(barred))
+            )  # enough are left without the barred ones
+            rows += [
+                (query, text, 0.0)
+                for text in [text for text in drawn if text not in barred][:count]
+            ]
     first, second, labels = map(list, zip(*rows))
     if 0.0 not in labels:
-        raise ValueError(f"negatives: there are none for {count} a query; give data with more passages")
+        raise ValueError(
+            f"negatives: there are none for {count} a query; give data with more passages"
+        )
     return Dataset.from_dict({"first": first, "second": second, "label": labels})
 
 
@@ -348,7 +442,10 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
     for row in rows:
         candidates.setdefault(row["first"], {0.0: [], 1.0: []})[row["label"]].append(row["second"])
     relevant = {query: dict.fromkeys(texts[1.0], 1.0) for query, texts in candidates.items()}
-    found = [[Passage(x, x) for x in dict.fromkeys(each[0.0] + each[1.0])] for each in candidates.values()]
+    found = [
+        [Passage(x, x) for x in dict.fromkeys(each[0.0] + each[1.0])]
+        for each in candidates.values()
+    ]
     return Retrieval([], {query: query for query in candidates}, relevant), found
 
 
@@ -356,7 +453,9 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
 
 
 @without_bars()
-def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any, config: dict) -> TrainingResult:
+def train(
+    make_trainer: Callable, options: dict[str, Any], data: str, args: Any, config: dict
+) -> TrainingResult:
     """Train what `make_trainer` makes of the settings (a trainer, and a teacher that is measured, too, or None) and
     save it; of several processes one does, and the others have no model and no report."""
     args = dataclasses.replace(args, **config)
@@ -366,9 +465,13 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any,
         if args.push_to_hub:
             check_push(args)
         # the finished model is pushed, not what the trainer has
-        trainer, teacher = make_trainer(dataclasses.replace(resolve_precision(args), push_to_hub=False))
+        trainer, teacher = make_trainer(
+            dataclasses.replace(resolve_precision(args), push_to_hub=False)
+        )
         same = options | {"max_length": args.max_length} | steps_of(trainer.args)
-        if not (options.get("miner") or options["teacher"]):  # of which other machines may have others
+        if not (
+            options.get("miner") or options["teacher"]
+        ):  # of which other machines may have others
             same["text"] = rows_checksum(trainer.train_dataset)
         state = SettingsState(same)
         if checkpoint is not None:
@@ -380,13 +483,17 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any,
             return TrainingResult(None, None, {}, output)
         save(trainer, report, options | {"data": data})
         warn(report["warning"])
-        print(f"Saved to {output}: open it by {type(model).__name__}({str(output)!r}), after import minibert")
+        print(
+            f"Saved to {output}: open it by {type(model).__name__}({str(output)!r}), after import minibert"
+        )
         if args.push_to_hub:
             push_output(trainer.args, trainer.hub_token)
         return TrainingResult(model, model.tokenizer, report, output)
 
 
-def run(trainer: Any, teacher: Any, options: dict[str, Any], checkpoint: str | None) -> dict[str, Any]:
+def run(
+    trainer: Any, teacher: Any, options: dict[str, Any], checkpoint: str | None
+) -> dict[str, Any]:
     """Train, and measure before and after; the metrics by name."""
     args, model, evaluator = trainer.args, trainer.model, trainer.evaluator
     metric = args.metric_for_best_model.removeprefix("eval_")
@@ -400,14 +507,19 @@ def run(trainer: Any, teacher: Any, options: dict[str, Any], checkpoint: str | N
     trainer.train(resume_from_checkpoint=checkpoint)
     model.max_seq_length = full_length  # short texts in training do not make a model of short texts
     extract_model_from_parallel(model, keep_fp32_wrapper=False)  # else autocast stays on it
-    report["after"] = evaluator(model)  # as it is saved and as it began: not in the precision of the training
+    report["after"] = evaluator(
+        model
+    )  # as it is saved and as it began: not in the precision of the training
     for width in options.get("matryoshka_dims") or ():
         model.truncate_dim = width
         report[f"after, first {width}"] = evaluator(model)
         model.truncate_dim = None
     print_table(report)
     after, before = (report[each][metric] for each in ("after", "before"))
-    return report | {"metric": metric, "warning": judge(metric, after, before, "the model that it started from")}
+    return report | {
+        "metric": metric,
+        "warning": judge(metric, after, before, "the model that it started from"),
+    }
 
 
 def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> None:
@@ -416,11 +528,20 @@ def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> Non
     trainer.model.save_pretrained(str(output), create_model_card=False)
     before, after, metric = report["before"], report["after"], report["metric"]
     facts = facts_from_trainer(vars(state), args, describe_data(arguments["data"]))
-    facts.results = [Result(name, after[name], "held-out data", "validation", before[name]) for name in after]
+    facts.results = [
+        Result(name, after[name], "held-out data", "validation", before[name]) for name in after
+    ]
     facts.baseline, facts.base_model = "before this training", published_name(arguments["model"])
     facts.warning = report["warning"]
     save_card(output, facts)
-    report |= {"arguments": arguments, "steps": state.global_step, "epochs": state.epoch, "training": facts.training}
+    report |= {
+        "arguments": arguments,
+        "steps": state.global_step,
+        "epochs": state.epoch,
+        "training": facts.training,
+    }
     write_json(output / "report.json", report)
-    plot_training(state.log_history, output / "training.png", metric, {"before this training": before[metric]})
+    plot_training(
+        state.log_history, output / "training.png", metric, {"before this training": before[metric]}
+    )
     remove_checkpoints(output)

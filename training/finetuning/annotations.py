@@ -29,7 +29,9 @@ def from_annotations(rows: datasets.Dataset) -> datasets.Dataset:
         try:
             tagged.append(_tag(*row))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{column}: spans of row {number}: {error}; write them as {EXAMPLE}") from None
+            raise ValueError(
+                f"{column}: spans of row {number}: {error}; write them as {EXAMPLE}"
+            ) from None
     rows = rows.remove_columns([name for name in (column, "tokens") if name in columns])
     for name, values in zip(("tokens", "ner_tags"), zip(*tagged)):
         rows = rows.add_column(name, list(values), feature=STRINGS)
@@ -42,12 +44,22 @@ def _accepted(rows: datasets.Dataset) -> datasets.Dataset:
     answers, names = rows["answer"][:], rows.column_names
     labels = rows["label"] if "label" in names and not {"spans", "accept"} & {*names} else []
     binary = len({label for label in labels if isinstance(label, str)}) == 1
-    kept = [i for i, answer in enumerate(answers) if answer == "accept" or (binary and answer == "reject")]
-    print(f"{len(rows) - len(kept):,} of {len(rows):,} rows are left out (ignored{', rejected' * (not binary)})")
+    kept = [
+        i
+        for i, answer in enumerate(answers)
+        if answer == "accept" or (binary and answer == "reject")
+    ]
+    print(
+        f"{len(rows) - len(kept):,} of {len(rows):,} rows are left out (ignored{', rejected' * (not binary)})"
+    )
     rows = rows.select(kept)
     if not (binary or "accept" in names):
         return rows.remove_columns("answer")
-    labels = [[label] * (answers[i] == "accept") for i, label in zip(kept, rows["label"])] if binary else rows["accept"]
+    labels = (
+        [[label] * (answers[i] == "accept") for i, label in zip(kept, rows["label"])]
+        if binary
+        else rows["accept"]
+    )
     rows = rows.remove_columns([name for name in ("answer", "accept", "label") if name in names])
     return rows.add_column("label", list(labels), feature=STRINGS)
 
@@ -57,20 +69,30 @@ def _has_spans(rows: datasets.Dataset, column: str) -> bool:
     first = next((value for value in rows[column] if isinstance(value, list) and value), [None])[0]
     if isinstance(first, Mapping):
         return "label" in first and bool({"start", "start_offset"} & first.keys())
-    return isinstance(first, list) and len(first) == 3 and all(isinstance(each, int) for each in first[:2])
+    return (
+        isinstance(first, list)
+        and len(first) == 3
+        and all(isinstance(each, int) for each in first[:2])
+    )
 
 
-def _tag(text: str, spans: Sequence[Any] | None, words: Sequence[Mapping[str, Any]] | None) -> tuple[list, list]:
+def _tag(
+    text: str, spans: Sequence[Any] | None, words: Sequence[Mapping[str, Any]] | None
+) -> tuple[list, list]:
     """Words (Prodigy's, or words and marks, cut where a span begins or ends) and their tags in scheme BIO."""
     found, end = [], 0
     for span in spans or []:
         if isinstance(span, Mapping):
-            span = [span.get(f"{edge}_offset", span.get(edge)) for edge in ("start", "end")] + [span["label"]]
+            span = [span.get(f"{edge}_offset", span.get(edge)) for edge in ("start", "end")] + [
+                span["label"]
+            ]
         found.append(tuple(span))
     found.sort()
     for first, last, _ in found:
         if not end <= first < last <= len(text):
-            raise ValueError(f"{[first, last]} overlaps another one, or is outside of {text[:100]!r}")
+            raise ValueError(
+                f"{[first, last]} overlaps another one, or is outside of {text[:100]!r}"
+            )
         end = last
     if words is None:
         edges = [0, *(edge for span in found for edge in span[:2]), len(text)]

@@ -6,53 +6,88 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ..options import option
-from ..processes import shares_weights
+from ..common.options import option
+from ..common.processes import shares_weights
 
 
 @dataclass
 class FinetuningConfig(TrainingArguments):
     """The settings of a fine-tuning: those of `TrainingArguments`, some with other defaults, and those below."""
 
-    output_dir: str | None = option("runs/finetune", "Folder of the model, the tokenizer, the card and the metrics.")
+    output_dir: str | None = option(
+        "runs/finetune", "Folder of the model, the tokenizer, the card and the metrics."
+    )
     num_train_epochs: float = option(3.0, "Passes over the training rows.")
     learning_rate: float = option(1e-4, "Peak learning rate.")
     per_device_train_batch_size: int = option(32, "Rows of a training batch, for each process.")
     per_device_eval_batch_size: int = option(64, "Rows of an evaluation batch, for each process.")
-    warmup_steps: float = option(0.06, "Steps in which the learning rate rises; below 1, a share of all steps.")
+    warmup_steps: float = option(
+        0.06, "Steps in which the learning rate rises; below 1, a share of all steps."
+    )
     weight_decay: float = option(0.01, "Weight decay.")
     bf16: bool | None = option(None, "Compute in bf16; by default if the hardware is fast at it.")
-    seed: int = option(0, "Seed of the new head, the order of rows, dropout, and the rows that are held out.")
-    logging_steps: float = option(50, "Steps between two lines of the log; below 1, a share of all steps.")
+    seed: int = option(
+        0, "Seed of the new head, the order of rows, dropout, and the rows that are held out."
+    )
+    logging_steps: float = option(
+        50, "Steps between two lines of the log; below 1, a share of all steps."
+    )
     eval_strategy: IntervalStrategy | str = option("epoch", "When to evaluate: no, steps or epoch.")
-    save_strategy: SaveStrategy | str = option("epoch", "When to save a checkpoint: no, steps, epoch or best.")
+    save_strategy: SaveStrategy | str = option(
+        "epoch", "When to save a checkpoint: no, steps, epoch or best."
+    )
     save_total_limit: int | None = option(1, "Number of checkpoints to keep.")
     # A fine-tuning is short: repeating it costs less than the optimizer's state on disk.
-    save_only_model: bool = option(True, "Save checkpoints without the state of the optimizer, which resuming needs.")
+    save_only_model: bool = option(
+        True, "Save checkpoints without the state of the optimizer, which resuming needs."
+    )
     load_best_model_at_end: bool = option(True, "Keep the best model, not the last one.")
-    metric_for_best_model: str | None = option("auto", "Metric that chooses the best model; auto: the task's own.")
+    metric_for_best_model: str | None = option(
+        "auto", "Metric that chooses the best model; auto: the task's own."
+    )
 
     freeze: str = option(
-        "none", "What stays as it is: none, encoder, or a number (the embeddings and that many lowest layers)."
+        "none",
+        "What stays as it is: none, encoder, or a number (the embeddings and that many lowest layers).",
     )
-    lora: int | None = option(None, "Rank of low-rank updates (LoRA) to train instead of the encoder's weights.")
-    patience: int = option(3, "Evaluations without a better one before the training stops; 0: never.")
+    lora: int | None = option(
+        None, "Rank of low-rank updates (LoRA) to train instead of the encoder's weights."
+    )
+    patience: int = option(
+        3, "Evaluations without a better one before the training stops; 0: never."
+    )
 
     def __post_init__(self):
         if self.bf16_full_eval or self.fp16_full_eval:
-            raise ValueError("bf16_full_eval, fp16_full_eval: they would save the model in half precision; use bf16")
+            raise ValueError(
+                "bf16_full_eval, fp16_full_eval: they would save the model in half precision; use bf16"
+            )
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # without it, Transformers refuses bf16 on a CPU
         super().__post_init__()
         if self.lora is not None and (self.lora < 1 or self.freeze != "none"):
-            raise ValueError(f"lora: {self.lora}; use a rank of 1 or more, without --freeze: LoRA freezes the encoder")
+            raise ValueError(
+                f"lora: {self.lora}; use a rank of 1 or more, without --freeze: LoRA freezes the encoder"
+            )
         if shares_weights(self):
-            raise ValueError("fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out")
-        needed = {"prediction_loss_only": False, "batch_eval_metrics": False, "eval_do_concat_batches": True}
-        needed |= {"dataloader_drop_last": False, "dataloader_in_order": True, "remove_unused_columns": True}
+            raise ValueError(
+                "fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out"
+            )
+        needed = {
+            "prediction_loss_only": False,
+            "batch_eval_metrics": False,
+            "eval_do_concat_batches": True,
+        }
+        needed |= {
+            "dataloader_drop_last": False,
+            "dataloader_in_order": True,
+            "remove_unused_columns": True,
+        }
         for name, value in needed.items():
             if getattr(self, name) != value:
-                raise ValueError(f"{name}: the metrics need the predictions of all rows in order; use {value}")
+                raise ValueError(
+                    f"{name}: the metrics need the predictions of all rows in order; use {value}"
+                )
 
 
 @dataclass

@@ -31,9 +31,14 @@ SPLITS = {
     "validation": ("validation", "valid", "val", "dev", "validation_matched"),
     "test": ("test", "test_matched"),
 }
-SHARD = re.compile(r"-(v\d+\.\d+|\d+-of-\d+)$")  # train-00000-of-00002.parquet; SQuAD's train-v1.1.json
+SHARD = re.compile(
+    r"-(v\d+\.\d+|\d+-of-\d+)$"
+)  # train-00000-of-00002.parquet; SQuAD's train-v1.1.json
 # The columns of SQuAD on the Hub.
-ANSWERS = {"text": datasets.List(datasets.Value("string")), "answer_start": datasets.List(datasets.Value("int64"))}
+ANSWERS = {
+    "text": datasets.List(datasets.Value("string")),
+    "answer_start": datasets.List(datasets.Value("int64")),
+}
 SQUAD = {name: datasets.Value("string") for name in ("id", "title", "context", "question")}
 SQUAD |= {"answers": ANSWERS, "is_impossible": datasets.Value("bool")}
 
@@ -59,7 +64,9 @@ def load_splits(
     given = {name: source for name, source in given.items() if source is not None and len(source)}
     sources = ({} if data is None else _splits_of(data)) | given
     if not sources:
-        raise ValueError("data: none given; use --data FOLDER, or files with --train, --validation, --test")
+        raise ValueError(
+            "data: none given; use --data FOLDER, or files with --train, --validation, --test"
+        )
     splits = _load({name: sources[name] for name in SPLITS if name in sources}, columns or ())
     if "train" in splits and "validation" not in splits and validation_size is not None:
         rows = splits.pop("train")
@@ -79,30 +86,44 @@ def _load(sources: Mapping[str, Source], columns: Sequence[str]) -> dict[str, da
     if missing := [file for file in every if not os.path.isfile(file)]:
         raise ValueError(f"data: {missing[0]!r} is not a file")
     loaded = {file: tables.read_table(file, header=columns) for file in every}
-    cells = [file for file in every if file.lower().endswith((".csv", ".tsv"))]  # numbers in all of them, or in none
+    cells = [
+        file for file in every if file.lower().endswith((".csv", ".tsv"))
+    ]  # numbers in all of them, or in none
     loaded |= dict(zip(cells, tables.with_numbers([loaded[file] for file in cells])))
     loaded = {file: _located(rows, file) for file, rows in loaded.items()}
     read = {
-        name: datasets.concatenate_datasets([loaded[file] for file in of_split]) for name, of_split in files.items()
+        name: datasets.concatenate_datasets([loaded[file] for file in of_split])
+        for name, of_split in files.items()
     }
     return {
-        name: read[name] if name in read else source if FILE in source.column_names else _located(source, name)
+        name: read[name]
+        if name in read
+        else source
+        if FILE in source.column_names
+        else _located(source, name)
         for name, source in sources.items()
     }
 
 
 def _splits_of(data: Source | datasets.DatasetDict) -> dict[str, Source]:
     """The splits of a folder, a training file, a data set of the Hub or one in memory."""
-    if isinstance(data, datasets.Dataset) or (not isinstance(data, datasets.DatasetDict) and os.path.isfile(data)):
+    if isinstance(data, datasets.Dataset) or (
+        not isinstance(data, datasets.DatasetDict) and os.path.isfile(data)
+    ):
         return {"train": data}
     if not isinstance(data, datasets.DatasetDict):
         data = str(data)
         loaded = _files_of(Path(data)) if os.path.isdir(data) else tables.load_hub(data)
         data = {
-            split: _located(rows, f"{data} ({split})") if isinstance(rows, datasets.Dataset) else rows
+            split: _located(rows, f"{data} ({split})")
+            if isinstance(rows, datasets.Dataset)
+            else rows
             for split, rows in loaded.items()
         }
-    found = {split: next((name for name in names if name in data), None) for split, names in SPLITS.items()}
+    found = {
+        split: next((name for name in names if name in data), None)
+        for split, names in SPLITS.items()
+    }
     if not any(found.values()):
         there = f"the splits are {', '.join(data)}" if data else "there is no table in the folder"
         raise ValueError(f"data: {there}; use files or a data set with train, validation or test")
@@ -119,13 +140,17 @@ def _files_of(folder: Path) -> dict[str, list[Path]]:
         first, *others = files[split]
         if others and "-of-" not in first.stem:
             two = f"{first.name!r} and {others[0].name!r}"
-            raise ValueError(f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE")
+            raise ValueError(
+                f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE"
+            )
     return files
 
 
 def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
     split = _flat(split)
-    split = with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
+    split = with_column(
+        with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1))
+    )
     try:
         return from_annotations(split)
     except ValueError as error:
@@ -144,7 +169,9 @@ def _flat(rows: datasets.Dataset) -> datasets.Dataset:
             for question in paragraph["qas"] or []:
                 row = {name: (article | paragraph | question).get(name) for name in SQUAD}
                 if row["answers"] is not None:
-                    row["answers"] = {part: [answer[part] for answer in row["answers"]] for part in ANSWERS}
+                    row["answers"] = {
+                        part: [answer[part] for answer in row["answers"]] for part in ANSWERS
+                    }
                 questions.append(row)
     return datasets.Dataset.from_list(questions, features=datasets.Features(SQUAD))
 
@@ -152,7 +179,9 @@ def _flat(rows: datasets.Dataset) -> datasets.Dataset:
 # --- rows and columns ---
 
 
-def each_row(split: datasets.Dataset, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+def each_row(
+    split: datasets.Dataset, function: Callable[..., Any], *columns: Iterable[Any]
+) -> list[Any]:
     """What `function` makes of the values of each row in `columns`; a ValueError that it raises names the row."""
     made = []
     for index, values in enumerate(zip(*columns)):
@@ -174,14 +203,22 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def find_column(split: datasets.Dataset, option: str, given: str | None, guesses: Iterable[str]) -> str:
+def find_column(
+    split: datasets.Dataset, option: str, given: str | None, guesses: Iterable[str]
+) -> str:
     """The column given for `option`, or the first of `guesses` that is there; a ValueError where there is none."""
     found = given or next((name for name in guesses if name in split.column_names), None)
     if found is None:
         file, sought = split[0][FILE], option.replace("_columns", "s").removesuffix("_column")
         unclear = f"which column of {file!r} holds the {sought} is not clear"
-        header = "; where its first row is no header, give --columns" if file.endswith(("csv", "tsv")) else ""
-        raise ValueError(f"{option}: {unclear}; name it with --{option} ({_columns(split)}){header}")
+        header = (
+            "; where its first row is no header, give --columns"
+            if file.endswith(("csv", "tsv"))
+            else ""
+        )
+        raise ValueError(
+            f"{option}: {unclear}; name it with --{option} ({_columns(split)}){header}"
+        )
     check_column(split, found)
     return found
 
@@ -200,7 +237,9 @@ def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = F
     """Refuse columns that hold no strings, and rows without text (which may be `blank`, but not missing)."""
     for column in columns:
         if column not in string_columns(split):
-            there = f"{split.features[column]}, not text; use one of {', '.join(string_columns(split))}"
+            there = (
+                f"{split.features[column]}, not text; use one of {', '.join(string_columns(split))}"
+            )
             raise ValueError(f"data: column {column!r} of {split[0][FILE]!r} holds {there}")
         each_row(split, partial(_check_text, column, blank), split[column])
 
@@ -210,7 +249,9 @@ def _check_text(column: str, blank: bool, text: str | None) -> None:
         raise bad_value(column, None, "a text, which every row needs")
 
 
-def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:
+def with_column(
+    split: datasets.Dataset, name: str, values: list[Any], feature: Any = None
+) -> datasets.Dataset:
     """`split` with a column of these values, whatever of that name it had before."""
     split = split.remove_columns([name] if name in split.column_names else [])
     return split.add_column(name, values, feature=feature)
@@ -237,7 +278,9 @@ def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: T
     is_held_out = stratify(classes, target, np.argsort(text_digests(texts, seed)))
     if validation_size <= 0 or target >= len(rows) or not is_held_out.any():
         of = f"{validation_size} of {len(rows)} rows ({len(texts)} different ones)"
-        raise ValueError(f"validation_size: {of} cannot be held out with all labels left to train on; use --validation")
+        raise ValueError(
+            f"validation_size: {of} cannot be held out with all labels left to train on; use --validation"
+        )
     return is_held_out[group_of]
 
 
@@ -257,7 +300,9 @@ def stratify(groups: Sequence[Counter], target: int, order: Iterable[int]) -> np
         rows.update(group)
         left.update(group.keys())
     share, is_held_out = target / rows[None], np.zeros(len(groups), dtype=bool)
-    wanted = {name: max(int(share * count), int(count >= FEW)) for name, count in rows.items()} | {None: target}
+    wanted = {name: max(int(share * count), int(count >= FEW)) for name, count in rows.items()} | {
+        None: target
+    }
 
     def hold_out(group: int, name: str | None, most: float) -> None:
         fits = all(left[each] > 1 and held[each] <= most * rows[each] for each in groups[group])
@@ -267,7 +312,10 @@ def stratify(groups: Sequence[Counter], target: int, order: Iterable[int]) -> np
             left.subtract(groups[group].keys())
 
     order = list(order)
-    rarest = [min(group.keys() - {None}, key=lambda name: (rows[name], name), default=None) for group in groups]
+    rarest = [
+        min(group.keys() - {None}, key=lambda name: (rows[name], name), default=None)
+        for group in groups
+    ]
     named = [group for group in order if rarest[group] is not None]
     for group in sorted(named, key=lambda group: (rows[rarest[group]], rarest[group])):
         hold_out(group, rarest[group], most=1)

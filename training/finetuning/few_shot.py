@@ -12,7 +12,11 @@ STEPS, BATCH_SIZE = 100, 16  # pairs of texts
 
 
 def train_encoder(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], labels: Sequence[int], seed: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    labels: Sequence[int],
+    seed: int,
 ) -> None:
     """Train the encoder of `model`, in place, so that the mean vectors of texts are alike within a class and differ
     between classes. SetFit's own classifier, which it would save as a pickle, is left out."""

@@ -30,9 +30,15 @@ def add_lora(model: PreTrainedModel, rank: int) -> peft.PeftModel:
     trained as it is. `merge_and_unload()` makes an ordinary model of it again."""
     import peft
 
-    names = [name.removeprefix(f"{model.base_model_prefix}.pooler").split(".") for name, _ in model.named_parameters()]
+    names = [
+        name.removeprefix(f"{model.base_model_prefix}.pooler").split(".")
+        for name, _ in model.named_parameters()
+    ]
     head = {first or "pooler" for first, *_ in names} - {model.base_model_prefix}
     config = peft.LoraConfig(
-        target_modules=["Wqkv", "Wo", "Wi"], r=rank, lora_alpha=2 * rank, modules_to_save=sorted(head)
+        target_modules=["Wqkv", "Wo", "Wi"],
+        r=rank,
+        lora_alpha=2 * rank,
+        modules_to_save=sorted(head),
     )
     return peft.get_peft_model(model, config)

@@ -10,7 +10,10 @@ import torch.nn.functional as F
 
 
 def class_weights(
-    given: str | Sequence[str | float], labels: Sequence[str], counts: Counter[str], rows: int | None = None
+    given: str | Sequence[str | float],
+    labels: Sequence[str],
+    counts: Counter[str],
+    rows: int | None = None,
 ) -> list[float]:
     """The weights of `labels` in the loss; a ValueError for others than numbers above 0, one for each.
 
@@ -31,7 +34,9 @@ def class_weights(
     if any("=" in each for each in given):
         named = {label: number for label, _, number in (each.rpartition("=") for each in given)}
         if unknown := [label for label in named if label not in labels]:
-            raise ValueError(f"class_weights: {unknown[0]!r} is not a label; the labels are {shown}")
+            raise ValueError(
+                f"class_weights: {unknown[0]!r} is not a label; the labels are {shown}"
+            )
         given = [named.get(label, 1.0) for label in labels]
     try:
         weights = [float(number) for number in given]
@@ -49,14 +54,18 @@ def weighted_loss(weights: Sequence[float]) -> Callable[..., torch.Tensor]:
 
     `num_items_in_batch` is what to divide by: of classes, see `sum_of_weights`."""
 
-    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
+    def loss(
+        outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None
+    ) -> torch.Tensor:
         logits = outputs.logits if outputs.logits.dtype == torch.float64 else outputs.logits.float()
         weight, labels = logits.new_tensor(weights), labels.to(logits.device)
         if labels.is_floating_point():
             options, count = {"pos_weight": weight, "reduction": "sum"}, labels.numel()
             total = F.binary_cross_entropy_with_logits(logits, labels.to(logits), **options)
         else:
-            total = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), weight, reduction="sum")
+            total = F.cross_entropy(
+                logits.flatten(0, -2), labels.flatten(), weight, reduction="sum"
+            )
             count = sum_of_weights(weights, labels)
         return total / (count if num_items_in_batch is None else num_items_in_batch.to(total))
 
@@ -65,7 +74,9 @@ def weighted_loss(weights: Sequence[float]) -> Callable[..., torch.Tensor]:
 
 def sum_of_weights(weights: Sequence[float], labels: torch.Tensor) -> torch.Tensor:
     """Σ wᵢ over the labels that are not ignored."""
-    return torch.tensor(weights, dtype=torch.float64, device=labels.device)[labels[labels >= 0]].sum()
+    return torch.tensor(weights, dtype=torch.float64, device=labels.device)[
+        labels[labels >= 0]
+    ].sum()
 
 
 def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> float:
@@ -77,7 +88,9 @@ def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) ->
     chance = 1 / (1 + np.exp(-log_odds.astype(np.float64)))
     edges = np.unique([0.0, *chance, 1.0])
     middles = (edges[:-1] + edges[1:]) / 2  # rows with the same probability are called the same
-    found, hits = (len(x) - np.searchsorted(np.sort(x), middles) for x in (chance, chance[is_positive == 1]))
+    found, hits = (
+        len(x) - np.searchsorted(np.sort(x), middles) for x in (chance, chance[is_positive == 1])
+    )
     f1 = 2 * hits / (found + positives)
     if both:
         f1 = f1 + 2 * (rows - positives - found + hits) / (2 * rows - positives - found)

@@ -8,9 +8,10 @@ from typing import Any
 import datasets
 import numpy as np
 
-from ..files import whole, write_json
-from ..metrics import is_better
-from ..report import format_scores, format_table, judge
+from ..common.files import whole, write_json
+from ..common.printing import format_scores, format_table
+from ..evaluation.baselines import judge
+from ..evaluation.metrics import is_better
 from .tasks.base import LABEL, Predictions, Scores, Task
 
 REPORT, PICTURE, ERRORS = "metrics.json", "predictions.png", "errors.jsonl"
@@ -24,8 +25,14 @@ def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Sc
     train = splits.get("train")
     if train is None:
         task.baseline = f"{type(task).baseline} from these rows"
-        splits = {name: split for name, split in splits.items() if len({*map(str, split[LABEL])}) > 1}
-    return {name: task.baseline_scores(train or split, split) for name, split in splits.items() if name != "train"}
+        splits = {
+            name: split for name, split in splits.items() if len({*map(str, split[LABEL])}) > 1
+        }
+    return {
+        name: task.baseline_scores(train or split, split)
+        for name, split in splits.items()
+        if name != "train"
+    }
 
 
 class Results:
@@ -40,14 +47,21 @@ class Results:
         self.scores = {name: scores[name] for name in predictions}
         decoded = {name: list(task.decode(each)) for name, each in predictions.items()}
         self.by_class = {
-            name: task.by_class(decoded[name], each.examples[LABEL][:]) for name, each in predictions.items()
+            name: task.by_class(decoded[name], each.examples[LABEL][:])
+            for name, each in predictions.items()
         }
         self.last = list(predictions)[-1]
         # accuracy can be high although a rare class is never predicted
-        self.metric = metric = "f1_macro" if "f1_macro" in self.scores[self.last] else task.metric_for_best_model
-        self.value, self.simple = (of.get(self.last, {}).get(metric) for of in (self.scores, baseline))
+        self.metric = metric = (
+            "f1_macro" if "f1_macro" in self.scores[self.last] else task.metric_for_best_model
+        )
+        self.value, self.simple = (
+            of.get(self.last, {}).get(metric) for of in (self.scores, baseline)
+        )
         rows = len(predictions[self.last].examples)
-        supports = [each["support"] for each in self.by_class[self.last].values() if each["support"]]
+        supports = [
+            each["support"] for each in self.by_class[self.last].values() if each["support"]
+        ]
         if metric == "f1_macro" and supports:  # the rarest class says as much in it as any other
             rows = min(rows, min(supports) * len(supports))
         self.warning = judge(metric, self.value, self.simple, task.baseline, rows)
@@ -60,9 +74,15 @@ class Results:
         note += "" if self.simple is None else f" ({self.task.baseline}: {self.simple:.3f})"
         self.task.draw(self.predictions[self.last], output / PICTURE, note)
         with whole(output / ERRORS) as unfinished:
-            lines = (json.dumps({"split": self.last, **each}, ensure_ascii=False) + "\n" for each in self.mistakes)
+            lines = (
+                json.dumps({"split": self.last, **each}, ensure_ascii=False) + "\n"
+                for each in self.mistakes
+            )
             unfinished.write_text("".join(lines), encoding="utf-8")
-        report |= {"baseline": {"name": self.task.baseline, **self.baseline}, "by_class": self.by_class}
+        report |= {
+            "baseline": {"name": self.task.baseline, **self.baseline},
+            "by_class": self.by_class,
+        }
         report["warning"] = self.warning
         write_json(output / REPORT, report)  # last, since it says that all is there
 
@@ -81,21 +101,27 @@ class Results:
         lines = [format_scores(rows)]
         if by_class := self.by_class[self.last]:
             classes = sorted(by_class, key=lambda name: -by_class[name]["support"])
-            few = f", the {SHOWN_CLASSES} most frequent of {len(classes):,}" * (len(classes) > SHOWN_CLASSES)
+            few = f", the {SHOWN_CLASSES} most frequent of {len(classes):,}" * (
+                len(classes) > SHOWN_CLASSES
+            )
             cells = [(name, *by_class[name].values()) for name in classes[:SHOWN_CLASSES]]
             lines += ["", format_table((f"{self.last}{few}", *by_class[classes[0]]), cells)]
         if self.mistakes:
             lines += ["", f"The worst mistakes of {self.last} (more in {ERRORS}):"]
         for each in self.mistakes[:SHOWN_ERRORS]:
             size = each.get("confidence", each.get("off_by"))
-            lines += [f"  {size:.2f}  {each['predicted']}, not {each['true']}: {each['text']}"[:LINE]]
+            lines += [
+                f"  {size:.2f}  {each['predicted']}, not {each['true']}: {each['text']}"[:LINE]
+            ]
         return "\n".join(lines)
 
 
 def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> list[dict[str, Any]]:
     """The wrong predictions as a person reads them, the most confident first, of values the farthest off."""
     examples, encoded, _, confidence = predictions
-    if "is_last" in encoded.column_names:  # of a long text, the surest part; a sentence without words has none
+    if (
+        "is_last" in encoded.column_names
+    ):  # of a long text, the surest part; a sentence without words has none
         ends = np.flatnonzero(encoded["is_last"])
         parts = iter(np.maximum.reduceat(confidence, [0, *ends[:-1] + 1]))
         confidence = [next(parts) if text else 0.0 for text in examples[task.text_columns[0]]]
@@ -104,8 +130,18 @@ def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> l
     for place in np.argsort(-np.array(sizes), kind="stable")[:MOST_ERRORS].tolist():
         if sizes[place] > 0:
             row = examples[place]
-            predicted, true = (task.show_label(row, label) for label in (decoded[place], row[LABEL]))
+            predicted, true = (
+                task.show_label(row, label) for label in (decoded[place], row[LABEL])
+            )
             key = "off_by" if isinstance(row[LABEL], float) else "confidence"
             size = {key: round(float(sizes[place]), 4)}
-            found.append({"row": place + 1, **size, "predicted": predicted, "true": true, "text": task.show_input(row)})
+            found.append(
+                {
+                    "row": place + 1,
+                    **size,
+                    "predicted": predicted,
+                    "true": true,
+                    "text": task.show_input(row),
+                }
+            )
     return found

@@ -15,13 +15,22 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 from transformers import TrainerState
 
-from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..files import check_folder, lock_output, printable
-from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
+from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
+from ..common.files import check_folder, lock_output, printable
+from ..common.loading import random_state_kept, without_bars
+from ..common.precision import check_training, resolve_precision, without_autocast
+from ..common.printing import warn
+from ..common.training_result import TrainingResult
+from ..hub.card import (
+    CardFacts,
+    Result,
+    describe_data,
+    facts_from_trainer,
+    headlines,
+    published_name,
+    save_card,
+)
 from ..hub.push import check_push, push_output
-from ..loading import random_state_kept, without_bars
-from ..precision import check_training, resolve_precision, without_autocast
-from ..report import TrainingResult, warn
 from .config import EvaluationConfig, FinetuningConfig
 from .data import VALIDATION_SIZE, Source, load_splits
 from .models import check_head, load_tokenizer, read_config, trained_for
@@ -71,25 +80,53 @@ def finetune(
         The saved model with its tokenizer and its report; with `plan`, the recipe.
     """
     if task in ("embed", "rerank"):  # by sentence-transformers
-        given = {"train": train, "validation": validation, "test": test, "args": args, "plan": plan or None, **options}
+        given = {
+            "train": train,
+            "validation": validation,
+            "test": test,
+            "args": args,
+            "plan": plan or None,
+            **options,
+        }
         given |= {"validation_size": validation_size} if validation_size != VALIDATION_SIZE else {}
-        function = getattr(importlib.import_module("minibert.training.embeddings.train"), f"finetune_{task}")
-        return function(data, model=str(model), **{name: value for name, value in given.items() if value is not None})
+        function = getattr(
+            importlib.import_module("minibert.training.embeddings.train"), f"finetune_{task}"
+        )
+        return function(
+            data,
+            model=str(model),
+            **{name: value for name, value in given.items() if value is not None},
+        )
     cls, task_options, args = resolve_options(task, args, options, FinetuningConfig)
     output = Path(args.output_dir)
-    sources = {"data": data, "train": train, "validation": validation, "test": test, "columns": columns}
+    sources = {
+        "data": data,
+        "train": train,
+        "validation": validation,
+        "test": test,
+        "columns": columns,
+    }
     with lock_output(args):
         checkpoint = None if plan else checkpoint_to_resume(args)
         if args.push_to_hub and not plan:
             check_push(args)
         task, splits = read_task(cls, task_options, model, sources, args, validation_size)
         if plan:
-            given = {"model": str(model), **{name: source for name, source in sources.items() if source is not None}}
-            given |= {"validation_size": validation_size} if validation_size != VALIDATION_SIZE else {}
-            return TrainingResult(None, task.tokenizer, write_plan(task, splits, args, given | task_options), output)
+            given = {
+                "model": str(model),
+                **{name: source for name, source in sources.items() if source is not None},
+            }
+            given |= (
+                {"validation_size": validation_size} if validation_size != VALIDATION_SIZE else {}
+            )
+            return TrainingResult(
+                None, task.tokenizer, write_plan(task, splits, args, given | task_options), output
+            )
         run = make_run(task, splits, task_options, model, sources, args)
         trained, report = _train_and_save(run, output, checkpoint)
-    return TrainingResult(without_autocast(trained) if args.should_save else None, run.task.tokenizer, report, output)
+    return TrainingResult(
+        without_autocast(trained) if args.should_save else None, run.task.tokenizer, report, output
+    )
 
 
 @without_bars()
@@ -122,13 +159,17 @@ def evaluate(
     """
     if task in ("embed", "rerank"):
         given = options | ({} if model == "runs/finetune" else {"model": str(model)})
-        function = getattr(importlib.import_module("minibert.training.embeddings.evaluate"), f"evaluate_{task}")
+        function = getattr(
+            importlib.import_module("minibert.training.embeddings.evaluate"), f"evaluate_{task}"
+        )
         return function(data, **given)
     cls, task_options, args = resolve_options(task, args, options, EvaluationConfig)
     output = Path(args.output_dir)
     check_folder(output)
     if (output / "config.json").exists():
-        raise ValueError(f"output_dir: {str(output)!r} holds a model, whose metrics would be lost; give another folder")
+        raise ValueError(
+            f"output_dir: {str(output)!r} holds a model, whose metrics would be lost; give another folder"
+        )
     sources = {"data": data, "validation": validation, "test": test, "columns": columns}
     with lock_output(args), random_state_kept():
         task, splits = read_task(cls, task_options, model, sources, args, validation_size=None)
@@ -144,18 +185,39 @@ def evaluate(
 
 
 def resolve_options(
-    task: str, args: FinetuningConfig | None, options: Mapping[str, Any], config: type[FinetuningConfig]
+    task: str,
+    args: FinetuningConfig | None,
+    options: Mapping[str, Any],
+    config: type[FinetuningConfig],
 ) -> tuple[type[Task], dict[str, Any], FinetuningConfig]:
     """Split the options: the task's class, its options, and the settings of the training."""
     cls = task_class(task)
-    own = {name: each.default for name, each in inspect.signature(cls).parameters.items() if name != "tokenizer"}
-    fields = {field.name for field in dataclasses.fields(config) if field.init} if args is None else set()
+    own = {
+        name: each.default
+        for name, each in inspect.signature(cls).parameters.items()
+        if name != "tokenizer"
+    }
+    fields = (
+        {field.name for field in dataclasses.fields(config) if field.init}
+        if args is None
+        else set()
+    )
     if unknown := options.keys() - own.keys() - fields:
-        use = f"use one of {', '.join(sorted(own))}" + "; give fields of the config in args" * (args is not None)
+        use = f"use one of {', '.join(sorted(own))}" + "; give fields of the config in args" * (
+            args is not None
+        )
         raise ValueError(f"unknown option {min(unknown)!r} of {task}; {use}")
-    settings = config(**{name: options[name] for name in fields & options.keys()}) if args is None else args
+    settings = (
+        config(**{name: options[name] for name in fields & options.keys()})
+        if args is None
+        else args
+    )
     settings = dataclasses.replace(settings, output_dir=str(settings.output_dir))
-    given = {name: value for name, value in options.items() if name in own and value not in (None, [], own[name])}
+    given = {
+        name: value
+        for name, value in options.items()
+        if name in own and value not in (None, [], own[name])
+    }
     return cls, given, settings
 
 
@@ -180,14 +242,22 @@ def read_task(
     drop_unlabelled_test(task, splits)
     train = None if trains else splits.pop("train", None)
     if trains and "train" not in splits:
-        raise ValueError("train: there is no training split; use --train FILE, or a folder that has one")
+        raise ValueError(
+            "train: there is no training split; use --train FILE, or a folder that has one"
+        )
     if not splits:
-        raise ValueError("data: no validation or test split is given; use --test FILE, or a folder that has one")
+        raise ValueError(
+            "data: no validation or test split is given; use --test FILE, or a folder that has one"
+        )
     splits = task.read(splits, config if has_head else None)
     if has_head and task.labels and len(task.labels) != config.num_labels:
-        there, here = (", ".join(map(str, names)) for names in (config.id2label.values(), task.labels))
+        there, here = (
+            ", ".join(map(str, names)) for names in (config.id2label.values(), task.labels)
+        )
         what = f"{config.num_labels} labels ({there}), not for {len(task.labels)} ({here}); give all of them"
-        raise ValueError(f"model: {model!r} was fine-tuned for {what} in its order, or start from another model")
+        raise ValueError(
+            f"model: {model!r} was fine-tuned for {what} in its order, or start from another model"
+        )
     if train is not None:  # for the baseline; left out if the rows do not fit the model
         with suppress(ValueError):
             splits["train"] = copy.copy(task).read(DatasetDict(train=train), config)["train"]
@@ -205,20 +275,48 @@ def make_run(
 ) -> Run:
     """Encode all rows, print what they are and warnings about them, and settle the metric and the precision."""
     simple = baseline(task, splits)
-    splits = splits if trains else DatasetDict({name: split for name, split in splits.items() if name != "train"})
+    splits = (
+        splits
+        if trains
+        else DatasetDict({name: split for name, split in splits.items() if name != "train"})
+    )
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     columns = f"columns {printable(', '.join(task.text_columns))} → {printable(task.label_column)}"
-    print(f"{task.name}: {columns}; rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
+    print(
+        f"{task.name}: {columns}; rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most"
+    )
     encoded = {name: task.encode(split) for name, split in splits.items()}
-    for line in warnings(task, {name: survey(task, splits[name], rows) for name, rows in encoded.items()}):
+    for line in warnings(
+        task, {name: survey(task, splits[name], rows) for name, rows in encoded.items()}
+    ):
         warn(line)
     if trains:
         _choose_metric(task, splits["validation"], encoded["train"], args)
-    settings = {"task": task.name, **options} | {"text": {name: rows_checksum(rows) for name, rows in encoded.items()}}
-    settings |= {"model": str(model), "freeze": args.freeze, "lora": args.lora, "labels": list(task.labels)}
+    settings = {"task": task.name, **options} | {
+        "text": {name: rows_checksum(rows) for name, rows in encoded.items()}
+    }
+    settings |= {
+        "model": str(model),
+        "freeze": args.freeze,
+        "lora": args.lora,
+        "labels": list(task.labels),
+    }
     files = {name: describe(source) for name, source in sources.items() if source is not None}
-    settings, has_head = json.loads(json.dumps(settings)), trained_for(read_config(str(model))) is not None
-    return Run(task, splits, encoded, str(model), resolve_precision(args), settings, files, simple, has_head)
+    settings, has_head = (
+        json.loads(json.dumps(settings)),
+        trained_for(read_config(str(model))) is not None,
+    )
+    return Run(
+        task,
+        splits,
+        encoded,
+        str(model),
+        resolve_precision(args),
+        settings,
+        files,
+        simple,
+        has_head,
+    )
 
 
 def _choose_metric(task: Task, validation: Dataset, train: Dataset, args: FinetuningConfig) -> None:
@@ -226,36 +324,55 @@ def _choose_metric(task: Task, validation: Dataset, train: Dataset, args: Finetu
     defined = task.metric_names(validation)
     if args.metric_for_best_model == "auto" and task.metric_for_best_model not in defined:
         why = f"{task.metric_for_best_model} is not defined for the validation rows"
-        raise ValueError(f"metric_for_best_model: {why}; use one of {', '.join(['loss', *defined])}, or other rows")
+        raise ValueError(
+            f"metric_for_best_model: {why}; use one of {', '.join(['loss', *defined])}, or other rows"
+        )
     for name, value in best_by(args, task.metric_for_best_model, ["loss", *defined]).items():
         setattr(args, name, value)
     labels = train.features.get("labels")
     labels = getattr(labels, "feature", labels)  # of a list
     has_classes = labels is not None and labels.dtype.startswith("int")
     if args.label_smoothing_factor and (task.label_weights or not has_classes):
-        raise ValueError("label_smoothing_factor: it needs classes, and no class_weights; leave it out")
+        raise ValueError(
+            "label_smoothing_factor: it needs classes, and no class_weights; leave it out"
+        )
 
 
 def describe(source: Source) -> str:
     """Describe the source of rows for the card."""
     if isinstance(source, (str, os.PathLike)):
         return describe_data(str(source))
-    return describe_data(", ".join(map(str, source))) if isinstance(source, (list, tuple)) else "a data set in memory"
+    return (
+        describe_data(", ".join(map(str, source)))
+        if isinstance(source, (list, tuple))
+        else "a data set in memory"
+    )
 
 
 def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any, dict[str, Any]]:
     trained = train(run, run.initial_model(), checkpoint)
     args, model = run.args, trained.model
     precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
-    report = {"task": run.task.name, "model": run.model, "settings": run.settings, "precision": precision}
+    report = {
+        "task": run.task.name,
+        "model": run.model,
+        "settings": run.settings,
+        "precision": precision,
+    }
     report |= {"seed": args.seed, **trained.report}
     results = Results(run.task, trained.predictions, trained.report, run.baseline)
     length = run.task.tokenizer.model_max_length
-    if run.task.name != "answer":  # which keeps its windows; other tasks may read more than they were trained on
-        run.task.tokenizer.model_max_length = load_tokenizer(run.model, read_config(run.model), None).model_max_length
+    if (
+        run.task.name != "answer"
+    ):  # which keeps its windows; other tasks may read more than they were trained on
+        run.task.tokenizer.model_max_length = load_tokenizer(
+            run.model, read_config(run.model), None
+        ).model_max_length
     if args.should_save:  # one of several processes
         model.save_pretrained(output)
-        backend = run.task.tokenizer.backend_tokenizer  # calls have set truncation and padding, which would be saved
+        backend = (
+            run.task.tokenizer.backend_tokenizer
+        )  # calls have set truncation and padding, which would be saved
         backend.no_truncation()
         backend.no_padding()
         run.task.tokenizer.save_pretrained(output)
@@ -276,7 +393,9 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
     return model, report
 
 
-def _card(run: Run, report: dict[str, Any], results: Results, state: TrainerState, length: int) -> CardFacts:
+def _card(
+    run: Run, report: dict[str, Any], results: Results, state: TrainerState, length: int
+) -> CardFacts:
     files = run.files
     whole = ", ".join(files[name] for name in ("data", "train") if name in files)
     facts = facts_from_trainer(vars(state), run.args, whole)

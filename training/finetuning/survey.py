@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 
 from ...tokenization.coverage import MOST_LOST, Coverage, measure_coverage
-from ..report import few_to_measure
+from ..evaluation.baselines import few_to_measure
 from .tasks.base import CUT, LABEL, Task
 
 MANY = 0.01  # the share of cut texts that gives a warning
@@ -53,15 +53,21 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
         answers[hash(tuple(map(tuple, row)))].add(json.dumps(label))
     counts, labelled = Counter(), 0
     for label in examples[LABEL] if len(task.labels) > 1 else []:
-        several = isinstance(label, list) and label and isinstance(label[0], float)  # labels: 0 or 1 for each
+        several = (
+            isinstance(label, list) and label and isinstance(label[0], float)
+        )  # labels: 0 or 1 for each
         of_row = np.flatnonzero(label) if several else label if isinstance(label, list) else [label]
         counts.update(each if isinstance(each, str) else task.labels[each] for each in of_row)
         labelled += 1 if several else len(of_row)
     lengths = np.array([len(ids) for row in parts for ids in row])
     cut = sum(encoded[CUT]) if CUT in encoded.column_names else 0
     texts = (text for name in task.text_columns for text in examples[:SAMPLE][name])
-    coverage = measure_coverage(task.tokenizer, (text if isinstance(text, str) else " ".join(text) for text in texts))
-    return Survey(len(examples), lengths, cut, counts, labelled, answers, len(parts) - len(answers), coverage)
+    coverage = measure_coverage(
+        task.tokenizer, (text if isinstance(text, str) else " ".join(text) for text in texts)
+    )
+    return Survey(
+        len(examples), lengths, cut, counts, labelled, answers, len(parts) - len(answers), coverage
+    )
 
 
 def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
@@ -80,14 +86,20 @@ def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
         missing = missing_classes(task, split)
         if missing and split.labels:
             names = ", ".join(map(repr, missing[:MOST_NAMES])) + " …" * (len(missing) > MOST_NAMES)
-            effect = "they cannot be learned" if name == "train" else "they have no score, and are not in the means"
+            effect = (
+                "they cannot be learned"
+                if name == "train"
+                else "they have no score, and are not in the means"
+            )
             lines.append(f"{name}: no row has the labels {names}; {effect}")
         if name == "train":
             continue
         if name == "validation" and (few := few_to_measure(split.rows)):
             lines.append(f"{name}: {few}")
         if "train" in surveys and (shared := split.shared_with(surveys["train"])):
-            lines.append(f"{name}: {shared:,} inputs also occur in the training rows, so the scores are too high")
+            lines.append(
+                f"{name}: {shared:,} inputs also occur in the training rows, so the scores are too high"
+            )
     return lines
 
 

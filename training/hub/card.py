@@ -19,10 +19,10 @@ from transformers import TrainingArguments
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
-from ..checkpoints import kept_step
-from ..files import printable, whole
-from ..loading import saved_tokenizer
-from ..metrics import is_better
+from ..common.checkpoints import kept_step
+from ..common.files import printable, whole
+from ..common.loading import saved_tokenizer
+from ..evaluation.metrics import is_better
 from .files import CARD, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
@@ -36,21 +36,30 @@ UNFINISHED = (
 # What a model is for, and the Hub's name of the task it serves, if there is one: by head, and of sentence-transformers.
 HEADS = {
     "MiniBertModel": ("gives a vector for every token and text", "feature-extraction"),
-    "MiniBertForPreTraining": ("fills in masked words and judges whether a text follows another", "fill-mask"),
+    "MiniBertForPreTraining": (
+        "fills in masked words and judges whether a text follows another",
+        "fill-mask",
+    ),
     "MiniBertForMaskedLM": ("fills in masked words", "fill-mask"),
     "MiniBertForCausalLM": ("continues a text", "text-generation"),
     "MiniBertForNextSentencePrediction": ("judges whether a text follows another", None),
     "MiniBertForReplacedTokenDetection": ("finds replaced words", None),
     "MiniBertForSequenceClassification": ("classifies texts", "text-classification"),
     "MiniBertForTokenClassification": ("labels the words of a text", "token-classification"),
-    "MiniBertForQuestionAnswering": ("finds the answer to a question in a text", "question-answering"),
+    "MiniBertForQuestionAnswering": (
+        "finds the answer to a question in a text",
+        "question-answering",
+    ),
     "MiniBertForMultipleChoice": ("chooses the best of several continuations", "multiple-choice"),
 }
 SENTENCE_TRANSFORMERS = {
     "SentenceTransformer": ("gives texts vectors to compare", "sentence-similarity"),
     "CrossEncoder": ("scores how well a text answers a query", "text-ranking"),
     "SparseEncoder": ("gives texts sparse vectors to search by", "feature-extraction"),
-    "MultiVectorEncoder": ("gives every token of a text a vector to search by", "feature-extraction"),
+    "MultiVectorEncoder": (
+        "gives every token of a text a vector to search by",
+        "feature-extraction",
+    ),
 }
 # What an evaluation by `Trainer` reports besides its metrics.
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets")
@@ -73,7 +82,9 @@ class CardFacts:
     """What is known of a model beside its files. Nothing is required."""
 
     data: str | None = None  # what it was trained on, in words or as names of Hub data sets
-    training: dict[str, str] = field(default_factory=dict)  # recipe, hardware, time: what and how much
+    training: dict[str, str] = field(
+        default_factory=dict
+    )  # recipe, hardware, time: what and how much
     results: list[Result] = field(default_factory=list)
     results_note: str | None = None  # what the results are of
     baseline: str | None = None  # what their baselines are of
@@ -103,7 +114,9 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
         unfinished.write_text(text, encoding="utf-8")
 
 
-def add_table(folder: str | Path, title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def add_table(
+    folder: str | Path, title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
     """Put a section with a table before "Use" on the card in `folder`; it replaces the section of that title. Without a
     card of ours, nothing happens."""
     path = Path(folder) / CARD
@@ -111,7 +124,12 @@ def add_table(folder: str | Path, title: str, note: str, header: Sequence[str], 
         return
     lines = [[*header], ["---"] * len(header), *([plain(value) for value in row] for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    text = re.sub(rf"^## {title}\n.*?(?=^## )", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        rf"^## {title}\n.*?(?=^## )",
+        "",
+        path.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
     with whole(path) as unfinished:
         text = text.replace("\n## Use\n", f"\n## {title}\n\n{note}\n\n{table}\n\n## Use\n", 1)
         unfinished.write_text(text, encoding="utf-8")
@@ -122,7 +140,9 @@ def is_generated(path: Path) -> bool:
     """Whether a README.md is a card of `render_card`, perhaps edited since, or one that a library left unfinished."""
     try:
         text = path.read_text(encoding="utf-8")
-        return any(words in text for words in UNFINISHED) or "minibert" in (_read(text).data.tags or [])
+        return any(words in text for words in UNFINISHED) or "minibert" in (
+            _read(text).data.tags or []
+        )
     except ValueError:  # no UTF-8, no YAML
         return False
 
@@ -140,9 +160,13 @@ def card_for(
     text = path.read_text(encoding="utf-8") if is_card(path) else ""
     if not text or any(words in text for words in UNFINISHED):
         if path.exists():
-            print(f"{printable(path)} is not a complete model card (it lacks metadata); a generated one is uploaded")
+            print(
+                f"{printable(path)} is not a complete model card (it lacks metadata); a generated one is uploaded"
+            )
         text = render_card(folder, facts or CardFacts(), repository)
-    text = re.sub(r"^model_id = .*$", lambda _: f"model_id = {code(repository)}", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^model_id = .*$", lambda _: f"model_id = {code(repository)}", text, flags=re.MULTILINE
+    )
     if revision:
         text = text.replace('revision="main"', f"revision={code(revision)}")
     card = _read(text)
@@ -168,18 +192,27 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     config = MiniBertConfig.from_pretrained(folder)
     head = (config.architectures or [None])[0]
     if head not in HEADS:
-        raise ValueError(f"{folder}: config.json has the architecture {head!r}; use one of {', '.join(HEADS)}")
+        raise ValueError(
+            f"{folder}: config.json has the architecture {head!r}; use one of {', '.join(HEADS)}"
+        )
     with torch.device("meta"):
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
     kind, (purpose, task) = head, HEADS[head]
     if (folder / "modules.json").exists():
         settings = folder / "config_sentence_transformers.json"
-        kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
+        kind = (
+            "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
+        )
         if settings.exists():  # older versions do not write the kind
             kind = json.loads(settings.read_text(encoding="utf-8")).get("model_type", kind)
         purpose, task = SENTENCE_TRANSFORMERS[kind]
     results = [
-        replace(each, metric=one_line(each.metric), dataset=one_line(each.dataset), split=one_line(each.split or ""))
+        replace(
+            each,
+            metric=one_line(each.metric),
+            dataset=one_line(each.dataset),
+            split=one_line(each.split or ""),
+        )
         for each in headlines(facts.results)
     ]
     measured = [
@@ -199,7 +232,9 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
         tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
         model_name=one_line(Path(repository).name) if results else None, eval_results=measured or None,
     )  # fmt: skip
-    environment = jinja2.Environment(finalize=lambda value: value if isinstance(value, _Code) else plain(value))
+    environment = jinja2.Environment(
+        finalize=lambda value: value if isinstance(value, _Code) else plain(value)
+    )
     environment.filters["code"] = code
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, results=results, config=config, parameters=parameters, head=head, kind=kind, purpose=purpose,
@@ -219,7 +254,9 @@ def one_line(value: object) -> str:
 def plain(value: object) -> str:
     """`one_line` as Markdown shows it: without links, markup, code, formulae, headings and table cells."""
     text = re.sub(r"([\\`*\[\]<>|#~&!$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(value))
-    return re.sub(r"(:)(?=//)|\b(www)(?=\.)", r"\1\2\\", text, flags=re.IGNORECASE)  # which would become a link
+    return re.sub(
+        r"(:)(?=//)|\b(www)(?=\.)", r"\1\2\\", text, flags=re.IGNORECASE
+    )  # which would become a link
 
 
 class _Code(str):
@@ -229,7 +266,9 @@ class _Code(str):
 def code(value: str) -> _Code:
     """A Python literal of a string; a ValueError for one that is too long for a card."""
     if len(value) > LONGEST_VALUE:
-        raise ValueError(f"a value for the code of the model card has {len(value):,} characters: {value[:50]!r}…")
+        raise ValueError(
+            f"a value for the code of the model card has {len(value):,} characters: {value[:50]!r}…"
+        )
     literal = repr(value)
     return _Code(f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in literal else literal)
 
@@ -243,12 +282,18 @@ def headlines(results: Sequence[Result]) -> list[Result]:
         return result.metric.endswith("loss"), not better, first
 
     finite = [result for result in results if math.isfinite(result.value)]
-    return [replace(result, value=round(float(result.value), 4)) for result in sorted(finite, key=place)]
+    return [
+        replace(result, value=round(float(result.value), 4)) for result in sorted(finite, key=place)
+    ]
 
 
 def published_name(name: str | None) -> str | None:
     """`name` if it can be a repository on the Hub and is no path here."""
-    return name if name and re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name) and not Path(name).exists() else None
+    return (
+        name
+        if name and re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name) and not Path(name).exists()
+        else None
+    )
 
 
 # --- what is known of a training ---
@@ -259,12 +304,18 @@ def describe_data(data: str) -> str:
 
     def without_folder(part: str) -> str:
         language, sign, source = part.strip().rpartition("=")
-        return language + sign + (source if published_name(source.split(":")[0]) else Path(source).name)
+        return (
+            language
+            + sign
+            + (source if published_name(source.split(":")[0]) else Path(source).name)
+        )
 
     return ", ".join(map(without_folder, data.split(",")))
 
 
-def facts_from_trainer(state: Mapping[str, Any], training: TrainingArguments, data: str | None = None) -> CardFacts:
+def facts_from_trainer(
+    state: Mapping[str, Any], training: TrainingArguments, data: str | None = None
+) -> CardFacts:
     """What is known of a training on this machine: steps, time, recipe, and the metrics of the model it ended with.
 
     Args:
@@ -272,7 +323,9 @@ def facts_from_trainer(state: Mapping[str, Any], training: TrainingArguments, da
         data: in words, what it was trained and evaluated on.
     """
     history, step = state["log_history"], state["global_step"]
-    ends = [i for i, entry in enumerate(history) if "train_runtime" in entry and entry["step"] == step]
+    ends = [
+        i for i, entry in enumerate(history) if "train_runtime" in entry and entry["step"] == step
+    ]
     # At the end, the best model takes the last one's place, if so asked.
     kept = kept_step(state, training.load_best_model_at_end) if ends else step
     evaluated: dict[str, Any] = {}
@@ -298,10 +351,14 @@ def describe_training(training: TrainingArguments) -> dict[str, str]:
     hardware = f"{training.device.type} ({platform.machine()}, {os.cpu_count()} cores)"
     if training.device.type == "cuda":
         hardware = f"{training.world_size} × {torch.cuda.get_device_name(training.device)}"
-    optimizer, schedule = (getattr(each, "value", each) for each in (training.optim, training.lr_scheduler_type))
+    optimizer, schedule = (
+        getattr(each, "value", each) for each in (training.optim, training.lr_scheduler_type)
+    )
     rates = f"learning rate {training.learning_rate:g}, {schedule} schedule, weight decay {training.weight_decay:g}"
     return {
-        **({} if training.auto_find_batch_size else {"batch": f"{batch} sequences"}),  # found: `training` does not know
+        **(
+            {} if training.auto_find_batch_size else {"batch": f"{batch} sequences"}
+        ),  # found: `training` does not know
         "optimizer": f"{optimizer}, {rates}",
         "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
         "seed": str(training.seed),
@@ -311,7 +368,11 @@ def describe_training(training: TrainingArguments) -> dict[str, str]:
 
 
 def write_card(
-    folder: str | Path, report: dict[str, Any], data: str, recipe: dict[str, Any], training: TrainingArguments
+    folder: str | Path,
+    report: dict[str, Any],
+    data: str,
+    recipe: dict[str, Any],
+    training: TrainingArguments,
 ) -> CardFacts:
     """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and return what it says.
 
@@ -320,7 +381,9 @@ def write_card(
         recipe: the arguments of rows, masking and optimization, by name.
     """
     epochs, seconds = report["epochs"], report["training_seconds"]
-    shown = {name: value for name, value in recipe.items() if str(value) not in ("None", "False", "[]")}
+    shown = {
+        name: value for name, value in recipe.items() if str(value) not in ("None", "False", "[]")
+    }
     told = {
         "objective": report.get("objective", "mlm"),
         "steps": f"{report['steps']:,}" + (f" ({epochs:.2f} epochs)" if epochs is not None else ""),
@@ -332,10 +395,16 @@ def write_card(
     if recipe.get("optimizer") == "muon":
         told["optimizer"] = f"Muon for the matrices of the blocks; for the rest {told['optimizer']}"
     rtd = told["objective"] == "rtd"
-    prefix, baseline = ("constant_", "always “original”") if rtd else ("unigram_", "unigram frequencies")
+    prefix, baseline = (
+        ("constant_", "always “original”") if rtd else ("unigram_", "unigram frequencies")
+    )
     results = [
         Result(name, x, "held-out documents", "validation", report.get(prefix + name))
-        for name, x in ((key.removeprefix("validation_"), x) for key, x in report.items() if isinstance(x, float))
+        for name, x in (
+            (key.removeprefix("validation_"), x)
+            for key, x in report.items()
+            if isinstance(x, float)
+        )
         if not name.startswith((prefix, "start_")) and name not in ("epochs", "training_seconds")
     ]
     note = f"At {report['targets']:,} targets of held-out documents."

@@ -43,10 +43,19 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
     """The paths in `folder` of the files that may go up, and what else is in there. Symbolic links are not followed."""
     go, stay = [], []
     for entry in sorted(folder.iterdir()):
-        opened = entry.is_dir() and not entry.is_symlink() and any(fnmatchcase(entry.name, each) for each in FOLDERS)
+        opened = (
+            entry.is_dir()
+            and not entry.is_symlink()
+            and any(fnmatchcase(entry.name, each) for each in FOLDERS)
+        )
         for path in sorted(entry.iterdir()) if opened else [entry]:
             name = path.relative_to(folder).as_posix()
-            goes = allowed(name) and path.is_file() and not path.is_symlink() and (name != CARD or is_card(path))
+            goes = (
+                allowed(name)
+                and path.is_file()
+                and not path.is_symlink()
+                and (name != CARD or is_card(path))
+            )
             (go if goes else stay).append(name)
     return go, stay
 
@@ -67,14 +76,28 @@ def stage(folder: str | Path, target: str | Path, own_code: bool = False) -> lis
     folder, target = Path(folder), Path(target)
     names, left_out = list_files(folder)
     if "adapter_config.json" in names:
-        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
+        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get(
+            "base_model_name_or_path"
+        )
         if base and (Path(base).exists() or base.startswith(("/", ".", "~"))):
-            raise ValueError(f"{folder}: the adapter is for {base!r}, which nobody else has; push that model first")
-    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8")) if "modules.json" in names else []
+            raise ValueError(
+                f"{folder}: the adapter is for {base!r}, which nobody else has; push that model first"
+            )
+    modules = (
+        json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        if "modules.json" in names
+        else []
+    )
     for path in [str(dict(module).get("path", "")) for module in modules]:
         if path and not any(fnmatchcase(path, each) and "/" not in path for each in FOLDERS):
-            raise ValueError(f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or such")
-    changed = [name for name in names if name in CODE and (folder / name).read_bytes() != (ROOT / name).read_bytes()]
+            raise ValueError(
+                f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or such"
+            )
+    changed = [
+        name
+        for name in names
+        if name in CODE and (folder / name).read_bytes() != (ROOT / name).read_bytes()
+    ]
     if changed and not own_code:
         raise ValueError(
             f"{folder}: {', '.join(changed)} differs from this package's (saved by another version, or changed): "

@@ -18,15 +18,20 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
-from ..files import printable
-from ..report import format_table, warn
+from ..common.files import printable
+from ..common.printing import format_table, warn
 from .card import CARD, card_for
 from .files import ALLOWED, CODE, stage
 
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 # What a model that was there before may have left, and would be read instead of this one, or around it.
-REPLACED = ["model*.safetensors", "model.safetensors.index.json", "adapter_config.json", "modules.json"]
+REPLACED = [
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "adapter_config.json",
+    "modules.json",
+]
 # The variables of the process that runs a model's code: no token, no secret.
 ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG", "LC_ALL",
@@ -68,7 +73,12 @@ def push(
         OSError: The Hub cannot be reached or says no.
     """
     source, api = Path(folder).expanduser(), api or HfApi(library_name="minibert")
-    options = {"revision": revision, "private": private, "license": license, "trust_remote_code": trust_remote_code}
+    options = {
+        "revision": revision,
+        "private": private,
+        "license": license,
+        "trust_remote_code": trust_remote_code,
+    }
     validate_repo_id(repository)
     _check_model(source)
     if not dry_run:
@@ -86,9 +96,14 @@ def push(
         sizes = files | {"together": sum(files.values())}
         print(format_table(["file", "MB"], [(name, size / 1e6) for name, size in sizes.items()]))
         if left_out:
-            print(f"left out: {', '.join(map(printable, left_out[:20]))}" + " …" * (len(left_out) > 20))
+            print(
+                f"left out: {', '.join(map(printable, left_out[:20]))}"
+                + " …" * (len(left_out) > 20)
+            )
         classes = len(verified["auto_classes"])
-        print(f"A {verified['saved']}; in a process without the package, {classes} Auto classes load it")
+        print(
+            f"A {verified['saved']}; in a process without the package, {classes} Auto classes load it"
+        )
         if found := re.search(r"^\*\*Warning: (.+)\*\*$", card, re.MULTILINE):
             warn(f"the card says: {found[1]}")
         pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
@@ -99,7 +114,9 @@ def push(
             repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
             is_public = private and not api.repo_info(repository).private
         if is_public:
-            raise ValueError(f"{repository} is there already and is public; give another name, or leave --private out")
+            raise ValueError(
+                f"{repository} is there already and is public; give another name, or leave --private out"
+            )
         with hub_errors(folder, repository, **options):
             upload(api, staged, repository, revision, "Upload a MiniBERT model")
     pushed["url"] = f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
@@ -120,13 +137,24 @@ def check_strategy(training: TrainingArguments) -> None:
     """Refuse (a ValueError) a `hub_strategy` that uploads what only a training needs."""
     if training.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
         name = training.hub_strategy.value
-        raise ValueError(f"hub_strategy: {name!r} would upload pickles and optimizer state; use every_save or end")
+        raise ValueError(
+            f"hub_strategy: {name!r} would upload pickles and optimizer state; use every_save or end"
+        )
 
 
 def push_output(training: TrainingArguments, token: str | None = None) -> None:
     """Push what a training has saved to where its own arguments say."""
-    api, private = HfApi(token=token or training.hub_token, library_name="minibert"), bool(training.hub_private_repo)
-    push(training.output_dir, repository_of(training), revision=training.hub_revision, private=private, api=api)
+    api, private = (
+        HfApi(token=token or training.hub_token, library_name="minibert"),
+        bool(training.hub_private_repo),
+    )
+    push(
+        training.output_dir,
+        repository_of(training),
+        revision=training.hub_revision,
+        private=private,
+        api=api,
+    )
 
 
 def repository_of(training: TrainingArguments) -> str:
@@ -137,10 +165,16 @@ def _check_model(folder: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"folder: {str(folder)!r} does not exist, or is not a folder")
     if (folder / "adapter_config.json").exists():
-        raise ValueError(f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())")
+        raise ValueError(
+            f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())"
+        )
     for name in REQUIRED:
-        if not any((folder / each).is_file() for each in (name, f"{name}.index.json")):  # of weights in several files
-            raise ValueError(f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it")
+        if not any(
+            (folder / each).is_file() for each in (name, f"{name}.index.json")
+        ):  # of weights in several files
+            raise ValueError(
+                f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it"
+            )
 
 
 def verify_remote_code(folder: str | Path) -> dict[str, Any]:
@@ -151,8 +185,14 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         # The token of `hf auth login` lies in the home folder.
         environment |= dict.fromkeys(("HOME", "USERPROFILE", "HF_HOME"), home)
-        environment |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # libraries may lie anywhere
+        environment |= {
+            "TRANSFORMERS_VERBOSITY": "error",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, sys.path)
+        )  # libraries may lie anywhere
         command = [sys.executable, str(SCRIPT), str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=home)
     if result.returncode:
@@ -182,7 +222,16 @@ def hub_errors(*pushed: str | os.PathLike, **options: Any) -> Iterator[None]:
     except Exception as error:
         said = f"the Hub: {' '.join(str(error).split()) or repr(error)}"
         if pushed:
-            given = {f"--{name}": "true" if value is True else value for name, value in options.items() if value}
-            words = ["minibert", "push", *map(str, pushed), *(x for pair in given.items() for x in pair)]
+            given = {
+                f"--{name}": "true" if value is True else value
+                for name, value in options.items()
+                if value
+            }
+            words = [
+                "minibert",
+                "push",
+                *map(str, pushed),
+                *(x for pair in given.items() for x in pair),
+            ]
             said += f"; to try again: {shlex.join(words)}"
         raise OSError(said) from error

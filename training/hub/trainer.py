@@ -61,13 +61,17 @@ class HubMixin:
             return
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         try:
-            job = self._upload(checkpoint_folder, f"Training in progress, step {self.state.global_step}")
+            job = self._upload(
+                checkpoint_folder, f"Training in progress, step {self.state.global_step}"
+            )
         except Exception as error:  # the training goes on
             print(f"{checkpoint_folder} was not uploaded: {error}")
             return
         self.push_in_progress = PushInProgress([*(current.jobs if current else ()), job])
 
-    def _upload(self, folder: str, message: str, token: str | None = None, revision: str | None = None) -> Future:
+    def _upload(
+        self, folder: str, message: str, token: str | None = None, revision: str | None = None
+    ) -> Future:
         """Upload a copy of what goes up, since a checkpoint may be deleted meanwhile."""
         staged, revision = tempfile.TemporaryDirectory(), revision or self.args.hub_revision
         stage(folder, staged.name)
@@ -92,12 +96,19 @@ class HubMixin:
         folder = Path(self.args.output_dir)
         if not self.is_world_process_zero():
             return
-        if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
+        if not (
+            folder / "config.json"
+        ).exists():  # an adapter alone, or nothing saved: Trainer knows what to do
             return super().create_model_card(language, license, tags, **given)
         tags, data = ([x] if isinstance(x, str) else x or [] for x in (tags, given.get("dataset")))
-        facts = self.card or facts_from_trainer(vars(self.state), self.args, ", ".join(data) or None)
+        facts = self.card or facts_from_trainer(
+            vars(self.state), self.args, ", ".join(data) or None
+        )
         facts.language, facts.license = language or facts.language, license or facts.license
         base = given.get("finetuned_from") or facts.base_model
         base = base or getattr(getattr(self.model, "config", None), "_name_or_path", None)
-        facts.base_model, facts.tags = published_name(base), list(dict.fromkeys([*facts.tags, *tags]))
+        facts.base_model, facts.tags = (
+            published_name(base),
+            list(dict.fromkeys([*facts.tags, *tags])),
+        )
         save_card(folder, facts, self.hub_model_id)

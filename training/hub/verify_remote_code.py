@@ -24,7 +24,10 @@ TEXTS = ["The first text is this one.", "A second text is a little longer than t
 def load(folder: str) -> dict:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    highest, pads = max(tokenizer.get_vocab().values()), {config.pad_token_id, tokenizer.pad_token_id} - {None}
+    highest, pads = (
+        max(tokenizer.get_vocab().values()),
+        {config.pad_token_id, tokenizer.pad_token_id} - {None},
+    )
     if highest >= config.vocab_size or len(pads) > 1:
         ids = f"ids up to {highest} for {config.vocab_size} word vectors, padding {pads or 'none'}"
         raise SystemExit(f"the tokenizer does not fit the model: {ids}")
@@ -37,16 +40,24 @@ def load(folder: str) -> dict:
     for auto_class, loader in loaders.items():
         name = auto_classes.get(auto_class, saved)
         # a classifier may have as many classes as another head
-        options = dict(output_loading_info=True, ignore_mismatched_sizes=name != saved, dtype=torch.float32)
-        model, info = loader.from_pretrained(folder, attn_implementation="eager", trust_remote_code=True, **options)
+        options = dict(
+            output_loading_info=True, ignore_mismatched_sizes=name != saved, dtype=torch.float32
+        )
+        model, info = loader.from_pretrained(
+            folder, attn_implementation="eager", trust_remote_code=True, **options
+        )
         source = type(model).__module__
         if type(model).__name__ != name or not source.startswith("transformers_modules."):
-            raise SystemExit(f"{auto_class} gave {source}.{type(model).__name__}, not the folder's {name}")
+            raise SystemExit(
+                f"{auto_class} gave {source}.{type(model).__name__}, not the folder's {name}"
+            )
         if name == saved:
             if wrong := {kind: sorted(names) for kind, names in info.items() if names}:
                 raise SystemExit(f"the weights do not fit {name}: {wrong}")
             run(model.eval(), tokenizer)
-    versions = {name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")}
+    versions = {
+        name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")
+    }
     return {"saved": saved, "auto_classes": list(auto_classes), "versions": versions}
 
 

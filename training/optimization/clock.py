@@ -10,7 +10,7 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from ..processes import of_first_rank
+from ..common.processes import of_first_rank
 
 # The share of the time that is kept for the evaluation at the end, until one was measured.
 EVALUATION_SHARE = 0.05
@@ -34,7 +34,9 @@ class TimeBudget(TrainerCallback, ExportableState):
         clock: seconds since any moment.
     """
 
-    def __init__(self, minutes: float, warmup: float = 0.0, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, minutes: float, warmup: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ):
         self.seconds = 60.0 * minutes
         self.warmup, self.clock, self.start, self.before = warmup, clock, clock(), 0.0
         self.durations: deque[float] = deque(maxlen=RECENT_STEPS)
@@ -51,7 +53,11 @@ class TimeBudget(TrainerCallback, ExportableState):
     def factor(self) -> float:
         """On the learning rate of the next step: the schedule's in the middle of it."""
         middle = (self.progress + self.following) / 2
-        return middle / self.warmup if middle < self.warmup else max(1 - middle, 0.0) / (1 - self.warmup)
+        return (
+            middle / self.warmup
+            if middle < self.warmup
+            else max(1 - middle, 0.0) / (1 - self.warmup)
+        )
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.factor)
@@ -76,7 +82,12 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, in trainer_state.json."""
-        kept = dict(reserve=self.reserve, progress=self.progress, before=self.elapsed, durations=list(self.durations))
+        kept = dict(
+            reserve=self.reserve,
+            progress=self.progress,
+            before=self.elapsed,
+            durations=list(self.durations),
+        )
         return {"attributes": kept}
 
     def resume(self, saved: dict[str, Any]) -> None:
@@ -96,11 +107,15 @@ class TimeBudget(TrainerCallback, ExportableState):
     def _expect(self, more: int | None, done: int, args: Any, state: Any) -> None:
         if more is not None:
             state.max_steps = done + more
-        if more is not None and args is not None:  # the intervals that are given as shares of the training
+        if (
+            more is not None and args is not None
+        ):  # the intervals that are given as shares of the training
             state.compute_steps(args, state.max_steps)
 
     def on_epoch_end(self, args, state, control, **kwargs):
-        if control.should_evaluate and self.progress < 1:  # no evaluation that leaves no time for the last one
+        if (
+            control.should_evaluate and self.progress < 1
+        ):  # no evaluation that leaves no time for the last one
             control.should_evaluate = of_first_rank(self.elapsed + 2 * self.reserve <= self.seconds)
 
     on_step_end = on_epoch_end

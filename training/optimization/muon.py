@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ...modeling_minibert import MiniBertLayer
-from ..precision import fast_bf16
+from ..common.precision import fast_bf16
 
 # The first polynomials a x + b x³ + c x⁵ of the Polar Express (Amsel et al. 2025, arXiv 2505.16932, algorithm 1), which
 # bring singular values to 1 in fewer steps than one polynomial over and over; 1.01 is its margin for rounding.
@@ -40,10 +40,14 @@ class MuonAdamW(torch.optim.Optimizer):
         self._adamw = torch.optim.AdamW(adamw_groups, fused=True)
         # Where no instruction multiplies bf16, its products take a hundred times as long as those of fp32.
         devices = {p.device.type for group in muon_groups for p in group["params"]}
-        self._dtype = torch.bfloat16 if all(fast_bf16(device)[0] for device in devices) else torch.float32
+        self._dtype = (
+            torch.bfloat16 if all(fast_bf16(device)[0] for device in devices) else torch.float32
+        )
         # AdamW's first: what `Trainer` logs is the learning rate of the first group.
         groups = [*self._adamw.param_groups, *muon_groups]
-        super().__init__(groups, {"lr": groups[0]["lr"]})  # schedules that end above 0 take their share of it
+        super().__init__(
+            groups, {"lr": groups[0]["lr"]}
+        )  # schedules that end above 0 take their share of it
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -54,13 +58,18 @@ class MuonAdamW(torch.optim.Optimizer):
 
         alike: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         for group in self.param_groups:
-            parameters = [p for p in group["params"] if p.grad is not None] if "parts" in group else []
+            parameters = (
+                [p for p in group["params"] if p.grad is not None] if "parts" in group else []
+            )
             if not parameters:
                 continue
             for p in parameters:
                 if "momentum_buffer" not in self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
-            grads, momenta = [p.grad for p in parameters], [self.state[p]["momentum_buffer"] for p in parameters]
+            grads, momenta = (
+                [p.grad for p in parameters],
+                [self.state[p]["momentum_buffer"] for p in parameters],
+            )
             torch._foreach_lerp_(momenta, grads, 1 - MOMENTUM)
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             for p, nesterov in zip(parameters, torch._foreach_lerp(grads, momenta, MOMENTUM)):
@@ -68,10 +77,14 @@ class MuonAdamW(torch.optim.Optimizer):
                 if matrices.shape[1] > matrices.shape[2]:
                     matrices, updates = matrices.mT, updates.mT
                 rate = 0.2 * group["lr"] * max(matrices.shape[1:]) ** 0.5
-                alike.setdefault((matrices.shape[1:], matrices.device, rate), []).append((matrices, updates))
+                alike.setdefault((matrices.shape[1:], matrices.device, rate), []).append(
+                    (matrices, updates)
+                )
         for (*_, rate), members in alike.items():
             matrices, updates = zip(*members)
-            orthogonal = orthogonalize(torch.cat(updates).to(self._dtype)).split([len(x) for x in matrices])
+            orthogonal = orthogonalize(torch.cat(updates).to(self._dtype)).split(
+                [len(x) for x in matrices]
+            )
             torch._foreach_add_(matrices, orthogonal, alpha=-rate)
 
 
@@ -85,7 +98,9 @@ def orthogonalize(x_nrc: torch.Tensor) -> torch.Tensor:
     x_nrc = x_nrc / (MARGIN * x_nrc.norm(dim=(1, 2), keepdim=True)).clamp(min=1e-7)
     for a, b, c in POLYNOMIALS:
         gram = x_nrc @ x_nrc.mT
-        x_nrc = torch.baddbmm(x_nrc, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x_nrc, beta=a)
+        x_nrc = torch.baddbmm(
+            x_nrc, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x_nrc, beta=a
+        )
     return x_nrc
 
 
@@ -118,7 +133,11 @@ def muon_optimizer(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             parts, decay = matrices.get(parameter, 0), weight_decay * (name in decayed)
-            options = dict(lr=muon_learning_rate, parts=parts) if parts else dict(lr=learning_rate, **adamw)
+            options = (
+                dict(lr=muon_learning_rate, parts=parts)
+                if parts
+                else dict(lr=learning_rate, **adamw)
+            )
             group = dict(params=[], weight_decay=decay, **options)
             (muon if parts else rest).setdefault((parts, decay), group)["params"].append(parameter)
     return MuonAdamW([*muon.values()], [*rest.values()])

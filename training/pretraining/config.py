@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...tokenization import train_tokenizer
-from ..options import option
-from ..precision import check_training
-from ..processes import shares_weights
+from ..common.options import option
+from ..common.precision import check_training
+from ..common.processes import shares_weights
 
 ADAMW = ("adamw_torch_fused", "adamw_torch")  # values of --optim that can be combined with Muon
 # The default learning rate by optimizer. With Muon, which has its own, it is that of embeddings, norms and heads.
@@ -24,16 +24,28 @@ WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
 EPOCHS = 2.0
 MASKING_FIELDS = ("mlm_probability", "masking", "mask_replace_prob", "random_replace_prob")
 # Fields that may change when a checkpoint is resumed. (The tokenizer itself is compared.)
-FREE_FIELDS = ("num_proc", "minutes", "algorithm", "vocab_size", "lowercase", "strip_accents", "max_lost_text")
+FREE_FIELDS = (
+    "num_proc",
+    "minutes",
+    "algorithm",
+    "vocab_size",
+    "lowercase",
+    "strip_accents",
+    "max_lost_text",
+)
 
 
 @dataclass
 class TokenizerConfig:
     """How a new tokenizer is trained, and how much of the text it may lose."""
 
-    algorithm: Literal["wordpiece", "bpe", "unigram"] = option("wordpiece", "Algorithm of a new tokenizer.")
+    algorithm: Literal["wordpiece", "bpe", "unigram"] = option(
+        "wordpiece", "Algorithm of a new tokenizer."
+    )
     vocab_size: int = option(8192, "Vocabulary size of a new tokenizer.")
-    lowercase: bool | None = option(None, "Lower-case all text; by default true for wordpiece, else false.")
+    lowercase: bool | None = option(
+        None, "Lower-case all text; by default true for wordpiece, else false."
+    )
     strip_accents: bool = option(
         False, "Remove the marks on letters (accents, vowels, tones), as bert-base-uncased does."
     )
@@ -52,12 +64,17 @@ class TokenizerConfig:
 class RowsConfig(TokenizerConfig):
     """How documents become rows."""
 
-    validation_size: float = option(0.05, "Documents to hold out for the evaluation: a share below 1, or a number.")
+    validation_size: float = option(
+        0.05, "Documents to hold out for the evaluation: a share below 1, or a number."
+    )
     seq_length: int = option(512, "Longest row, in tokens.")
     packing: Literal["packed", "padded"] = option(
-        "packed", "packed: several documents a row, each attending only to itself; padded: one document a row."
+        "packed",
+        "packed: several documents a row, each attending only to itself; padded: one document a row.",
     )
-    num_proc: int | None = option(None, "Processes that tokenize; by default one, which uses all cores.")
+    num_proc: int | None = option(
+        None, "Processes that tokenize; by default one, which uses all cores."
+    )
 
 
 @dataclass
@@ -67,20 +84,31 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     Fields that are None are filled in by the trainer, which knows the model and the rows.
     """
 
-    output_dir: str | None = option("runs/minibert", "Folder of the model, the tokenizer, the card and the report.")
-    logging_steps: float = option(10, "Steps between two lines of the log; below 1, a share of all steps.")
+    output_dir: str | None = option(
+        "runs/minibert", "Folder of the model, the tokenizer, the card and the report."
+    )
+    logging_steps: float = option(
+        10, "Steps between two lines of the log; below 1, a share of all steps."
+    )
     eval_strategy: IntervalStrategy | str = option("epoch", "When to evaluate: no, steps or epoch.")
-    save_strategy: SaveStrategy | str = option("epoch", "When to save a checkpoint: no, steps, epoch or best.")
+    save_strategy: SaveStrategy | str = option(
+        "epoch", "When to save a checkpoint: no, steps, epoch or best."
+    )
     save_total_limit: int | None = option(1, "Number of checkpoints to keep.")
     bf16: bool | None = option(None, "Compute in bf16; by default if the hardware is fast at it.")
     per_device_train_batch_size: int = option(4, "Rows of a training batch, for each process.")
     per_device_eval_batch_size: int = option(8, "Rows of an evaluation batch, for each process.")
     num_train_epochs: float | None = option(None, f"Passes over the rows; by default {EPOCHS:g}.")
     learning_rate: float | None = option(
-        None, "Peak learning rate; by default 2e-3 with muon, 1e-3 with adamw, and 1e-4 for a trained model."
+        None,
+        "Peak learning rate; by default 2e-3 with muon, 1e-3 with adamw, and 1e-4 for a trained model.",
     )
-    warmup_steps: float = option(0.06, "Steps in which the learning rate rises; below 1, a share of all steps.")
-    weight_decay: float | None = option(None, "Weight decay; by default 0.3 with muon, 0.01 with adamw.")
+    warmup_steps: float = option(
+        0.06, "Steps in which the learning rate rises; below 1, a share of all steps."
+    )
+    weight_decay: float | None = option(
+        None, "Weight decay; by default 0.3 with muon, 0.01 with adamw."
+    )
     adam_beta2: float = option(0.98, "AdamW's second beta.")
 
     objective: Literal["mlm", "mlm+nsp", "rtd", "clm"] = option(
@@ -95,10 +123,12 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     )
 
     mlm_probability: float | None = option(
-        None, "Share of the tokens to mask in training; by default 0.3 (as ModernBERT), with mlm+nsp and rtd 0.15."
+        None,
+        "Share of the tokens to mask in training; by default 0.3 (as ModernBERT), with mlm+nsp and rtd 0.15.",
     )
     last_mlm_probability: float | None = option(
-        None, "Share of masked tokens at the end of the training, reached in a straight line; by default constant."
+        None,
+        "Share of masked tokens at the end of the training, reached in a straight line; by default constant.",
     )
     masking: Literal["token", "whole_word", "span"] = option(
         "token", "What is masked together: single tokens, whole words, or spans of words."
@@ -109,8 +139,12 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     random_replace_prob: float | None = option(
         None, "Share of the chosen tokens that become random tokens; by default 0.1, with rtd 0."
     )
-    short_seq_prob: float = option(0.1, "With mlm+nsp, the share of pairs that are shorter than a row, as in BERT.")
-    generator_size: float = option(0.25, "With rtd, the width of the generator relative to the discriminator.")
+    short_seq_prob: float = option(
+        0.1, "With mlm+nsp, the share of pairs that are shorter than a row, as in BERT."
+    )
+    generator_size: float = option(
+        0.25, "With rtd, the width of the generator relative to the discriminator."
+    )
     discriminator_weight: float = option(50.0, "With rtd, the weight of the discriminator's loss.")
 
     optimizer: Literal["adamw", "muon"] | None = option(
@@ -137,22 +171,42 @@ def check_config(args: PretrainingConfig) -> None:
     """Refuse (a ValueError), before any work, settings that contradict each other."""
     check_training(args)
     if args.optimizer == "muon" and args.optim.value not in ADAMW:
-        raise ValueError(f"optimizer: muon cannot be combined with --optim {args.optim.value}; give one of them")
+        raise ValueError(
+            f"optimizer: muon cannot be combined with --optim {args.optim.value}; give one of them"
+        )
     if shares_weights(args) and (args.optimizer == "muon" or args.objective == "rtd"):
-        raise ValueError("fsdp, deepspeed: muon and rtd need whole matrices; use adamw and another objective")
+        raise ValueError(
+            "fsdp, deepspeed: muon and rtd need whole matrices; use adamw and another objective"
+        )
     if args.bf16_full_eval or args.fp16_full_eval:
-        raise ValueError("bf16_full_eval, fp16_full_eval: the saved model would be in half precision; leave them out")
-    shares = ("mlm_probability", "last_mlm_probability", "mask_replace_prob", "random_replace_prob", "short_seq_prob")
+        raise ValueError(
+            "bf16_full_eval, fp16_full_eval: the saved model would be in half precision; leave them out"
+        )
+    shares = (
+        "mlm_probability",
+        "last_mlm_probability",
+        "mask_replace_prob",
+        "random_replace_prob",
+        "short_seq_prob",
+    )
     for name in shares:
         if (share := getattr(args, name)) is not None and not 0 <= share <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {share}")
     if args.minutes is not None:
         if not 0 < args.minutes < math.inf:
             raise ValueError(f"minutes must be positive, got {args.minutes}")
-        by_steps = {"max_steps": args.max_steps > 0, "num_train_epochs": args.num_train_epochs is not None}
-        by_steps |= {"warmup_steps": args.warmup_steps >= 1, "lr_scheduler_type": args.lr_scheduler_type != "linear"}
+        by_steps = {
+            "max_steps": args.max_steps > 0,
+            "num_train_epochs": args.num_train_epochs is not None,
+        }
+        by_steps |= {
+            "warmup_steps": args.warmup_steps >= 1,
+            "lr_scheduler_type": args.lr_scheduler_type != "linear",
+        }
         if clash := [name for name, is_given in by_steps.items() if is_given]:
-            raise ValueError(f"minutes: the linear schedule follows the clock; leave --{clash[0]} out")
+            raise ValueError(
+                f"minutes: the linear schedule follows the clock; leave --{clash[0]} out"
+            )
 
 
 def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
@@ -164,9 +218,13 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
         can = args.optim.value in ADAMW and not shares_weights(args)
         args.optimizer = "muon" if new and args.objective == "mlm" and can else "adamw"
     if args.optimizer == "muon" and args.muon_learning_rate is None:
-        args.muon_learning_rate = args.learning_rate  # if this is None too, it depends on the width of the model
+        args.muon_learning_rate = (
+            args.learning_rate
+        )  # if this is None too, it depends on the width of the model
     if args.optimizer != "muon" and args.muon_learning_rate is not None:
-        raise ValueError("muon_learning_rate: it has no effect without --optimizer muon; give that, or leave it out")
+        raise ValueError(
+            "muon_learning_rate: it has no effect without --optimizer muon; give that, or leave it out"
+        )
     if args.learning_rate is None:
         trained = args.optimizer == "adamw" and not new
         args.learning_rate = TRAINED_LEARNING_RATE if trained else LEARNING_RATES[args.optimizer]
@@ -175,11 +233,15 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
     if args.embedding_init is None:
         args.embedding_init = "cooccurrence" if new and args.objective == "mlm" else "random"
     elif args.embedding_init == "cooccurrence" and not new:
-        raise ValueError("embedding_init: cooccurrence would replace the embeddings of the trained model; leave it out")
+        raise ValueError(
+            "embedding_init: cooccurrence would replace the embeddings of the trained model; leave it out"
+        )
     if args.num_train_epochs is None:
         args.num_train_epochs = EPOCHS
     if args.minutes is not None:
-        args.max_steps = 10**9  # `Trainer` needs a number of steps, which the clock never lets it reach
+        args.max_steps = (
+            10**9
+        )  # `Trainer` needs a number of steps, which the clock never lets it reach
     # Batches without padding count all tokens. Those with padding count by the mask: the id of padding may be [SEP]'s.
     packed = args.objective != "mlm+nsp" and not args.torch_compile
     args.include_num_input_tokens_seen = "all" if packed else "non_padding"

@@ -18,7 +18,11 @@ CONTEXT_POWER = 0.75
 
 
 def word_vectors(
-    rows: Iterable[Sequence[int]], vocab_size: int, width: int, special_ids: Sequence[int] = (), seed: int = 0
+    rows: Iterable[Sequence[int]],
+    vocab_size: int,
+    width: int,
+    special_ids: Sequence[int] = (),
+    seed: int = 0,
 ) -> torch.Tensor:
     """[vocab_size, width], the root mean square being 1: U √S of the truncated singular value decomposition U S Vᵀ of
     the positive pointwise mutual information of tokens and their neighbours (Levy & Goldberg 2014; Levy et al. 2015,
@@ -41,16 +45,23 @@ def word_vectors(
     column[neighbours] = np.arange(len(neighbours))
     by_position = []
     for distance in range(1, WINDOW + 1):
-        for word, neighbour in ((ids[:-distance], ids[distance:]), (ids[distance:], ids[:-distance])):
+        for word, neighbour in (
+            (ids[:-distance], ids[distance:]),
+            (ids[distance:], ids[:-distance]),
+        ):
             counted = (word >= 0) & (column[neighbour] >= 0)
             pair = word[counted], column[neighbour[counted]]
-            by_position.append(sparse.coo_array((np.ones(len(pair[0])), pair), (vocab_size, len(neighbours))))
+            by_position.append(
+                sparse.coo_array((np.ones(len(pair[0])), pair), (vocab_size, len(neighbours)))
+            )
     counts = sparse.hstack(by_position).tocsr().tocoo()
     word, context = (np.asarray(counts.sum(axis)).ravel() for axis in (1, 0))
     context = context**CONTEXT_POWER / (context**CONTEXT_POWER).sum().clip(min=1)
     information = np.log(counts.data / (word[counts.row] * context[counts.col]))
     kept = information > 0
-    positive = sparse.csr_array((information[kept], (counts.row[kept], counts.col[kept])), counts.shape)
+    positive = sparse.csr_array(
+        (information[kept], (counts.row[kept], counts.col[kept])), counts.shape
+    )
     rank = min(width, vocab_size)
     left, scale, _ = randomized_svd(positive, rank, n_iter=2, random_state=seed)
     vectors = np.zeros((vocab_size, width), dtype=np.float32)
@@ -64,5 +75,8 @@ def begin_with_word_vectors(
 ) -> None:
     """Set the embeddings of a new model to the `word_vectors` of its text. Tokens that do not occur keep theirs."""
     table = model.get_input_embeddings().weight
-    vectors = word_vectors(rows, *table.shape, special_ids, seed).to(table) * model.config.initializer_range
+    vectors = (
+        word_vectors(rows, *table.shape, special_ids, seed).to(table)
+        * model.config.initializer_range
+    )
     table.copy_(torch.where(vectors.any(1, keepdim=True), vectors, table))

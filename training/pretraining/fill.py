@@ -5,12 +5,14 @@ from typing import Any
 
 from transformers import AutoModelForMaskedLM, pipeline
 
-from ..loading import load_predictor, reading, saved_config, saved_tokenizer
+from ..common.loading import load_predictor, reading, saved_config, saved_tokenizer
 
 MASK = "[MASK]"
 
 
-def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+def fill(
+    text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
+) -> list[list[list[dict[str, Any]]]]:
     """Fill the masks in a text with a trained model, and print the candidates.
 
     Args:
@@ -34,16 +36,22 @@ def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
     return filled
 
 
-def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+def fill_masks(
+    texts: Sequence[str], model: str, top_k: int = 5
+) -> list[list[list[dict[str, Any]]]]:
     """`fill` without printing."""
     saved_config(model)  # has the best messages for a wrong path
     tokenizer = saved_tokenizer(model)
     if tokenizer.mask_token is None:
-        raise ValueError(f"model: the tokenizer of {model!r} has no mask token; use a masked language model")
+        raise ValueError(
+            f"model: the tokenizer of {model!r} has no mask token; use a masked language model"
+        )
     masked = [text.replace(MASK, tokenizer.mask_token) for text in texts]
     for text in masked:
         if tokenizer.mask_token not in text:
-            raise ValueError(f"text: {text!r} has no {MASK}; write it where a word is to be filled in")
+            raise ValueError(
+                f"text: {text!r} has no {MASK}; write it where a word is to be filled in"
+            )
     with reading(model):
         loaded = load_predictor(model, AutoModelForMaskedLM)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from ..common.processes import shared_cores
 from ..data.masking import IGNORE_INDEX
-from ..processes import shared_cores
 from .config import ADAMW
 
 
@@ -20,9 +20,18 @@ class HalfBatches:
         """Whether two threads give the same numbers in every run: they draw no random numbers, and write nothing but
         gradients."""
         model, args = self.model, self.args
-        has_dropout = any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
-        excluded = has_dropout or args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size
-        one_cpu = args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
+        has_dropout = any(
+            module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)
+        )
+        excluded = (
+            has_dropout
+            or args.label_smoothing_factor
+            or args.torch_compile
+            or args.auto_find_batch_size
+        )
+        one_cpu = (
+            args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
+        )
         return args.objective == "mlm" and args.optim in ADAMW and one_cpu and not excluded
 
     def train(self, *args, **kwargs):
@@ -38,7 +47,10 @@ class HalfBatches:
         for weight, _ in before:
             weight.grad = None
         loss = sum(self._pool.map(lambda half: step(model, half, num_items_in_batch), halves))
-        for weight, grad in before:  # of earlier micro-batches: added last, so that the order of the sum is fixed
+        for (
+            weight,
+            grad,
+        ) in before:  # of earlier micro-batches: added last, so that the order of the sum is fixed
             weight.grad = grad if weight.grad is None else grad.add_(weight.grad)
         return loss
 
@@ -53,7 +65,10 @@ def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     halves = []
     for documents in (bounds[: cut + 1], bounds[cut:]):
         first, last = int(documents[0]), int(documents[-1])
-        half = {name: x[:, first:last] if getattr(x, "shape", None) == tokens else x for name, x in batch.items()}
+        half = {
+            name: x[:, first:last] if getattr(x, "shape", None) == tokens else x
+            for name, x in batch.items()
+        }
         longest = int(documents.diff().max())
         half |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents - first)
         half |= dict.fromkeys(("max_length_q", "max_length_k"), longest)

@@ -7,12 +7,12 @@ from typing import Any
 import datasets
 
 from ...tokenization import adapt_tokenizer
+from ..common.loading import check_new, new_folder, saved_tokenizer, without_bars
 from ..data.documents import check_sources, check_tokenization, name_of, tokenize_documents
 from ..data.mixtures import Corpus, prepare_documents
 from ..data.packing import check_packing, pack_documents
 from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..hub.card import describe_data
-from ..loading import check_new, new_folder, saved_tokenizer, without_bars
 from .config import RowsConfig
 
 
@@ -44,14 +44,18 @@ def prepare(
     folder, corpus = Path(output_dir), Corpus.take(data, options)
     args = args or RowsConfig(**options)
     if corpus.streaming:
-        raise ValueError("streaming: prepare reads text from disk; leave it out, or stream with minibert pretrain")
+        raise ValueError(
+            "streaming: prepare reads text from disk; leave it out, or stream with minibert pretrain"
+        )
     check_sources(corpus.data)
     check_packing(args.packing, args.seq_length)
     check_new(folder)
     given = None if tokenizer is None else adapt_tokenizer(saved_tokenizer(tokenizer))
     with new_folder(folder) as written:
         documents = prepare_documents(corpus, validation_size=args.validation_size, seed=seed)
-        given = given or args.train_tokenizer(documents.sample["text"], model_max_length=args.seq_length)
+        given = given or args.train_tokenizer(
+            documents.sample["text"], model_max_length=args.seq_length
+        )
         check_tokenization(documents.sample, given, args.max_lost_text)
         rows = {}
         for split in SPLITS:

@@ -16,17 +16,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from ...configuration_minibert import MiniBertConfig
 from ...tokenization import extend_tokenizer
-from ..checkpoints import check_same, checkpoint_to_resume
+from ..common.checkpoints import check_same, checkpoint_to_resume
+from ..common.files import check_folder, lock_output
+from ..common.loading import minibert_config, saved_tokenizer, without_bars
+from ..common.precision import without_autocast
+from ..common.processes import first_process_first
+from ..common.training_result import TrainingResult
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, CorpusSplits, check_stream, mix_streams, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
-from ..files import check_folder, lock_output
 from ..hub.push import check_push
-from ..loading import minibert_config, saved_tokenizer, without_bars
-from ..precision import without_autocast
-from ..processes import first_process_first
-from ..report import TrainingResult
 from .config import PretrainingConfig, RowsConfig, fill_defaults
 from .objectives import OBJECTIVES
 from .trainer import PretrainingTrainer, new_tokenizer
@@ -83,7 +83,9 @@ def pretrain(
         if prepared is not None:
             adopt_rows(args, prepared)
         objective = OBJECTIVES[args.objective](fill_defaults(args, model_name_or_path is None))
-        config = resolve_config(model, size, model_name_or_path, config_overrides, objective.config_fields)
+        config = resolve_config(
+            model, size, model_name_or_path, config_overrides, objective.config_fields
+        )
         objective.check(config, corpus.streaming)
         if extend_vocabulary is not None and (model_name_or_path is None or prepared is not None):
             raise ValueError(
@@ -108,7 +110,10 @@ def pretrain(
             trainer.budget.start = start  # reading counts too
         trainer.data_description = ", ".join(map(str, (prepared or corpus).data or [BUILTIN]))
         if extension is not None:
-            trainer.more_metrics, trainer.new_ids = {"extension": extension.metrics()}, list(extension.pieces)
+            trainer.more_metrics, trainer.new_ids = (
+                {"extension": extension.metrics()},
+                list(extension.pieces),
+            )
         trainer.new_weights = new_weights or trainer.new_weights
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         trainer.save_model()
@@ -119,7 +124,9 @@ def read_documents(corpus: Corpus, args: PretrainingConfig) -> CorpusSplits:
     """Read the documents to train on, those held out, and those that a tokenizer is trained on."""
     if corpus.streaming:
         check_stream(args)
-    with nullcontext() if corpus.streaming else first_process_first():  # the other processes read the cache
+    with (
+        nullcontext() if corpus.streaming else first_process_first()
+    ):  # the other processes read the cache
         documents = prepare_documents(corpus, validation_size=args.validation_size, seed=args.seed)
     number = "A stream of" if corpus.streaming else f"{len(documents.train):,}"
     print(f"{number} documents to train on, {len(documents.validation):,} held out")
@@ -130,38 +137,58 @@ def read_rows(prepared: PreparedRows, corpus: Corpus, args: PretrainingConfig) -
     """Read rows that `minibert prepare` made; they come with their tokenizer."""
     train, validation = prepared.load("train", corpus.streaming), prepared.load("validation")
     print(prepared.describe())
-    return CorpusSplits(mix_streams([train], corpus, args.seed) if corpus.streaming else train, validation, train)
+    return CorpusSplits(
+        mix_streams([train], corpus, args.seed) if corpus.streaming else train, validation, train
+    )
 
 
 def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> TrainingResult:
     """Print examples of the saved model on held-out text. Only the first process returns the model."""
-    output, tokenizer, objective = Path(trainer.args.output_dir), trainer.processing_class, trainer.objective
+    output, tokenizer, objective = (
+        Path(trainer.args.output_dir),
+        trainer.processing_class,
+        trainer.objective,
+    )
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer)
-    texts = validation["text"] if "text" in validation.column_names else texts_of(validation, tokenizer)
+    texts = (
+        validation["text"] if "text" in validation.column_names else texts_of(validation, tokenizer)
+    )
     examples = objective.examples(output, texts, tokenizer)
     print("", *examples, "", sep="\n")
-    print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
+    print(
+        f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures"
+    )
     if trainer.report["warning"]:
         print("Read the WARNING above before you use it")
     if trainer.budget is not None:
         print(f"Used {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
-    return TrainingResult(without_autocast(objective.trained(trainer.model)), tokenizer, trainer.report, output)
+    return TrainingResult(
+        without_autocast(objective.trained(trainer.model)), tokenizer, trainer.report, output
+    )
 
 
 def adopt_rows(args: PretrainingConfig, prepared: PreparedRows) -> None:
     """Set the fields of `args` to those of prepared rows; a ValueError if the user asks for other rows."""
     defaults, folder = RowsConfig(), str(prepared.folder)
-    asked = {name: x for name in prepared.made if (x := getattr(args, name)) != getattr(defaults, name)}
+    asked = {
+        name: x for name in prepared.made if (x := getattr(args, name)) != getattr(defaults, name)
+    }
     made = f"the rows in {folder!r} were prepared with"
     check_same(prepared.made, prepared.made | asked, made, "leave it out, or prepare rows with it")
     if not OBJECTIVES[args.objective].packs_documents:
-        raise ValueError(f"data: {folder!r} holds prepared rows; objective {args.objective} needs text; give that")
+        raise ValueError(
+            f"data: {folder!r} holds prepared rows; objective {args.objective} needs text; give that"
+        )
     vars(args).update(prepared.made)
 
 
 def resolve_config(
-    preset: str, size: str, path: str | None, overrides: str | dict[str, Any] | None, fields: Mapping[str, Any]
+    preset: str,
+    size: str,
+    path: str | None,
+    overrides: str | dict[str, Any] | None,
+    fields: Mapping[str, Any],
 ) -> MiniBertConfig:
     """The config of a trained model or a preset, with the overrides; `fields` are set by the objective."""
     overrides, known = read_overrides(overrides), MiniBertConfig().to_dict()
@@ -194,7 +221,9 @@ def read_tokenizer(
 ) -> PreTrainedTokenizerBase | None:
     """The named tokenizer, or that of the trained model or of the rows; None if one is to be trained."""
     if trained is not None and named is not None:
-        raise ValueError(f"tokenizer: the trained model {trained!r} has its own; leave {named!r} out")
+        raise ValueError(
+            f"tokenizer: the trained model {trained!r} has its own; leave {named!r} out"
+        )
     path = named or trained or (prepared and str(prepared.folder))
     tokenizer = saved_tokenizer(path) if path else None
     if prepared is not None:

@@ -7,10 +7,10 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer
+from ..common.files import check_folder
+from ..common.loading import new_folder, saved_tokenizer
 from ..data.documents import check_sources, check_tokenization
 from ..data.mixtures import Corpus, load_sample
-from ..files import check_folder
-from ..loading import new_folder, saved_tokenizer
 from .config import TokenizerConfig
 
 
@@ -40,7 +40,9 @@ def make_tokenizer(
     check_sources(corpus.data)
     check_folder(output)
     if (output / "tokenizer.json").exists():
-        raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another folder, or remove it")
+        raise ValueError(
+            f"output_dir: {str(output)!r} holds a tokenizer; give another folder, or remove it"
+        )
     given = None if extend is None else saved_tokenizer(extend)
     documents = load_sample(corpus)
     if given is None:
@@ -53,5 +55,7 @@ def make_tokenizer(
     with new_folder(output) as written:
         tokenizer.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]
-    print(f"{len(tokenizer):,} tokens, saved to {output}\n{example}\n{' '.join(tokenizer.tokenize(example))}")
+    print(
+        f"{len(tokenizer):,} tokens, saved to {output}\n{example}\n{' '.join(tokenizer.tokenize(example))}"
+    )
     return tokenizer

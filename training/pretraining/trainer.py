@@ -11,12 +11,23 @@ import datasets
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
-from ..callbacks import CheckpointMixin, SettingsState, add_callbacks, leave_group, steps_of
-from ..checkpoints import checkpoint_to_resume, kept_step, rows_checksum
+from ..common.callbacks import CheckpointMixin, SettingsState, add_callbacks, leave_group, steps_of
+from ..common.checkpoints import checkpoint_to_resume, kept_step, rows_checksum
+from ..common.files import lock_output, write_json
+from ..common.loading import minibert_config, random_state_kept, saved_tokenizer
+from ..common.precision import resolve_precision, without_autocast
+from ..common.printing import warn
+from ..common.processes import first_process_first, shares_weights
 from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.documents import check_tokenization, hold_out
@@ -24,24 +35,29 @@ from ..data.masking import unigram_counts
 from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, first_rows
 from ..data.packing import fill_rate
 from ..data.prepared import tokenizer_checksum
-from ..files import lock_output, write_json
+from ..evaluation.plots import plot_training
 from ..hub.card import write_card
 from ..hub.trainer import HubMixin
-from ..loading import minibert_config, random_state_kept, saved_tokenizer
 from ..optimization.clock import TimeBudget
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
-from ..precision import resolve_precision, without_autocast
-from ..processes import first_process_first, shares_weights
-from ..report import SIMPLE, describe_pretraining, judge_pretraining, plot_training, warn
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .half_batches import HalfBatches
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
+from .report import SIMPLE, describe_pretraining, judge_pretraining
 
 # Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
 FEW_TOKENS, FEW_EXAMPLES = 2, 50
-ON_CARD = ("embedding_init", "validation_size", "seq_length", "packing", "optimizer", "muon_learning_rate", "minutes")
+ON_CARD = (
+    "embedding_init",
+    "validation_size",
+    "seq_length",
+    "packing",
+    "optimizer",
+    "muon_learning_rate",
+    "minutes",
+)
 
 
 class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
@@ -89,7 +105,9 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         self.objective.check(config, self.streamed)
         if self.streamed:
             if eval_dataset is None:
-                raise ValueError("eval_dataset: needed, since nothing can be held out of an IterableDataset; give one")
+                raise ValueError(
+                    "eval_dataset: needed, since nothing can be held out of an IterableDataset; give one"
+                )
             check_stream(args)
         args = resolve_precision(args)
         set_seed(args.seed)
@@ -103,7 +121,9 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         built, self.new_weights = self.objective.model(model, config, tokenizer)
         # The budget comes before the progress bar of `Trainer`, which reads the number of steps that it sets.
         callbacks = [*(callbacks or []), *([self.budget] if self.budget else [])]
-        super().__init__(built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options)
+        super().__init__(
+            built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options
+        )
         self.data_description, self.more_metrics = "text", {}  # on the card; in the report
         self.new_ids: list[int] = []  # tokens that were added to the vocabulary
         self.start: Mapping[str, float] = {}  # metrics of the saved model before this training
@@ -115,7 +135,13 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
             self.add_callback(callback)
         add_callbacks(self)
 
-    def _prepare(self, train: Any, evaluation: Any, tokenizer: PreTrainedTokenizerBase | None, config: MiniBertConfig):
+    def _prepare(
+        self,
+        train: Any,
+        evaluation: Any,
+        tokenizer: PreTrainedTokenizerBase | None,
+        config: MiniBertConfig,
+    ):
         """Make the rows to train and to evaluate on; returns them with the tokenizer (the given one, or one trained on
         the text), adapted to the objective, and the config with its vocabulary."""
         args, has_text = self.objective.args, "text" in columns_of(train)
@@ -123,12 +149,16 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
             if has_text:
                 train = train.filter(is_written, input_columns="text", batched=True)
             held_out = hold_out(train, args.validation_size, args.seed)
-            train, evaluation = (train.select(np.flatnonzero(side)) for side in (~held_out, held_out))
+            train, evaluation = (
+                train.select(np.flatnonzero(side)) for side in (~held_out, held_out)
+            )
         elif isinstance(evaluation, datasets.IterableDataset):
             evaluation = first_rows(evaluation, count=VALIDATION_DOCUMENTS)
         if tokenizer is None:
             if not has_text:
-                raise ValueError("processing_class: rows without text need the tokenizer that made them; give it")
+                raise ValueError(
+                    "processing_class: rows without text need the tokenizer that made them; give it"
+                )
             tokenizer = new_tokenizer(args, config, train["text"])
         tokenizer.model_max_length = config.max_position_embeddings
         tokenizer = self.objective.prepare_tokenizer(tokenizer)
@@ -139,17 +169,31 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         config.check_tokenizer(tokenizer)
         rows = [make_rows(each, tokenizer, self.objective) for each in (train, evaluation)]
         if not len(rows[1]):
-            raise ValueError("eval_dataset: it makes no row; give more text, or a larger validation_size")
+            raise ValueError(
+                "eval_dataset: it makes no row; give more text, or a larger validation_size"
+            )
         return rows, tokenizer, config
 
     def _settings(self) -> dict[str, Any]:
         """All that decides rows, masks and weights. A checkpoint cannot be resumed with other values of it."""
         args, rows = self.args, self.train_dataset
         free = {*FREE_FIELDS, *(each.name for each in dataclasses.fields(TrainingArguments))}
-        own = {each.name: getattr(args, each.name) for each in dataclasses.fields(args) if each.name not in free}
-        kept = steps_of(args) | own | self.objective.masking_options | {"by the clock": self.budget is not None}
+        own = {
+            each.name: getattr(args, each.name)
+            for each in dataclasses.fields(args)
+            if each.name not in free
+        }
+        kept = (
+            steps_of(args)
+            | own
+            | self.objective.masking_options
+            | {"by the clock": self.budget is not None}
+        )
         if self.streamed:  # every process, and for text every worker, reads its own part
-            kept |= {"processes": args.world_size, "dataloader_num_workers": args.dataloader_num_workers}
+            kept |= {
+                "processes": args.world_size,
+                "dataloader_num_workers": args.dataloader_num_workers,
+            }
         kept |= {name: getattr(self.model.config, name) for name in MiniBertConfig.__annotations__}
         kept |= {"rows": len(rows) if has_length(rows) else None}
         kept |= {"tokenizer": tokenizer_checksum(self.processing_class)}
@@ -164,7 +208,10 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
             return self._train(resume_from_checkpoint, *args, **kwargs)
 
     def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any):
-        is_first, checkpoint = not self.state.global_step, None  # `train` may be called again in a notebook
+        is_first, checkpoint = (
+            not self.state.global_step,
+            None,
+        )  # `train` may be called again in a notebook
         if is_first or resume_from_checkpoint:
             checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
         if checkpoint is not None:
@@ -172,9 +219,13 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         elif is_first and self.args.embedding_init == "cooccurrence":
             print("Counting neighbouring tokens for the first word embeddings")
             rows_of_ids = (row["input_ids"] for row in self.sample)
-            begin_with_word_vectors(self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed)
+            begin_with_word_vectors(
+                self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed
+            )
         elif self.new_weights:
-            print(f"New weights, which {self.model.config._name_or_path!r} lacks: {', '.join(self.new_weights)}")
+            print(
+                f"New weights, which {self.model.config._name_or_path!r} lacks: {', '.join(self.new_weights)}"
+            )
         self._describe()
         if is_first and not (self.is_new or self.new_weights or shares_weights(self.args)):
             with random_state_kept():
@@ -194,14 +245,32 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         print(f"{many}; {parameters:,} parameters")
         if self.streamed or not self.is_world_process_zero():
             return
-        batch, by_clock = args.train_batch_size * args.gradient_accumulation_steps * args.world_size, args.minutes
-        passes = 1 if by_clock else args.max_steps * batch / len(rows) if args.max_steps > 0 else args.num_train_epochs
-        some = rows.select(range(0, len(rows), -(-len(rows) // SAMPLE_ROWS)))  # all may be a terabyte
-        counts = unigram_counts(some, self.model.config.vocab_size) * (passes * len(rows) / len(some))
-        each, is_example = counts.sum() / parameters, self.data_description == BUILTIN  # the built-in corpus is small
+        batch, by_clock = (
+            args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+            args.minutes,
+        )
+        passes = (
+            1
+            if by_clock
+            else args.max_steps * batch / len(rows)
+            if args.max_steps > 0
+            else args.num_train_epochs
+        )
+        some = rows.select(
+            range(0, len(rows), -(-len(rows) // SAMPLE_ROWS))
+        )  # all may be a terabyte
+        counts = unigram_counts(some, self.model.config.vocab_size) * (
+            passes * len(rows) / len(some)
+        )
+        each, is_example = (
+            counts.sum() / parameters,
+            self.data_description == BUILTIN,
+        )  # the built-in corpus is small
         if self.is_new and not by_clock and not is_example and each < FEW_TOKENS:
             few = f"about {counts.sum():,.0f} tokens for {parameters:,} parameters ({each:.1f} for each) are few"
-            warn(f"{few}; below {FEW_TOKENS}, use a smaller --size, or train longer and on more text")
+            warn(
+                f"{few}; below {FEW_TOKENS}, use a smaller --size, or train longer and on more text"
+            )
         if self.new_ids and (seen := np.median(counts[self.new_ids])) < FEW_EXAMPLES:
             few = f"half of the {len(self.new_ids):,} new words are trained on {seen:.0f} times or less"
             warn(f"{few} and learn little; use a smaller --extend_vocabulary, or more text")
@@ -213,14 +282,17 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
                 self.model,
                 self.get_decay_parameter_names(self.model),
                 learning_rate=self.args.learning_rate,
-                muon_learning_rate=self.args.muon_learning_rate or MUON_LEARNING_RATE * max(1, MUON_WIDTH / width),
+                muon_learning_rate=self.args.muon_learning_rate
+                or MUON_LEARNING_RATE * max(1, MUON_WIDTH / width),
                 weight_decay=self.args.weight_decay,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
                 eps=self.args.adam_epsilon,
             )
         return super().create_optimizer(*args, **kwargs)
 
-    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ):
         if self.budget is None:
             return super().create_scheduler(num_training_steps, optimizer)
         self.lr_scheduler = self.budget.scheduler(optimizer or self.optimizer)
@@ -276,17 +348,29 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
-        return None, torch.cat([outputs["loss"].float()[None], self.objective.score(outputs, inputs)])[None], None
+        return (
+            None,
+            torch.cat([outputs["loss"].float()[None], self.objective.score(outputs, inputs)])[None],
+            None,
+        )
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
-        self.gather_function = self.accelerator.gather  # the sums of all ranks, a row for each batch
-        output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
-        batches = -(-len(dataloader.dataset) // self.args.eval_batch_size)  # further rows are of repeated batches
+        self.gather_function = (
+            self.accelerator.gather
+        )  # the sums of all ranks, a row for each batch
+        output = super().evaluation_loop(
+            dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs
+        )
+        batches = -(
+            -len(dataloader.dataset) // self.args.eval_batch_size
+        )  # further rows are of repeated batches
         loss, *sums = torch.from_numpy(output.predictions[:batches]).double().sum(0).tolist()
         metrics = self.objective.metrics(sums)
         if self.objective.metric in metrics:  # without any target, the loss would be 0
             metrics["loss"] = loss / batches
-        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in metrics.items()})
+        output.metrics.update(
+            {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        )
         return output
 
     # --- saving ---
@@ -303,12 +387,20 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
             self.report = self._make_report()  # all processes take part
             self.objective.save(self, folder)
             if self.is_world_process_zero():
-                recipe = {name: getattr(self.args, name) for name in ON_CARD} | self.objective.masking_options
+                recipe = {
+                    name: getattr(self.args, name) for name in ON_CARD
+                } | self.objective.masking_options
                 self.save_state()
-                lines = {name: self.report[name] for name in SIMPLE if self.report.get(name) is not None}
-                plot_training(self.state.log_history, folder / "loss.png", self.objective.metric, lines)
+                lines = {
+                    name: self.report[name] for name in SIMPLE if self.report.get(name) is not None
+                }
+                plot_training(
+                    self.state.log_history, folder / "loss.png", self.objective.metric, lines
+                )
                 write_json(folder / "report.json", self.report)
-                self.card = write_card(folder, self.report, self.data_description, recipe, self.args)
+                self.card = write_card(
+                    folder, self.report, self.data_description, recipe, self.args
+                )
                 print("", describe_pretraining(self.report), sep="\n")
                 warn(self.report["warning"])
         if self.args.push_to_hub:
@@ -320,11 +412,21 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         if self.report is not None and self.report["steps"] == state.global_step:
             return self.report  # saved again
         step = kept_step(vars(state), self.args.load_best_model_at_end)
-        history = [log for log in state.log_history if "eval_targets" in log and log["step"] == step]
+        history = [
+            log for log in state.log_history if "eval_targets" in log and log["step"] == step
+        ]
         batches = self.evaluation_batches(self.eval_dataset)
-        baseline = unigram_baseline(self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids)
-        report = self.objective.report(history[-1] if history else self.evaluate(), baseline) | self.more_metrics
-        for name, value in (("start_loss", f"start_{metric}"), ("start_accuracy", "start_accuracy")):
+        baseline = unigram_baseline(
+            self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids
+        )
+        report = (
+            self.objective.report(history[-1] if history else self.evaluate(), baseline)
+            | self.more_metrics
+        )
+        for name, value in (
+            ("start_loss", f"start_{metric}"),
+            ("start_accuracy", "start_accuracy"),
+        ):
             report |= {name: self.start[value]} if value in self.start else {}
         report |= {
             "objective": self.objective.name,
@@ -354,22 +456,36 @@ def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objectiv
     """Make rows for the collator from text or from tokens; packed rows are returned as they are."""
     columns = columns_of(rows)
     if "text" in columns:
-        return objective.rows(rows.select_columns("text") if "source" not in columns else rows, tokenizer)
+        return objective.rows(
+            rows.select_columns("text") if "source" not in columns else rows, tokenizer
+        )
     if "input_ids" not in columns:
-        raise ValueError(f"train_dataset needs a column text or input_ids, got {', '.join(columns)}")
+        raise ValueError(
+            f"train_dataset needs a column text or input_ids, got {', '.join(columns)}"
+        )
     if not objective.packs_documents:
         if "token_type_ids" in columns and "next_sentence_label" in columns:
             return rows
-        raise ValueError(f"train_dataset: objective {objective.name} makes its pairs from text; give a column text")
-    return rows if "position_ids" in columns else objective.pack(rows.select_columns("input_ids"), tokenizer)
+        raise ValueError(
+            f"train_dataset: objective {objective.name} makes its pairs from text; give a column text"
+        )
+    return (
+        rows
+        if "position_ids" in columns
+        else objective.pack(rows.select_columns("input_ids"), tokenizer)
+    )
 
 
 def sample_of(rows: Any) -> datasets.Dataset:
     """The rows; of a stream, the first ones."""
-    return first_rows(rows, count=SAMPLE_ROWS) if isinstance(rows, datasets.IterableDataset) else rows
+    return (
+        first_rows(rows, count=SAMPLE_ROWS) if isinstance(rows, datasets.IterableDataset) else rows
+    )
 
 
-def new_tokenizer(args: PretrainingConfig, config: MiniBertConfig, texts: Any) -> PreTrainedTokenizerBase:
+def new_tokenizer(
+    args: PretrainingConfig, config: MiniBertConfig, texts: Any
+) -> PreTrainedTokenizerBase:
     """Train a tokenizer on texts, for a model with this config."""
     length, segments = config.max_position_embeddings, config.type_vocab_size > 0
     return args.train_tokenizer(texts, model_max_length=length, token_type_ids=segments)

@@ -2,7 +2,7 @@
 
 import importlib
 
-from ...commands import TASKS
+from ...cli.commands import TASKS
 
 
 def task_class(name: str) -> type:

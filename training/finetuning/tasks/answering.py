@@ -13,17 +13,24 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
-from ...metrics import SquadScores, compare_answers
-from ...report import plot_scores
+from ...evaluation.metrics import SquadScores, compare_answers
+from ...evaluation.plots import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from .base import LABEL, Labels, Predictions, Scores, Task, shortened
 
-STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
-MAX_LENGTH, MAX_QUESTION = 384, 64  # tokens of an input and of its question, as BERT had them on SQuAD
+STARTS = (
+    "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
+)
+MAX_LENGTH, MAX_QUESTION = (
+    384,
+    64,
+)  # tokens of an input and of its question, as BERT had them on SQuAD
 THRESHOLD = "null_threshold"  # where the tokenizer's config keeps that of the training
 MANY_LONG = 0.05  # the share of answers above `max_answer_length` from which on it is said
 NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
-ANSWER = '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
+ANSWER = (
+    '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
+)
 
 
 @dataclass(eq=False)
@@ -71,37 +78,62 @@ class AnswerQuestions(Task):
 
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         answers, context = row[self.label_column], row[self.text_columns[1]]
-        if row.get("is_impossible"):  # SQuAD 2.0; what some files list there is plausible, but wrong
+        if row.get(
+            "is_impossible"
+        ):  # SQuAD 2.0; what some files list there is plausible, but wrong
             return []
         given = answers if isinstance(answers, dict) else {}
         texts, starts = (as_list(given.get(part)) for part in ("text", "answer_start"))
-        readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
-        if not {"text", "answer_start"} <= given.keys() or not readable or len(texts) != len(starts):
+        readable = all(isinstance(text, str) for text in texts) and all(
+            isinstance(start, int) for start in starts
+        )
+        if (
+            not {"text", "answer_start"} <= given.keys()
+            or not readable
+            or len(texts) != len(starts)
+        ):
             raise bad_value(self.label_column, answers, ANSWER)
         for text, start in zip(texts, starts):
             there = context[start : start + len(text)] if start >= 0 else ""
             if there != text or not text.strip():
-                of = f" of question {row['id']!r}" if row.get("id") else ""  # a nested file has no rows
+                of = (
+                    f" of question {row['id']!r}" if row.get("id") else ""
+                )  # a nested file has no rows
                 why = f"{of} with answer_start {start} does not match the context, which has {there!r} there"
-                raise bad_value(self.label_column, text, "a part of the context and its first character", why)
-        return [(text.strip(), start + len(text) - len(text.lstrip())) for text, start in zip(texts, starts)]
+                raise bad_value(
+                    self.label_column, text, "a part of the context and its first character", why
+                )
+        return [
+            (text.strip(), start + len(text) - len(text.lstrip()))
+            for text, start in zip(texts, starts)
+        ]
 
-    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
-        if self.max_length is None and config is None:  # a model trained for this task keeps its own length
+    def learn_labels(
+        self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
+    ) -> Labels:
+        if (
+            self.max_length is None and config is None
+        ):  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
         for name, rows in labels.items():
             self._check_lengths(name, [answers[0][0] for answers in rows if answers])
         saved = self.tokenizer.init_kwargs
         if "train" in labels or THRESHOLD not in saved:
             # where every question has an answer, "none" is no candidate
-            answerable = all(labels["train"]) if "train" in labels else all(map(all, labels.values()))
+            answerable = (
+                all(labels["train"]) if "train" in labels else all(map(all, labels.values()))
+            )
             self.null_threshold = None if answerable else 0.0
         saved[THRESHOLD] = self.null_threshold
         return labels
 
     def _check_lengths(self, split: str, answers: list[str]) -> None:
         """Refuse a split of which no answer can be given, and say if many cannot."""
-        encoded = self.tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"] if answers else []
+        encoded = (
+            self.tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"]
+            if answers
+            else []
+        )
         lengths = np.array([len(ids) for ids in encoded])
         long = (lengths > self.max_answer_length).sum()
         if long > MANY_LONG * len(lengths):
@@ -111,24 +143,39 @@ class AnswerQuestions(Task):
                 raise ValueError(f"max_answer_length: {said}")
             print(said)
 
-    def with_labels(self, split: datasets.Dataset, labels: list[list[tuple[str, int]]]) -> datasets.Dataset:
-        texts, starts = ([[answer[part] for answer in answers] for answers in labels] for part in (0, 1))
-        return with_column(super().with_labels(split, texts), STARTS, starts, datasets.List(datasets.Value("int64")))
+    def with_labels(
+        self, split: datasets.Dataset, labels: list[list[tuple[str, int]]]
+    ) -> datasets.Dataset:
+        texts, starts = (
+            [[answer[part] for answer in answers] for answers in labels] for part in (0, 1)
+        )
+        return with_column(
+            super().with_labels(split, texts),
+            STARTS,
+            starts,
+            datasets.List(datasets.Value("int64")),
+        )
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [*self.text_columns, LABEL, STARTS], encode_questions)
 
-    def preprocess_logits(self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def preprocess_logits(
+        self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
         """The logits of each token as the first and as the last one: [batch, length, 2]."""
         return torch.stack(logits[:2], -1).float()
 
     def decode(self, predictions: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
         windows, contexts = [], iter(predictions.examples[self.text_columns[1]])
-        for logits, window in zip(predictions.outputs, predictions.encoded.select_columns(["offsets", "is_last"])):
+        for logits, window in zip(
+            predictions.outputs, predictions.encoded.select_columns(["offsets", "is_last"])
+        ):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
-                yield best_answer(windows, next(contexts), self.max_answer_length, self.null_threshold)
+                yield best_answer(
+                    windows, next(contexts), self.max_answer_length, self.null_threshold
+                )
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
@@ -141,16 +188,24 @@ class AnswerQuestions(Task):
         """The sentence with most words of the question; or never an answer."""
         words = [{*question.lower().split()} for question in examples[self.text_columns[0]]]
         sentences = [
-            max(split_sentences(text), key=lambda part: len(asked & {*part.lower().split()}), default="")
+            max(
+                split_sentences(text),
+                key=lambda part: len(asked & {*part.lower().split()}),
+                default="",
+            )
             for asked, text in zip(words, examples[self.text_columns[1]])
         ]
         return [sentences, [""] * len(examples)]
 
-    def confidence(self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def confidence(
+        self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
         return torch.stack(logits[:2]).float().softmax(-1).amax(-1).prod(0)
 
     def mistake(self, predicted: str, true: list[str], confidence: float) -> float:
-        return 0.0 if any(compare_answers(predicted, text)[0] for text in true or [""]) else confidence
+        return (
+            0.0 if any(compare_answers(predicted, text)[0] for text in true or [""]) else confidence
+        )
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         plot_scores(self.compute_metrics(predictions), "score", path, note)
@@ -169,19 +224,33 @@ def encode_questions(tokenizer, questions, contexts, answers, starts) -> dict[st
     `offsets`, for each token the characters [first, last + 1] that it covers, [-1, -1] where it is not of the context;
     `is_last`, whether the context ends here."""
     longest = min(MAX_QUESTION, tokenizer.model_max_length // 4)
-    tokenized = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    tokenized = tokenizer(
+        questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+    )
     questions = list(questions)
     for i, offsets in enumerate(tokenized["offset_mapping"]):
         if len(offsets) > longest:
             questions[i] = questions[i][: offsets[longest - 1][1]]
-            while len(tokenizer.tokenize(questions[i])) > longest:  # a character may be several tokens
+            while (
+                len(tokenizer.tokenize(questions[i])) > longest
+            ):  # a character may be several tokens
                 questions[i] = questions[i][:-1]
-    parts = {"truncation": "only_second", "stride": tokenizer.model_max_length // 3, "return_overflowing_tokens": True}
+    parts = {
+        "truncation": "only_second",
+        "stride": tokenizer.model_max_length // 3,
+        "return_overflowing_tokens": True,
+    }
     encoded = tokenizer(questions, contexts, return_offsets_mapping=True, **parts)
-    question_of, all_offsets = encoded.pop("overflow_to_sample_mapping"), encoded.pop("offset_mapping")
+    question_of, all_offsets = (
+        encoded.pop("overflow_to_sample_mapping"),
+        encoded.pop("offset_mapping"),
+    )
     rows = {"start_positions": [], "end_positions": [], "offsets": [], "is_last": []}
     for i, (question, offsets) in enumerate(zip(question_of, all_offsets)):
-        offsets = [pair if segment == 1 else (-1, -1) for pair, segment in zip(offsets, encoded.sequence_ids(i))]
+        offsets = [
+            pair if segment == 1 else (-1, -1)
+            for pair, segment in zip(offsets, encoded.sequence_ids(i))
+        ]
         first, last = NULL, NULL
         if answers[question]:
             text, start = answers[question][0], starts[question][0]
@@ -193,7 +262,9 @@ def encode_questions(tokenizer, questions, contexts, answers, starts) -> dict[st
     return {**encoded, **rows}
 
 
-def answer_tokens(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
+def answer_tokens(
+    offsets: Sequence[tuple[int, int]], start: int, end: int
+) -> tuple[int, int] | None:
     """The first and last token of a window that together cover characters `start` to `end - 1`; None if the answer is
     not wholly in it. `offsets`: as `encode_questions` makes them. Characters that belong to no token (such as accents
     that a normalizer drops) are in it where a token of the context follows or goes before."""
@@ -224,9 +295,13 @@ def best_answer(
     for logits, offsets in windows:
         logits = np.asarray(logits[: len(offsets)], float)  # without padding
         null = min(null, float(logits[NULL].sum()))
-        first, last = np.where(np.array(offsets)[:, :1] >= 0, logits, -np.inf).T  # of the context only
+        first, last = np.where(
+            np.array(offsets)[:, :1] >= 0, logits, -np.inf
+        ).T  # of the context only
         last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
-        scores = first[:, None] + sliding_window_view(last, max_answer_length)  # i, j: from token i to i + j
+        scores = first[:, None] + sliding_window_view(
+            last, max_answer_length
+        )  # i, j: from token i to i + j
         while scores.max() > best:
             i, j = np.unravel_index(scores.argmax(), scores.shape)
             end = max([offsets[i + j][1], *(after for after, _ in offsets[i + j + 1 : i + j + 2])])

@@ -11,15 +11,26 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 import numpy as np
 import torch
-from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    DataCollatorWithPadding,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from ....modeling_minibert import MiniBertPreTrainedModel
-from ...files import printable
-from ...metrics import is_better, random_scores
-from ...report import plot_scores
+from ...common.files import printable
+from ...evaluation.baselines import random_scores
+from ...evaluation.metrics import is_better
+from ...evaluation.plots import plot_scores
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
-NO_LABEL = {"None", "", "-1", "-1.0"}  # how benchmarks write the labels of test rows that they keep to themselves
+NO_LABEL = {
+    "None",
+    "",
+    "-1",
+    "-1.0",
+}  # how benchmarks write the labels of test rows that they keep to themselves
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
 CUT = "cut"  # the column of encoded rows that says whether a text lost its end
 Labels = dict[str, list[Any]]  # those of the rows of each split
@@ -51,7 +62,9 @@ class Task(abc.ABC):
 
     # The options that name columns, with the names that these are guessed by; the last one is that of the label.
     columns: ClassVar[Mapping[str, Sequence[str]]]
-    copied: ClassVar[slice] = slice(None)  # of the texts: rows with the same ones there are held out together
+    copied: ClassVar[slice] = slice(
+        None
+    )  # of the texts: rows with the same ones there are held out together
     no_gold: ClassVar[Sequence[str]] = ()  # labels that say that there is none, in training too
 
     text_columns: list[str]  # since `read`
@@ -60,7 +73,9 @@ class Task(abc.ABC):
     labels: Sequence[str] = ()  # their names by id, where they have any
     label_weights: Sequence[float] | None = None  # of the loss
 
-    def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
+    def read(
+        self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
+    ) -> datasets.DatasetDict:
         """Check all rows and learn the labels: those of the training split, or of a model that was trained for this
         task already (its `config`). Return the rows with the column `LABEL`; a ValueError for a bad column or row."""
         first = next(iter(splits.values()))
@@ -71,7 +86,9 @@ class Task(abc.ABC):
             self.check_inputs(split)
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
-        return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
+        return datasets.DatasetDict(
+            {name: self.with_labels(split, labels[name]) for name, split in splits.items()}
+        )
 
     # --- columns and rows ---
 
@@ -93,7 +110,9 @@ class Task(abc.ABC):
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
         """The labels of all rows in one form, each checked by itself."""
 
-    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
+    def learn_labels(
+        self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
+    ) -> Labels:
         """Learn from what `read_labels` returned for each split what labels there are; the labels for `with_labels`."""
         return labels
 
@@ -114,7 +133,11 @@ class Task(abc.ABC):
     def config_fields(self) -> dict[str, Any]:
         """Fields of the model's config that follow from the data: `id2label`, `label2id`, `problem_type`."""
         id2label = dict(enumerate(self.labels))
-        return {"id2label": id2label, "label2id": {label: i for i, label in id2label.items()}} if id2label else {}
+        return (
+            {"id2label": id2label, "label2id": {label: i for i, label in id2label.items()}}
+            if id2label
+            else {}
+        )
 
     def prepare_model(self, model: PreTrainedModel, train: datasets.Dataset, seed: int) -> None:  # noqa: B027
         """Change a model, in place, before it is trained on the rows `train`."""
@@ -124,12 +147,20 @@ class Task(abc.ABC):
         """Model inputs of a split that `read` returned, with labels."""
 
     def map_columns(
-        self, split: datasets.Dataset, columns: list[str], function: Callable[..., dict[str, list]], **options: Any
+        self,
+        split: datasets.Dataset,
+        columns: list[str],
+        function: Callable[..., dict[str, list]],
+        **options: Any,
     ) -> datasets.Dataset:
         """The rows that `function(tokenizer, *columns, **options)` makes of batches of columns. They are not cached:
         `datasets` would know the function by its name, whatever its code."""
         uncached = {"keep_in_memory": True, "load_from_cache_file": False, "desc": "Tokenizing"}
-        given = {"input_columns": columns, "remove_columns": split.column_names, "fn_kwargs": options}
+        given = {
+            "input_columns": columns,
+            "remove_columns": split.column_names,
+            "fn_kwargs": options,
+        }
         return split.map(partial(function, self.tokenizer), batched=True, **given, **uncached)
 
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
@@ -166,11 +197,20 @@ class Task(abc.ABC):
         """For each metric, the best score of the `guesses` and of classes drawn at random."""
         true = examples[LABEL][:]
         best, *others = [self.score(guess, true) for guess in self.guesses(known, examples)]
-        for scores in [*others, *(random_scores(known[LABEL][:], true) if isinstance(true[0], int) else ())]:
-            best |= {name: scores[name] for name in best.keys() & scores if is_better(name, scores[name], best[name])}
+        for scores in [
+            *others,
+            *(random_scores(known[LABEL][:], true) if isinstance(true[0], int) else ()),
+        ]:
+            best |= {
+                name: scores[name]
+                for name in best.keys() & scores
+                if is_better(name, scores[name], best[name])
+            }
         return best
 
-    def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
+    def by_class(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, dict[str, float]]:
         """precision, recall, f1 and support of every class (or type of entity); empty for a task without classes."""
         return {}
 
@@ -184,9 +224,13 @@ class Task(abc.ABC):
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         """Draw what was predicted against what is true as PNG, with `note` in the title."""
-        scores = self.by_class(list(self.decode(predictions)), predictions.examples[LABEL][:]).items()
+        scores = self.by_class(
+            list(self.decode(predictions)), predictions.examples[LABEL][:]
+        ).items()
         ranked = sorted(scores, key=lambda item: -item[1]["support"])
-        plot_scores({f"{name} ({row['support']:,})": row["f1"] for name, row in ranked}, "F1", path, note)
+        plot_scores(
+            {f"{name} ({row['support']:,})": row["f1"] for name, row in ranked}, "F1", path, note
+        )
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return " | ".join(shortened(row[column]) for column in self.text_columns)
@@ -202,9 +246,12 @@ def drop_unlabelled_test(task: Task, splits: datasets.DatasetDict) -> None:
     if test is None or test is first:
         return
     column = task.find_labels(first)
-    columns = ([None] if column not in rows.column_names else rows[column] for rows in (first, test))
+    columns = (
+        [None] if column not in rows.column_names else rows[column] for rows in (first, test)
+    )
     known, labels = (
-        {str(x) for cell in cells for x in (cell if isinstance(cell, list) else [cell])} for cells in columns
+        {str(x) for cell in cells for x in (cell if isinstance(cell, list) else [cell])}
+        for cells in columns
     )
     if labels and labels <= {*NO_LABEL, *task.no_gold} - known:
         print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score
 from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForMultipleChoice
-from ...report import plot_confusion
+from ...evaluation.plots import plot_confusion
 from ..data import bad_value, check_texts, each_row, find_column, with_column
 from .base import CUT, LABEL, Predictions, Scores, Task, shortened
 
@@ -37,7 +37,15 @@ class Choose(Task):
     metric_for_best_model = "accuracy"
     collator_class = DataCollatorForMultipleChoice
     columns = {
-        "text_column": ("sent1", "article", "context", "premise", "text", "startphrase", "question"),
+        "text_column": (
+            "sent1",
+            "article",
+            "context",
+            "premise",
+            "text",
+            "startphrase",
+            "question",
+        ),
         "prefix_column": ("sent2", "question"),
         "choice_columns": ("choices", "endings", "options", "answers"),
         "label_column": ("label", "labels", "answer", "answerKey", "gold", "target"),
@@ -54,9 +62,14 @@ class Choose(Task):
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
         named = [None] if not self.choice_columns else self.choice_columns
-        self.choices = [find_column(split, "choice_columns", name, self.columns["choice_columns"]) for name in named]
+        self.choices = [
+            find_column(split, "choice_columns", name, self.columns["choice_columns"])
+            for name in named
+        ]
         text, prefix = self.find(split, "text_column"), self.prefix_column
-        guesses = [name for name in self.columns["prefix_column"] if name in {*split.column_names} - {text}]
+        guesses = [
+            name for name in self.columns["prefix_column"] if name in {*split.column_names} - {text}
+        ]
         prefix = prefix or next(iter(guesses), None)
         self.prefix = [prefix] if prefix else []
         return [text, *self.prefix, *self.choices]
@@ -68,10 +81,16 @@ class Choose(Task):
         each_row(split, partial(self._check_choices, rows[0]), rows)
 
     def _check_choices(self, first: Any, choices: Any) -> None:
-        if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(each, str) for each in choices):
+        if (
+            not isinstance(choices, list)
+            or len(choices) < 2
+            or not all(isinstance(each, str) for each in choices)
+        ):
             raise bad_value(self.choices[0], choices, "a list of two texts or more")
         if len(choices) != len(first):
-            raise bad_value(self.choices[0], choices, f"a list of {len(first)} texts, as in every row")
+            raise bad_value(
+                self.choices[0], choices, f"a list of {len(first)} texts, as in every row"
+            )
 
     def _choices(self, split: datasets.Dataset) -> list[list[str]]:
         columns = [split[column] for column in self.choices]
@@ -83,14 +102,21 @@ class Choose(Task):
     def _number(self, value: Any, choices: list[str]) -> int:
         """The number of the right choice."""
         numbers = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
-        if not isinstance(value, (int, str)) or value not in numbers or value in choices:  # which would be unclear
-            raise bad_value(self.label_column, value, f"a number from 0 to {len(choices) - 1}, or its letter")
+        if (
+            not isinstance(value, (int, str)) or value not in numbers or value in choices
+        ):  # which would be unclear
+            raise bad_value(
+                self.label_column, value, f"a number from 0 to {len(choices) - 1}, or its letter"
+            )
         return numbers[value]
 
     def with_labels(self, split: datasets.Dataset, labels: list[int]) -> datasets.Dataset:
         choices = self._choices(split)
         for column in self.prefix:
-            choices = [[f"{begin} {choice}" for choice in row] for begin, row in zip(split[column], choices)]
+            choices = [
+                [f"{begin} {choice}" for choice in row]
+                for begin, row in zip(split[column], choices)
+            ]
         return super().with_labels(with_column(split, CHOICE_TEXTS, choices), labels)
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
@@ -110,11 +136,19 @@ class Choose(Task):
         return shortened(row[CHOICE_TEXTS][label])
 
 
-def encode_choices(tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]) -> dict[str, list]:
+def encode_choices(
+    tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]
+) -> dict[str, list]:
     """Token ids of the text with each of its choices, [choices] lists a row, `labels`, and whether any was `cut`."""
     count = len(choices[0])  # as many in every row
     texts = [text for text in texts for _ in range(count)]
     flat = tokenizer(texts, [choice for of_row in choices for choice in of_row], truncation=True)
-    rows = {name: [values[i : i + count] for i in range(0, len(values), count)] for name, values in flat.items()}
+    rows = {
+        name: [values[i : i + count] for i in range(0, len(values), count)]
+        for name, values in flat.items()
+    }
     cut = [bool(each.overflowing) for each in flat.encodings]
-    return rows | {"labels": labels, CUT: [any(cut[i : i + count]) for i in range(0, len(cut), count)]}
+    return rows | {
+        "labels": labels,
+        CUT: [any(cut[i : i + count]) for i in range(0, len(cut), count)],
+    }

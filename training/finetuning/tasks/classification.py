@@ -15,10 +15,10 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
+from ...common.files import printable
 from ...data.tables import to_number
-from ...files import printable
-from ...metrics import class_scores, correlations
-from ...report import plot_confusion, plot_values
+from ...evaluation.metrics import class_scores, correlations
+from ...evaluation.plots import plot_confusion, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from ..imbalance import best_threshold, class_weights
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
@@ -27,7 +27,11 @@ PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
     ("text", "text_pair"), ("text1", "text2"), ("question", "sentence"), ("question", "passage"),
 )  # fmt: skip
-SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+SINGLE, MULTI, REGRESSION = (
+    "single_label_classification",
+    "multi_label_classification",
+    "regression",
+)
 LIST = 'a list of names (or of their numbers), each of them once, such as ["joy", "sad"]; not of 0 and 1'
 MOST_LABELS = 1_000  # of more, there must be several rows for each
 FLOAT = datasets.Value("float32")
@@ -96,7 +100,11 @@ class Classify(Task):
         if pair := next((pair for pair in PAIRS if set(pair) <= set(strings)), None):
             return list(pair)
         known = [name for name in self.columns["text_column"] if name in strings]
-        return strings if len(strings) == 1 and not known else [find_column(split, "text_column", None, known)]
+        return (
+            strings
+            if len(strings) == 1 and not known
+            else [find_column(split, "text_column", None, known)]
+        )
 
     # --- labels ---
 
@@ -107,7 +115,9 @@ class Classify(Task):
         """A label, or a list of different ones."""
         if value is None or isinstance(value, dict):
             raise bad_value(self.label_column, value, "a label")
-        named = all(isinstance(item, (str, int)) for item in as_list(value)) or not isinstance(value, list)
+        named = all(isinstance(item, (str, int)) for item in as_list(value)) or not isinstance(
+            value, list
+        )
         if not named or len(set(as_list(value))) < len(as_list(value)):
             raise bad_value(self.label_column, value, LIST)
         return value
@@ -128,14 +138,24 @@ class Classify(Task):
         if any(isinstance(value, list) for value in values):
             return MULTI
         numbers = [to_number(value) for value in values]
-        no_values = self.named_labels or not np.isfinite(numbers).all() or all(map(float.is_integer, numbers))
+        no_values = (
+            self.named_labels
+            or not np.isfinite(numbers).all()
+            or all(map(float.is_integer, numbers))
+        )
         return SINGLE if no_values else REGRESSION
 
-    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
-        trained = config and (config.problem_type or (REGRESSION if config.num_labels == 1 else None))
+    def learn_labels(
+        self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
+    ) -> Labels:
+        trained = config and (
+            config.problem_type or (REGRESSION if config.num_labels == 1 else None)
+        )
         every = [value for rows in labels.values() for value in rows]
         if trained != MULTI and all(isinstance(value, list) and len(value) == 1 for value in every):
-            labels = {name: [value[0] for value in rows] for name, rows in labels.items()}  # as doccano writes classes
+            labels = {
+                name: [value[0] for value in rows] for name, rows in labels.items()
+            }  # as doccano writes classes
         self.problem_type = trained or self._guess_type(next(iter(labels.values())))
         self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
         if {tuple(as_list(value)) for value in every} == {(0, 1), (1, 0)}:
@@ -144,7 +164,9 @@ class Classify(Task):
         self.labels = self._names(splits, labels, config)
         different = {item for rows in labels.values() for value in rows for item in as_list(value)}
         self._id_of = {item: find_label(self.labels, item) for item in different}
-        encoded = {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
+        encoded = {
+            name: each_row(splits[name], self._encoded, values) for name, values in labels.items()
+        }
         if self.few_shot and (self.problem_type != SINGLE or len(self.text_columns) > 1):
             raise ValueError("few_shot: it needs one text and one class in every row; leave it out")
         if "train" not in encoded:
@@ -156,19 +178,33 @@ class Classify(Task):
     def _balance(self, train: list[Any]) -> None:
         """Settle the weights of the loss; refuse weights and thresholds that these labels cannot have."""
         if self.problem_type == REGRESSION:
-            raise ValueError(f"class_weights, tune_threshold: {self.label_column!r} has values, not classes")
+            raise ValueError(
+                f"class_weights, tune_threshold: {self.label_column!r} has values, not classes"
+            )
         if self.tune_threshold and self.problem_type == SINGLE and len(self.labels) != 2:
             has = f"{self.label_column!r} has {len(self.labels)} classes"
-            raise ValueError(f"tune_threshold: {has}; it needs two classes, or several labels a row")
+            raise ValueError(
+                f"tune_threshold: {has}; it needs two classes, or several labels a row"
+            )
         self.metric_for_best_model = "f1_macro"
         if self.class_weights:
             several = self.problem_type == MULTI
-            counts = Counter(self.labels[i] for row in train for i in (np.flatnonzero(row) if several else [row]))
-            self.label_weights = class_weights(self.class_weights, self.labels, counts, len(train) if several else None)
+            counts = Counter(
+                self.labels[i] for row in train for i in (np.flatnonzero(row) if several else [row])
+            )
+            self.label_weights = class_weights(
+                self.class_weights, self.labels, counts, len(train) if several else None
+            )
 
-    def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
+    def _names(
+        self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None
+    ) -> list[str]:
         """The names of all labels, in the order of their ids."""
-        given, saved, file = self.named_labels, saved_labels(config), next(iter(splits.values()))[0][FILE]
+        given, saved, file = (
+            self.named_labels,
+            saved_labels(config),
+            next(iter(splits.values()))[0][FILE],
+        )
         if saved and given and given != saved:
             raise ValueError(f"labels: {', '.join(given)}, but the model knows {', '.join(saved)}")
         if self.problem_type == REGRESSION:
@@ -177,20 +213,34 @@ class Classify(Task):
         if "train" not in values:
             return known or [config.id2label[i] for i in sorted(config.id2label)]  # LABEL_0, …
         seen = {item for value in values["train"] for item in as_list(value)}
-        names = list(map(str, sorted(seen))) if all(isinstance(x, int) for x in seen) else sorted(map(str, seen))
+        names = (
+            list(map(str, sorted(seen)))
+            if all(isinstance(x, int) for x in seen)
+            else sorted(map(str, seen))
+        )
         feature = splits["train"].features[self.label_column]
         known = known or getattr(getattr(feature, "feature", feature), "names", None) or names
         has = f"{file!r} has {', '.join(names[:9])}{' …' * (len(names) > 9)}"
         if len(names) > max(MOST_LABELS, len(splits["train"]) // 2):
-            raise ValueError(f"label_column: {len(names):,} labels are too many to learn ({has}); name another column")
+            raise ValueError(
+                f"label_column: {len(names):,} labels are too many to learn ({has}); name another column"
+            )
         found = {find_label(known, item) for item in seen}
         if saved and None in found:
             there = f"{', '.join(saved)}, and {has}"
-            raise ValueError(f"model: it was fine-tuned for the labels {there}; start from a model without such a head")
-        if given and not saved and None not in found and len(found) < len(given):  # (else a row is wrong, and named)
+            raise ValueError(
+                f"model: it was fine-tuned for the labels {there}; start from a model without such a head"
+            )
+        if (
+            given and not saved and None not in found and len(found) < len(given)
+        ):  # (else a row is wrong, and named)
             absent = ", ".join(repr(name) for i, name in enumerate(given) if i not in found)
-            raise ValueError(f"labels: no row has the label {absent}; leave them out, or correct them; {has}")
-        if len(found) < 2 and not saved and [] not in values["train"]:  # (a label that some rows lack can be learned)
+            raise ValueError(
+                f"labels: no row has the label {absent}; leave them out, or correct them; {has}"
+            )
+        if (
+            len(found) < 2 and not saved and [] not in values["train"]
+        ):  # (a label that some rows lack can be learned)
             raise ValueError(f"{self.label_column}: {has} only; there is nothing to learn")
         return known
 
@@ -206,17 +256,29 @@ class Classify(Task):
         if None in ids:
             why = " is none of --labels" if self.named_labels else " was never seen in training"
             known = ", ".join(self.labels[:20]) + " …" * (len(self.labels) > 20)
-            raise bad_value(self.label_column, as_list(value)[ids.index(None)], f"one of {known}", why)
-        return ids[0] if self.problem_type == SINGLE else [float(i in ids) for i in range(len(self.labels))]
+            raise bad_value(
+                self.label_column, as_list(value)[ids.index(None)], f"one of {known}", why
+            )
+        return (
+            ids[0]
+            if self.problem_type == SINGLE
+            else [float(i in ids) for i in range(len(self.labels))]
+        )
 
     def config_fields(self) -> dict[str, Any]:
-        return {**super().config_fields(), "problem_type": self.problem_type, "thresholds": self.thresholds}
+        return {
+            **super().config_fields(),
+            "problem_type": self.problem_type,
+            "thresholds": self.thresholds,
+        }
 
     def prepare_model(self, model: PreTrainedModel, train: datasets.Dataset, seed: int) -> None:
         if self.few_shot:
             from ..few_shot import train_encoder
 
-            train_encoder(model, self.tokenizer, train[self.text_columns[0]][:], train[LABEL][:], seed)
+            train_encoder(
+                model, self.tokenizer, train[self.text_columns[0]][:], train[LABEL][:], seed
+            )
 
     # --- inputs, predictions, scores ---
 
@@ -227,19 +289,30 @@ class Classify(Task):
     def _has_threshold(self) -> bool:
         return self.problem_type == MULTI or (self.problem_type == SINGLE and len(self.labels) == 2)
 
-    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def preprocess_logits(
+        self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
         """The class, [batch]; of two classes, the log-odds of the second one, [batch]; the log-odds of every label,
         [batch, labels]; or the value, [batch]."""
         if self.problem_type == SINGLE:
-            return logits[:, 1].float() - logits[:, 0].float() if self._has_threshold else logits.argmax(-1)
+            return (
+                logits[:, 1].float() - logits[:, 0].float()
+                if self._has_threshold
+                else logits.argmax(-1)
+            )
         return logits.float() if self.problem_type == MULTI else logits.float().squeeze(-1)
 
     def tune(self, predictions: Predictions) -> None:
         """The thresholds are those with the best F1 of each label (of two classes: with the best macro F1)."""
         if self.tune_threshold:
-            outputs, references = predictions.outputs, np.asarray(predictions.examples[LABEL][:], np.int32)
+            outputs, references = (
+                predictions.outputs,
+                np.asarray(predictions.examples[LABEL][:], np.int32),
+            )
             if self.problem_type == MULTI:
-                self.thresholds = [best_threshold(*columns, both=False) for columns in zip(outputs.T, references.T)]
+                self.thresholds = [
+                    best_threshold(*columns, both=False) for columns in zip(outputs.T, references.T)
+                ]
             else:
                 second = best_threshold(outputs, references, both=True)
                 self.thresholds = [1 - second, second]
@@ -249,7 +322,9 @@ class Classify(Task):
         if self._has_threshold:
             thresholds = np.array(self.thresholds or [0.5] * len(self.labels))
             log_odds = np.log(thresholds / (1 - thresholds))
-            outputs = (outputs > (log_odds if self.problem_type == MULTI else log_odds[1])).astype(np.int32)
+            outputs = (outputs > (log_odds if self.problem_type == MULTI else log_odds[1])).astype(
+                np.int32
+            )
         return outputs.tolist()
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
@@ -260,12 +335,19 @@ class Classify(Task):
             if len(set(references)) < 2:
                 scores = dict.fromkeys(scores)
             return scores | {"mse": float(np.mean((predictions - np.asarray(references)) ** 2))}
-        predictions, references = np.asarray(predictions, np.int32), np.asarray(references, np.int32)
+        predictions, references = (
+            np.asarray(predictions, np.int32),
+            np.asarray(references, np.int32),
+        )
         there = self.labels_in(references)
         accuracy = {"accuracy": float(accuracy_score(references, predictions))}
         macro = {"f1_macro": self._f1(predictions, references, "macro", there) if there else None}
         if self.problem_type == MULTI:
-            micro = self._f1(predictions, references, "micro", range(len(self.labels))) if there else None
+            micro = (
+                self._f1(predictions, references, "micro", range(len(self.labels)))
+                if there
+                else None
+            )
             return {"f1_micro": micro} | macro | accuracy
         matthews = float(matthews_corrcoef(references, predictions)) if len(there) > 1 else None
         return accuracy | macro | {"matthews_correlation": matthews}
@@ -275,10 +357,16 @@ class Classify(Task):
         if self.problem_type == SINGLE:
             return super().guesses(known, examples)
         means = np.mean(known[LABEL][:], axis=0)
-        several = [np.eye(len(means))[means.argmax()], np.ones(len(means))] if self.problem_type == MULTI else [means]
+        several = (
+            [np.eye(len(means))[means.argmax()], np.ones(len(means))]
+            if self.problem_type == MULTI
+            else [means]
+        )
         return [[guess] * len(examples) for guess in several]
 
-    def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
+    def by_class(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, dict[str, float]]:
         there = {i: self.labels[i] for i in self.labels_in(references)}
         is_clear = self.problem_type == SINGLE or len(self.labels) > 1
         return class_scores(predictions, references, there) if is_clear else {}
@@ -299,10 +387,16 @@ class Classify(Task):
             return np.flatnonzero(np.any(references, axis=0)).tolist()
         return np.unique(references).tolist() if self.problem_type == SINGLE else []
 
-    def _f1(self, predictions: np.ndarray, references: np.ndarray, average: str, labels: Sequence[int]) -> float:
-        if self.problem_type == MULTI and len(self.labels) == 1:  # which scikit-learn takes for a single class
+    def _f1(
+        self, predictions: np.ndarray, references: np.ndarray, average: str, labels: Sequence[int]
+    ) -> float:
+        if (
+            self.problem_type == MULTI and len(self.labels) == 1
+        ):  # which scikit-learn takes for a single class
             labels = [1]
-        return float(f1_score(references, predictions, average=average, labels=[*labels], zero_division=0))
+        return float(
+            f1_score(references, predictions, average=average, labels=[*labels], zero_division=0)
+        )
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         outputs, references = self.decode(predictions), predictions.examples[LABEL][:]
@@ -323,15 +417,21 @@ class Classify(Task):
 class Nli(Classify):  # (its docstring, which has the help of the options, is that of `Classify`)
     name = "nli"
     pairs_only = True
-    no_gold = ("-",)  # how SNLI marks pairs that its annotators did not agree on; of numbers it is -1
+    no_gold = (
+        "-",
+    )  # how SNLI marks pairs that its annotators did not agree on; of numbers it is -1
 
-    def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
+    def read(
+        self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
+    ) -> datasets.DatasetDict:
         column, splits = self.find_labels(next(iter(splits.values()))), datasets.DatasetDict(splits)
         for name, split in splits.items():
             values = split[column][:] if column in split.column_names else []
             gold = [i for i, value in enumerate(values) if str(value) not in ("-", "-1")]
             if len(gold) < len(values):
-                print(f"{name}: {len(values) - len(gold):,} pairs without a gold label are left out")
+                print(
+                    f"{name}: {len(values) - len(gold):,} pairs without a gold label are left out"
+                )
                 splits[name] = split.select(gold)
         read = super().read(splits, config)
         if all(label.lstrip("-").isdigit() for label in self.labels):
@@ -349,7 +449,9 @@ def plain_label(value: Any, names: Sequence[str] | None) -> Any:
         for text in (value, value.replace("'", '"')):  # as JSON and as Python write it
             with suppress(json.JSONDecodeError):
                 return json.loads(text)
-        raise ValueError(f"the label {value[:100]!r} is not a list; write it as " + '["joy", "sad"]')
+        raise ValueError(
+            f"the label {value[:100]!r} is not a list; write it as " + '["joy", "sad"]'
+        )
     if isinstance(value, str) and "|" in value:
         return [part.strip() for part in value.split("|")]
     if isinstance(value, float) and (value.is_integer() or np.isnan(value)):
@@ -365,7 +467,11 @@ def find_label(labels: Sequence[str], label: int | str) -> int | None:
     text, number = str(label), to_number(label)
     if text in labels:
         return labels.index(text)
-    alike = [i for i, name in enumerate(labels) if name.lower() == text.lower() or to_number(name) == number]
+    alike = [
+        i
+        for i, name in enumerate(labels)
+        if name.lower() == text.lower() or to_number(name) == number
+    ]
     if len(alike) == 1:
         return alike[0]
     counts = number in range(len(labels)) and np.isnan([*map(to_number, labels)]).all()
@@ -377,4 +483,8 @@ def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
     anything was `cut`."""
     *texts, labels = columns
     encoded = tokenizer(*texts, truncation=True)
-    return {**encoded, "labels": labels, CUT: [bool(each.overflowing) for each in encoded.encodings]}
+    return {
+        **encoded,
+        "labels": labels,
+        CUT: [bool(each.overflowing) for each in encoded.encodings],
+    }

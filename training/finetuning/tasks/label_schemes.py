@@ -31,7 +31,11 @@ def are_entities(tags: Iterable[str]) -> bool:
 def are_misspelled(tags: Collection[str]) -> bool:
     """Whether tags that are none of entities look like them: B_PER, b-per, PER-B, or B alone."""
     others = {*tags} - {"O", "o"}
-    return others < {*tags} and all(map(OTHERWISE.fullmatch, others)) and any("B" in tag.upper() for tag in others)
+    return (
+        others < {*tags}
+        and all(map(OTHERWISE.fullmatch, others))
+        and any("B" in tag.upper() for tag in others)
+    )
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:
@@ -47,7 +51,10 @@ def may_follow(labels: Sequence[str]) -> np.ndarray:
     first word of a sentence."""
     tags = [*map(split_tag, [*labels, OUTSIDE])]
     return np.array(
-        [[prefix != "I" or before in (("B", kind), ("I", kind)) for prefix, kind in tags[:-1]] for before in tags]
+        [
+            [prefix != "I" or before in (("B", kind), ("I", kind)) for prefix, kind in tags[:-1]]
+            for before in tags
+        ]
     )
 
 
@@ -82,7 +89,10 @@ def tag_by_heart(
         spans += [(tag, i, i) for i, tag in enumerate(of_row) if not entities or tag == OUTSIDE]
         for kind, first, last in spans:
             counts[tuple(words[first : last + 1])][kind] += 1
-    best, longest = {words: of.most_common(1)[0][0] for words, of in counts.items()}, max(map(len, counts), default=1)
+    best, longest = (
+        {words: of.most_common(1)[0][0] for words, of in counts.items()},
+        max(map(len, counts), default=1),
+    )
     tagged: list[list[str]] = [[] for _ in sentences]
     for found, words in zip(tagged, sentences):
         while (place := len(found)) < len(words):

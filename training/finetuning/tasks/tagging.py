@@ -11,20 +11,22 @@ import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, f1_score
 from tokenizers import pre_tokenizers
-from transformers import DataCollatorForTokenClassification, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import (
+    DataCollatorForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
-from ...metrics import EntityScores, class_scores
+from ...evaluation.metrics import EntityScores, class_scores
 from ..data import FILE, as_list, bad_value, each_row
 from ..imbalance import class_weights
 from . import label_schemes as schemes
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels, shortened
 
 IGNORED = -100  # the label that no loss counts
-EXAMPLE = (
-    'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"], "ner_tags": ["B-PER", "I-PER", "O"]}'
-)
+EXAMPLE = 'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"], "ner_tags": ["B-PER", "I-PER", "O"]}'
 
 
 @dataclass(eq=False)
@@ -44,7 +46,18 @@ class Tag(Task):
     collator_class = DataCollatorForTokenClassification
     columns = {
         "tokens_column": ("tokens", "words", "token", "text", "sentence"),
-        "tags_column": ("ner_tags", "tags", "ner", "pos_tags", "upos", "pos", "xpos", "chunk_tags", "labels", "label"),
+        "tags_column": (
+            "ner_tags",
+            "tags",
+            "ner",
+            "pos_tags",
+            "upos",
+            "pos",
+            "xpos",
+            "chunk_tags",
+            "labels",
+            "label",
+        ),
     }
     label_feature = datasets.List(datasets.Value("string"))  # tags by name
     baseline = "memorised entities"
@@ -60,10 +73,15 @@ class Tag(Task):
         self.tokenizer = with_spaces_before_words(self.tokenizer)
         self.tokenizer.padding_side = "right"  # `decode` finds tokens by their column
 
-    def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
+    def read(
+        self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
+    ) -> datasets.DatasetDict:
         (column,) = self.find_texts(next(iter(splits.values())))
         has_words = partial(lambda column, row: row[column] != [], column)
-        return super().read(datasets.DatasetDict({k: split.filter(has_words) for k, split in splits.items()}), config)
+        return super().read(
+            datasets.DatasetDict({k: split.filter(has_words) for k, split in splits.items()}),
+            config,
+        )
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         each_row(split, self._check_words, split[self.text_columns[0]])
@@ -77,38 +95,61 @@ class Tag(Task):
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         names = getattr(getattr(split.features[self.label_column], "feature", None), "names", [])
-        return each_row(split, partial(self._named, names), split[self.text_columns[0]], split[self.label_column])
+        return each_row(
+            split,
+            partial(self._named, names),
+            split[self.text_columns[0]],
+            split[self.label_column],
+        )
 
     def _named(self, names: list[str], words: list[str], tags: Any) -> list[str]:
         if not isinstance(tags, list) or len(tags) != len(words):
             raise bad_value(self.label_column, tags, f"a list of {len(words)}, one tag a word")
         for word, tag in enumerate(tags):
             if not isinstance(tag, str) and tag not in range(len(names)):
-                raise bad_value(f"{self.label_column}[{word}]", tag, "the name of a tag, such as B-PER")
+                raise bad_value(
+                    f"{self.label_column}[{word}]", tag, "the name of a tag, such as B-PER"
+                )
         return [tag if isinstance(tag, str) else names[tag] for tag in tags]
 
-    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
+    def learn_labels(
+        self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
+    ) -> Labels:
         known, first = saved_labels(config), next(iter(labels))
         seen = Counter(tag for row in labels[first] for tag in row)
         self.entities = schemes.are_entities(known or seen)
         prefixes = {schemes.split_tag(tag)[0] for tag in known or ()} | {"O"}
-        if config is not None and (known is None or (self.entities and not {"O", "B"} <= prefixes <= {*"OBI"})):
-            raise ValueError("model: its labels are not tags of the scheme BIO; start from another model")
+        if config is not None and (
+            known is None or (self.entities and not {"O", "B"} <= prefixes <= {*"OBI"})
+        ):
+            raise ValueError(
+                "model: its labels are not tags of the scheme BIO; start from another model"
+            )
         if not self.entities and schemes.are_misspelled(seen):
             said = f"has {max(seen.keys() - {'O', 'o'})!r}, which looks like a tag of an entity"
-            raise ValueError(f"{self.label_column}: {splits[first][0][FILE]!r} {said}; write B-PER, I-PER and O")
+            raise ValueError(
+                f"{self.label_column}: {splits[first][0][FILE]!r} {said}; write B-PER, I-PER and O"
+            )
         if self.entities:
-            labels = {name: each_row(splits[name], self._bio, rows) for name, rows in labels.items()}
+            labels = {
+                name: each_row(splits[name], self._bio, rows) for name, rows in labels.items()
+            }
         types = sorted({schemes.split_tag(tag)[1] for tag in seen} - {""})
         of_types = [schemes.OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in "BI")]
-        self.labels = known or (of_types if self.entities else [tag for tag, _ in seen.most_common()])
+        self.labels = known or (
+            of_types if self.entities else [tag for tag, _ in seen.most_common()]
+        )
         if self.labels == [schemes.OUTSIDE]:
-            raise ValueError(f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn")
+            raise ValueError(
+                f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn"
+            )
         self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
         self.allowed = schemes.may_follow(self.labels) if self.entities else None
         self.metric_for_best_model = "f1" if self.entities else "accuracy"
         for name, rows in labels.items():
-            self._check_known(name, Counter(tag for row in rows for tag in row if tag not in self.labels))
+            self._check_known(
+                name, Counter(tag for row in rows for tag in row if tag not in self.labels)
+            )
         if self.class_weights and "train" in labels:
             counts = Counter(tag for row in labels["train"] for tag in row)
             self.label_weights = class_weights(self.class_weights, self.labels, counts)
@@ -118,30 +159,45 @@ class Tag(Task):
     def _bio(self, tags: list[str]) -> list[str]:
         for word, tag in enumerate(tags):
             if not schemes.split_tag(tag)[0]:
-                raise bad_value(f"{self.label_column}[{word}]", tag, "O, B-TYPE or I-TYPE, as other rows have them")
+                raise bad_value(
+                    f"{self.label_column}[{word}]",
+                    tag,
+                    "O, B-TYPE or I-TYPE, as other rows have them",
+                )
         return schemes.to_bio(tags)
 
     def _check_known(self, split: str, missed: Counter[str]) -> None:
         """Refuse tags to train on that the model has no label for; say which of other splits count as misses."""
         shown = ", ".join(f"{tag!r} ({count:,} words)" for tag, count in missed.most_common(10))
         if missed and split == "train":
-            raise ValueError(f"model: it has no label for {shown}; start from a model without such a head")
+            raise ValueError(
+                f"model: it has no label for {shown}; start from a model without such a head"
+            )
         if missed:
             as_other = repr(self.labels[self.fallback])
-            print(f"{split}: the model has no label for {shown}; they count as misses (in the loss as {as_other})")
+            print(
+                f"{split}: the model has no label for {shown}; they count as misses (in the loss as {as_other})"
+            )
 
     def class_of(self, label: str) -> str:
         return schemes.split_tag(label)[1] or label
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
-        return self.map_columns(split, [*self.text_columns, LABEL], encode_sentences, labels=self.labels)
+        return self.map_columns(
+            split, [*self.text_columns, LABEL], encode_sentences, labels=self.labels
+        )
 
-    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def preprocess_logits(
+        self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
         """The label of each word at its first subword, -100 elsewhere, [batch, length]: of entities the likeliest ones
         that may follow each other, else the likeliest."""
         if not self.entities:
             return super().preprocess_logits(logits, inputs)
-        scores, starts = logits.float().log_softmax(-1).cpu().numpy(), (inputs["labels"] != IGNORED).cpu().numpy()
+        scores, starts = (
+            logits.float().log_softmax(-1).cpu().numpy(),
+            (inputs["labels"] != IGNORED).cpu().numpy(),
+        )
         ids = np.full(starts.shape, IGNORED)
         for row, of_row, first in zip(ids, scores, starts):
             row[first] = schemes.best_path(of_row[first], self.allowed)
@@ -151,7 +207,11 @@ class Tag(Task):
         """The tags of every sentence, one a word. A word without any subword, or behind the longest input, is outside
         of entities (of classes of words, in the most frequent one)."""
         decoded = []
-        words_of = zip(predictions.examples[self.text_columns[0]], predictions.encoded["words"], predictions.outputs)
+        words_of = zip(
+            predictions.examples[self.text_columns[0]],
+            predictions.encoded["words"],
+            predictions.outputs,
+        )
         for sentence, words, predicted in words_of:
             tags, words = [self.labels[self.fallback]] * len(sentence), np.array(words)
             for word, label in zip(words[words >= 0], predicted[: len(words)][words >= 0]):
@@ -173,30 +233,53 @@ class Tag(Task):
         """The entities of the `known` rows, wherever the same words occur again. If these are the measured rows, each
         half of them uses the entities of the other half."""
         if known is examples:
-            halves, guess = [examples.select(range(i, len(examples), 2)) for i in (0, 1)], [[]] * len(examples)
+            halves, guess = (
+                [examples.select(range(i, len(examples), 2)) for i in (0, 1)],
+                [[]] * len(examples),
+            )
             guess[::2], guess[1::2] = (self.guesses(*pair)[0] for pair in (halves[::-1], halves))
             return [guess]
         words, sentences = (split[self.text_columns[0]] for split in (known, examples))
-        return [schemes.tag_by_heart(words, known[LABEL], sentences, self.labels[self.fallback], self.entities)]
+        return [
+            schemes.tag_by_heart(
+                words, known[LABEL], sentences, self.labels[self.fallback], self.entities
+            )
+        ]
 
-    def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
+    def by_class(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, dict[str, float]]:
         if self.entities:
-            per_type = EntityScores().compute(predictions=predictions, references=references)["per_type"]
+            per_type = EntityScores().compute(predictions=predictions, references=references)[
+                "per_type"
+            ]
             return {kind: row for kind, row in per_type.items() if row["support"]}
         true = flat(references)
         return class_scores(flat(predictions), true, {tag: tag for tag in sorted({*true})})
 
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Of the word that is least sure."""
-        return super().confidence(logits, inputs).masked_fill(inputs["labels"] == IGNORED, 1.0).amin(-1)
+        return (
+            super()
+            .confidence(logits, inputs)
+            .masked_fill(inputs["labels"] == IGNORED, 1.0)
+            .amin(-1)
+        )
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(" ".join(row[self.text_columns[0]]))
 
     def show_label(self, row: Mapping[str, Any], label: list[str]) -> str:
         words = row[self.text_columns[0]]
-        spans = schemes.get_entities(label) if self.entities else [(tag, i, i) for i, tag in enumerate(label)]
-        return shortened(", ".join(f"{' '.join(words[a : b + 1])} [{kind}]" for kind, a, b in spans)) or "none"
+        spans = (
+            schemes.get_entities(label)
+            if self.entities
+            else [(tag, i, i) for i, tag in enumerate(label)]
+        )
+        return (
+            shortened(", ".join(f"{' '.join(words[a : b + 1])} [{kind}]" for kind, a, b in spans))
+            or "none"
+        )
 
 
 def flat(rows: Sequence[list[str]]) -> list[str]:
@@ -209,16 +292,29 @@ def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTo
     steps = tokenizer.backend_tokenizer.pre_tokenizer
     steps = list(steps) if isinstance(steps, pre_tokenizers.Sequence) else [steps]
     if isinstance(steps[0], pre_tokenizers.ByteLevel):
-        steps[0].add_prefix_space = tokenizer.add_prefix_space = True  # what RobertaTokenizer saves is the latter
+        steps[0].add_prefix_space = tokenizer.add_prefix_space = (
+            True  # what RobertaTokenizer saves is the latter
+        )
         return tokenizer
-    text, words = tokenizer.tokenize("a the"), tokenizer.tokenize(["a", "the"], is_split_into_words=True)
-    if text == words or len(text) > len(words):  # words do not carry their spaces, which are no tokens, or are
+    text, words = (
+        tokenizer.tokenize("a the"),
+        tokenizer.tokenize(["a", "the"], is_split_into_words=True),
+    )
+    if text == words or len(text) > len(
+        words
+    ):  # words do not carry their spaces, which are no tokens, or are
         return tokenizer
     # Behind another step that splits, ByteLevel would put the space before every piece.
-    mark = " " if any(isinstance(step, pre_tokenizers.ByteLevel) for step in steps) else "\N{LOWER ONE EIGHTH BLOCK}"
+    mark = (
+        " "
+        if any(isinstance(step, pre_tokenizers.ByteLevel) for step in steps)
+        else "\N{LOWER ONE EIGHTH BLOCK}"
+    )
     before = pre_tokenizers.Metaspace(mark, prepend_scheme="always", split=False)
     adapted = plain_tokenizer(tokenizer)
-    adapted.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([before, *filter(None, steps)])
+    adapted.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [before, *filter(None, steps)]
+    )
     return adapted
 
 
@@ -234,5 +330,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels: Sequence[str]) -> di
         words = [-1 if word is None else word for word in encoded.word_ids(i)]
         words = [-1 if word == before else word for before, word in zip([-1, *words], words)]
         rows["words"].append(words)
-        rows["labels"].append([IGNORED if word < 0 else id_of.get(of_row[word], other) for word in words])
+        rows["labels"].append(
+            [IGNORED if word < 0 else id_of.get(of_row[word], other) for word in words]
+        )
     return {**encoded, **rows}

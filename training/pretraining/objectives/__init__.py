@@ -7,5 +7,6 @@ from .replaced_tokens import ReplacedTokenDetection
 from .sentence_pairs import MaskedLMWithNextSentence
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    objective.name: objective for objective in (MaskedLM, MaskedLMWithNextSentence, ReplacedTokenDetection, CausalLM)
+    objective.name: objective
+    for objective in (MaskedLM, MaskedLMWithNextSentence, ReplacedTokenDetection, CausalLM)
 }

@@ -13,11 +13,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
 from ....tokenization import adapt_tokenizer
+from ...common.loading import load_reported
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
 from ...data.packing import check_packing, pack_documents
-from ...loading import load_reported
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path
 
 
@@ -47,25 +47,35 @@ class Objective(abc.ABC):
         causal = self.config_fields.get("is_causal", False)
         length, longest = self.args.seq_length, config.max_position_embeddings
         if config.is_causal != causal:
-            raise ValueError(f"is_causal: objective {self.name} needs {causal}, got {config.is_causal}")
+            raise ValueError(
+                f"is_causal: objective {self.name} needs {causal}, got {config.is_causal}"
+            )
         if self.args.label_smoothing_factor and self.name != "mlm":
-            raise ValueError(f"label_smoothing_factor: objective {self.name} has no smoothed loss; leave it out")
+            raise ValueError(
+                f"label_smoothing_factor: objective {self.name} has no smoothed loss; leave it out"
+            )
         if streaming and not self.packs_documents:
             raise ValueError(f"streaming: objective {self.name} cannot read a stream; leave it out")
         check_packing(self.args.packing, length)
         if length > longest:
             use = "use at most that, or raise max_position_embeddings (--config_overrides)"
-            raise ValueError(f"seq_length: {length} is beyond max_position_embeddings={longest} of the model; {use}")
+            raise ValueError(
+                f"seq_length: {length} is beyond max_position_embeddings={longest} of the model; {use}"
+            )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         """Adapt the tokenizer to rows, or refuse it (ValueError) before any rows are made."""
         return adapt_tokenizer(tokenizer, pairs=not self.packs_documents)
 
-    def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
+    def rows(
+        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
+    ) -> datasets.Dataset:
         """Make rows for the collator from documents (column `text`)."""
         return self.pack(tokenize_documents(documents, tokenizer, self.args.num_proc), tokenizer)
 
-    def pack(self, tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
+    def pack(
+        self, tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
+    ) -> datasets.Dataset:
         """Make rows from tokenized documents without special tokens (column `input_ids`)."""
         return pack_documents(tokenized, tokenizer, self.args.seq_length, self.args.packing)
 
@@ -88,7 +98,9 @@ class Objective(abc.ABC):
             return self.model_class(config), []
         if not isinstance(source, self.model_class):
             needed = self.model_class.__name__
-            raise ValueError(f"model: objective {self.name} trains a {needed}, got a {type(source).__name__}")
+            raise ValueError(
+                f"model: objective {self.name} trains a {needed}, got a {type(source).__name__}"
+            )
         return source, []
 
     def load(self, path: str, config: MiniBertConfig) -> tuple[PreTrainedModel, list[str]]:
@@ -108,7 +120,9 @@ class Objective(abc.ABC):
         loss, right, targets = sums
         return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
 
-    def report(self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]) -> dict[str, Any]:
+    def report(
+        self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]
+    ) -> dict[str, Any]:
         """Make the report from the metrics of the last evaluation (`eval_…`) and the `unigram_baseline`; None for what
         was not measured."""
         loss = metrics.get(f"eval_{self.metric}")
@@ -130,7 +144,9 @@ class Objective(abc.ABC):
         """The part of the trainer's model that is saved."""
         return model
 
-    def examples(self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    def examples(
+        self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
+    ) -> list[str]:
         """Lines that show the saved model at work on held-out texts."""
         return []
 
@@ -164,7 +180,9 @@ def unigram_baseline(
     frequencies of the training rows at the targets of the evaluation, and the accuracy of the most frequent target.
     Special tokens count only if they are targets (as [SEP] is for a decoder). Both are None without targets."""
     counts = unigram_counts(train, vocab_size).astype(np.float64)
-    labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
+    labels = np.concatenate(
+        [batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches]
+    )
     if not len(labels):
         return None, None
     is_target = np.bincount(labels, minlength=vocab_size) > 0

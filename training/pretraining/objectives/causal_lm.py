@@ -22,7 +22,9 @@ class CausalLM(Objective):
     config_fields = {"is_causal": True}
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        tokenizer = plain_tokenizer(super().prepare_tokenizer(tokenizer))  # BERT's class would add [SEP] to prompts
+        tokenizer = plain_tokenizer(
+            super().prepare_tokenizer(tokenizer)
+        )  # BERT's class would add [SEP] to prompts
         tokenizer.bos_token, tokenizer.eos_token = tokenizer.cls_token, tokenizer.sep_token
         return tokenizer
 

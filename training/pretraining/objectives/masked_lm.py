@@ -27,7 +27,11 @@ class MaskedLM(Objective):
 
     name = "mlm"
     model_class = MiniBertForMaskedLM
-    masking_defaults = {"mlm_probability": 0.3, "mask_replace_prob": 0.8, "random_replace_prob": 0.1}
+    masking_defaults = {
+        "mlm_probability": 0.3,
+        "mask_replace_prob": 0.8,
+        "random_replace_prob": 0.1,
+    }
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         tokenizer = super().prepare_tokenizer(tokenizer)
@@ -40,18 +44,31 @@ class MaskedLM(Objective):
         options |= dict(seed=self.args.seed, last_mlm_probability=self.args.last_mlm_probability)
         return MaskedLMCollator(tokenizer, **self.masking_options | options)
 
-    def examples(self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    def examples(
+        self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
+    ) -> list[str]:
         """Sentences with a masked word that the saved model fills in: two right and two wrong ones."""
         sentences = choose_sentences(texts, tokenizer)
         words = [find_content_word(sentence, tokenizer) for sentence in sentences]
-        texts = [s[: word.start] + tokenizer.mask_token + s[word.stop :] for s, word in zip(sentences, words)]
+        texts = [
+            s[: word.start] + tokenizer.mask_token + s[word.stop :]
+            for s, word in zip(sentences, words)
+        ]
         shown: dict[bool, list[str]] = {True: [], False: []}
-        for sentence, word, text, filled in zip(sentences, words, texts, fill_masks(texts, str(folder), top_k=3)):
-            guesses = ", ".join(f"{guess['token_str'].strip()!r} {guess['score']:.0%}" for guess in filled[0])
+        for sentence, word, text, filled in zip(
+            sentences, words, texts, fill_masks(texts, str(folder), top_k=3)
+        ):
+            guesses = ", ".join(
+                f"{guess['token_str'].strip()!r} {guess['score']:.0%}" for guess in filled[0]
+            )
             is_right = filled[0][0]["token_str"].strip().lower() == sentence[word].lower()
             shown[is_right].append(f"  {text}\n    was: {sentence[word]}; model: {guesses}")
         how_many = f"right in {len(shown[True])} of {len(texts)} sentences; up to two of each kind"
-        return [f"Held-out text, filled by the saved model ({how_many}):", *shown[True][:2], *shown[False][:2]]
+        return [
+            f"Held-out text, filled by the saved model ({how_many}):",
+            *shown[True][:2],
+            *shown[False][:2],
+        ]
 
 
 def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -60,14 +77,24 @@ def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -
 
     def rank(sentence: str) -> tuple[bool, float]:
         words = sentence.split()
-        usual = sum(WORD.fullmatch(word.strip("\"'“”‘’().,;:!?…")) is not None for word in words) / len(words)
-        return FEWEST_WORDS <= len(words) <= MOST_WORDS and sentence[-1] in ".!?…" and usual > 0.8, usual
+        usual = sum(
+            WORD.fullmatch(word.strip("\"'“”‘’().,;:!?…")) is not None for word in words
+        ) / len(words)
+        return FEWEST_WORDS <= len(words) <= MOST_WORDS and sentence[
+            -1
+        ] in ".!?…" and usual > 0.8, usual
 
     best = []
     for text in islice(filter(str.strip, texts), DOCUMENTS):
-        sentences = [" ".join(sentence.split()[:MOST_WORDS]) for sentence in split_sentences(text)[:SENTENCES]]
+        sentences = [
+            " ".join(sentence.split()[:MOST_WORDS])
+            for sentence in split_sentences(text)[:SENTENCES]
+        ]
         sentence = max(sentences, key=rank)[:MOST_CHARACTERS]
-        while len(sentence) > 1 and 2 * len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length:
+        while (
+            len(sentence) > 1
+            and 2 * len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length
+        ):
             sentence = sentence[: len(sentence) // 2]
         best.append(sentence)
     return sorted(dict.fromkeys(best), key=rank, reverse=True)[:CANDIDATES]
@@ -82,6 +109,10 @@ def find_content_word(sentence: str, tokenizer: PreTrainedTokenizerBase) -> slic
 
     def worth(span: slice) -> tuple[bool, bool, float]:
         word = sentence[span]
-        return len(word) > 3, len(tokenizer.tokenize(f" {word}")) == 1, -abs(span.start + span.stop - len(sentence))
+        return (
+            len(word) > 3,
+            len(tokenizer.tokenize(f" {word}")) == 1,
+            -abs(span.start + span.stop - len(sentence)),
+        )
 
     return max(spans[1:-1] or spans, key=worth)

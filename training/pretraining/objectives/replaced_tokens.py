@@ -38,7 +38,9 @@ def sample_tokens(logits: torch.Tensor, never: torch.Tensor, uniform: torch.Tens
     where its `uniform` number from 0 to 1, [targets], falls among the summed probabilities of [targets, vocabulary]."""
     summed = logits.detach().float().index_fill(1, never, -math.inf).softmax(1).cumsum(1)
     end = summed[:, -1:]
-    places = torch.minimum(uniform.to(end)[:, None] * end, torch.nextafter(end, torch.zeros_like(end)))
+    places = torch.minimum(
+        uniform.to(end)[:, None] * end, torch.nextafter(end, torch.zeros_like(end))
+    )
     return torch.searchsorted(summed, places, right=True).squeeze(1)
 
 
@@ -55,7 +57,9 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         never: ids that the generator never samples: special tokens, above all [MASK].
     """
 
-    def __init__(self, config: MiniBertConfig, narrow: MiniBertConfig, weight: float, never: Collection[int]):
+    def __init__(
+        self, config: MiniBertConfig, narrow: MiniBertConfig, weight: float, never: Collection[int]
+    ):
         super().__init__(config)
         self.weight = weight
         self.generator = MiniBertForMaskedLM(narrow)
@@ -66,8 +70,12 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
             # the projected tables start with the standard deviation of the tables
             nn.init.normal_(self.projection.weight, std=here**-0.5)
         for name in self.projected_tables():
-            self.generator.get_submodule(name.removesuffix(".weight")).weight = None  # `forward` lends it one
-        self.register_buffer("never", torch.tensor(sorted(never), dtype=torch.long), persistent=False)
+            self.generator.get_submodule(
+                name.removesuffix(".weight")
+            ).weight = None  # `forward` lends it one
+        self.register_buffer(
+            "never", torch.tensor(sorted(never), dtype=torch.long), persistent=False
+        )
 
     def projected_tables(self) -> dict[str, torch.Tensor]:
         """The embeddings as the generator sees them, by the names of its own parameters."""
@@ -76,7 +84,9 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         with torch.autocast(self.device.type, enabled=False):
             for name in SHARED_EMBEDDINGS:
                 if getattr(embeddings, name) is not None:
-                    tables[f"model.embeddings.{name}.weight"] = self.projection(getattr(embeddings, name).weight)
+                    tables[f"model.embeddings.{name}.weight"] = self.projection(
+                        getattr(embeddings, name).weight
+                    )
         if self.config.tie_word_embeddings:
             tables["decoder.weight"] = tables["model.embeddings.tok_embeddings.weight"]
         return tables
@@ -101,9 +111,16 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
             at padding), and the `corrupted_ids` that it read; [targets, vocabulary], `generator_logits`.
         """
         layout |= dict(token_type_ids=token_type_ids, position_ids=position_ids)
-        targeted = dict(labels=labels, masked_lm_positions=masked_lm_positions, num_items_in_batch=num_items_in_batch)
+        targeted = dict(
+            labels=labels,
+            masked_lm_positions=masked_lm_positions,
+            num_items_in_batch=num_items_in_batch,
+        )
         generated = torch.func.functional_call(
-            self.generator, self.projected_tables(), (input_ids,), dict(**layout, **targeted, sparse_prediction=True)
+            self.generator,
+            self.projected_tables(),
+            (input_ids,),
+            dict(**layout, **targeted, sparse_prediction=True),
         )
         targets = labels != IGNORE_INDEX
         sampled = sample_tokens(generated.logits, self.never, target_draws[targets] * 2.0**-53)
@@ -111,9 +128,13 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         replaced = (corrupted != torch.where(targets, labels, input_ids)).long()
         if (mask := layout.get("attention_mask")) is not None:
             replaced = replaced.masked_fill(mask == 0, IGNORE_INDEX)
-        detected = super().forward(corrupted, labels=replaced, num_items_in_batch=num_tokens_in_batch, **layout)
+        detected = super().forward(
+            corrupted, labels=replaced, num_items_in_batch=num_tokens_in_batch, **layout
+        )
         outputs = dict(loss=generated.loss + self.weight * detected.loss, mlm_loss=generated.loss)
-        outputs |= dict(rtd_loss=detected.loss, logits=detected.logits, generator_logits=generated.logits)
+        outputs |= dict(
+            rtd_loss=detected.loss, logits=detected.logits, generator_logits=generated.logits
+        )
         return ModelOutput(**outputs, replaced=replaced, corrupted_ids=corrupted)
 
     def discriminator(self) -> MiniBertForReplacedTokenDetection:
@@ -124,7 +145,9 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         model.load_state_dict({name: weights[name] for name in model.state_dict()}, assign=True)
         return model
 
-    def save_pretrained(self, save_directory: str | Path, state_dict: dict | None = None, **kwargs) -> None:
+    def save_pretrained(
+        self, save_directory: str | Path, state_dict: dict | None = None, **kwargs
+    ) -> None:
         """Save a checkpoint of the training: a discriminator, with the generator's weights in the same file."""
         state_dict = self.state_dict() if state_dict is None else state_dict
         self.discriminator().save_pretrained(save_directory, state_dict=state_dict, **kwargs)
@@ -136,12 +159,18 @@ class ReplacedTokenDetection(MaskedLM):
     name = "rtd"
     model_class = MiniBertForReplacedTokenDetection
     metric = "rtd_loss"
-    masking_defaults = {"mlm_probability": 0.15, "mask_replace_prob": 1.0, "random_replace_prob": 0.0}
+    masking_defaults = {
+        "mlm_probability": 0.15,
+        "mask_replace_prob": 1.0,
+        "random_replace_prob": 0.0,
+    }
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
         super().check(config, streaming)
         if not 0 < self.args.generator_size <= 1:
-            raise ValueError(f"generator_size must be above 0 and at most 1, got {self.args.generator_size}")
+            raise ValueError(
+                f"generator_size must be above 0 and at most 1, got {self.args.generator_size}"
+            )
 
     def model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
@@ -160,12 +189,18 @@ class ReplacedTokenDetection(MaskedLM):
         return super().collator(tokenizer, target_draws=True, **options)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {"num_tokens_in_batch": batch.get("attention_mask", torch.ones_like(batch["input_ids"])).count_nonzero()}
+        return {
+            "num_tokens_in_batch": batch.get(
+                "attention_mask", torch.ones_like(batch["input_ids"])
+            ).count_nonzero()
+        }
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         real = outputs["replaced"] != IGNORE_INDEX
         logits, replaced = outputs["logits"][real].float(), outputs["replaced"][real].bool()
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, replaced.float(), reduction="sum"
+        )
         counts = ((logits > 0) == replaced).sum(), real.sum(), replaced.sum()
         detected = torch.stack([loss, *(count.float() for count in counts)])
         return torch.cat([token_score(outputs["generator_logits"], batch["labels"]), detected])
@@ -173,7 +208,11 @@ class ReplacedTokenDetection(MaskedLM):
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         mlm_loss, mlm_right, targets, loss, right, tokens, replaced = sums
         metrics = means(tokens, rtd_loss=loss, accuracy=right, replaced=replaced)
-        return metrics | means(targets, mlm_loss=mlm_loss, mlm_accuracy=mlm_right) | {"targets": tokens}
+        return (
+            metrics
+            | means(targets, mlm_loss=mlm_loss, mlm_accuracy=mlm_right)
+            | {"targets": tokens}
+        )
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`): "original" for

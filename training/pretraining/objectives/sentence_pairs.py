@@ -40,7 +40,9 @@ class MaskedLMWithNextSentence(MaskedLM):
             need = "objective mlm+nsp needs 2 or more, for pairs of segments (--model bert has 2)"
             raise ValueError(f"type_vocab_size: {need}, got {config.type_vocab_size}")
 
-    def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
+    def rows(
+        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
+    ) -> datasets.Dataset:
         args = self.args
         return make_pairs(documents, tokenizer, args.seq_length, args.short_seq_prob, args.seed)
 
@@ -62,7 +64,11 @@ class MaskedLMWithNextSentence(MaskedLM):
 
 
 def make_pairs(
-    documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, seq_length: int, short_seq_prob: float, seed: int
+    documents: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    seq_length: int,
+    short_seq_prob: float,
+    seed: int,
 ) -> datasets.Dataset:
     """Make rows of pairs, `[CLS] A [SEP] B [SEP]`: `input_ids`, `token_type_ids` (0 up to the first [SEP], then 1) and
     `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document). Both segments
@@ -82,7 +88,9 @@ def make_pairs(
     if "source" in documents.column_names:
         source = documents.with_format("numpy")["source"][:]
         parts = [documents.select(np.flatnonzero(source == each)) for each in np.unique(source)]
-    options = dict(desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed)
+    options = dict(
+        desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed
+    )
     options |= special_ids(tokenizer) | dict(backend=tokenizer_backend(tokenizer))
     pairs = []
     for part in parts:
@@ -102,7 +110,9 @@ def _pairs(
     texts = table["text"].to_pylist()
     documents = [split_sentences(text) for text in texts]
     flat = list(chain(*documents))
-    tokenized = tokenize_table(pa.table({"text": pa.array(flat, pa.string())}), backend)["input_ids"]
+    tokenized = tokenize_table(pa.table({"text": pa.array(flat, pa.string())}), backend)[
+        "input_ids"
+    ]
     tokens = iter(tokenized.to_pylist())
     documents = [[ids for ids in (next(tokens) for _ in document) if ids] for document in documents]
     texts = [text for text, document in zip(texts, documents) if document]
@@ -111,11 +121,17 @@ def _pairs(
     generator = np.random.default_rng([seed, zlib.crc32("".join(flat).encode())])
     ids, segments, labels = [], [], []
     for number in range(len(documents)) if len(set(texts)) > 1 else ():
-        for a, b, label in _pairs_of(documents, behind, texts, number, seq_length - 3, short_seq_prob, generator):
+        for a, b, label in _pairs_of(
+            documents, behind, texts, number, seq_length - 3, short_seq_prob, generator
+        ):
             ids.append([cls, *a, sep, *b, sep])
             segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
             labels.append(label)
-    types = {"input_ids": tokenized.type, "token_type_ids": pa.list_(pa.int8()), "next_sentence_label": pa.int64()}
+    types = {
+        "input_ids": tokenized.type,
+        "token_type_ids": pa.list_(pa.int8()),
+        "next_sentence_label": pa.int64(),
+    }
     return pa.table(dict(zip(types, (ids, segments, labels))), schema=pa.schema(types))
 
 
@@ -145,7 +161,9 @@ def _pairs_of(
         if generator.random() < 0.5:
             label, position = IS_RANDOM, middle
             other = number
-            while texts[other] == texts[number]:  # a mixture may repeat the documents of small sources
+            while (
+                texts[other] == texts[number]
+            ):  # a mixture may repeat the documents of small sources
                 other = int(generator.integers(len(documents)))
             # Whole segments of the length that B had, so that neither lengths nor ends give the label away.
             needed, b = min(len(b), target - len(a)), []

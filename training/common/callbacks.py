@@ -28,8 +28,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import SaveStrategy, rotate_checkpoints
 
 from .checkpoints import check_same, write_manifest
+from .printing import warn
 from .processes import on_any_rank
-from .report import warn
 
 FEW_STEPS = 50  # new weights learn little in fewer steps
 FEW_LOGS = 4  # logs that a norm or a loss is compared with
@@ -39,18 +39,31 @@ FIRST_SHARE = 0.05  # the share of --minutes after which the number of steps is 
 STOP_SECONDS = 5.0
 RESUME = "resume with --resume_from_checkpoint true"
 # Entries of the log that a line does not show (by the ends of their names), and other names for those that it shows.
-NOT_SHOWN = ("runtime", "per_second", "preparation_time", "targets", "grad_norm", "epoch", "input_tokens_seen")
+NOT_SHOWN = (
+    "runtime",
+    "per_second",
+    "preparation_time",
+    "targets",
+    "grad_norm",
+    "epoch",
+    "input_tokens_seen",
+)
 NAMES = {"learning_rate": "rate"}
 
 
 def add_callbacks(trainer: Trainer) -> None:
     """Print a line for each log instead of what `Trainer` prints, save a checkpoint at SIGTERM and Ctrl-C, and stop if
     a number is no longer finite."""
-    for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # the latter prints a table in notebooks
+    for printer in (
+        PrinterCallback,
+        DEFAULT_PROGRESS_CALLBACK,
+    ):  # the latter prints a table in notebooks
         trainer.pop_callback(printer)
     budget = getattr(trainer, "budget", None)
 
-    def is_new() -> bool:  # asked when the training begins: what is new may be known after the trainer is made
+    def is_new() -> (
+        bool
+    ):  # asked when the training begins: what is new may be known after the trainer is made
         return bool(getattr(trainer, "new_weights", False) or getattr(trainer, "is_new", False))
 
     for callback in (Watch(is_new, budget), ConsoleLog(budget), SaveAndStop()):
@@ -69,13 +82,26 @@ class ConsoleLog(TrainerCallback):
         self.since = state.num_input_tokens_seen, time.perf_counter()
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        (tokens, before), self.since = self.since, (state.num_input_tokens_seen, time.perf_counter())
+        (tokens, before), self.since = (
+            self.since,
+            (state.num_input_tokens_seen, time.perf_counter()),
+        )
         shown = {name: value for name, value in logs.items() if not name.endswith(NOT_SHOWN)}
-        if not (shown and state.is_world_process_zero) or "train_loss" in logs:  # the summary at the end
+        if (
+            not (shown and state.is_world_process_zero) or "train_loss" in logs
+        ):  # the summary at the end
             return
-        if any(name.startswith("eval_") and name.endswith("_loss") for name in shown.keys() - {"eval_loss"}):
-            shown.pop("eval_loss", None)  # a mean over batches, less exact than the loss over all targets
-        text = "  ".join(f"{NAMES.get(name, name.removeprefix('eval_'))} {value:.4g}" for name, value in shown.items())
+        if any(
+            name.startswith("eval_") and name.endswith("_loss")
+            for name in shown.keys() - {"eval_loss"}
+        ):
+            shown.pop(
+                "eval_loss", None
+            )  # a mean over batches, less exact than the loss over all targets
+        text = "  ".join(
+            f"{NAMES.get(name, name.removeprefix('eval_'))} {value:.4g}"
+            for name, value in shown.items()
+        )
         if "loss" not in logs:
             text = f"evaluation: {text}"
         elif self.since[0] > tokens:
@@ -93,10 +119,20 @@ class Watch(TrainerCallback):
     def __init__(self, has_new: Callable[[], bool], budget: Any = None):
         """`has_new` tells whether some weights are new, for example those of a head. `budget`: the `TimeBudget` of the
         training."""
-        self.has_new, self.is_new, self.budget, self.losses, self.norms = has_new, False, budget, [], []
+        self.has_new, self.is_new, self.budget, self.losses, self.norms = (
+            has_new,
+            False,
+            budget,
+            [],
+            [],
+        )
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.numel()]
+        trained = [
+            parameter
+            for parameter in model.parameters()
+            if parameter.requires_grad and parameter.numel()
+        ]
         # NaN spreads to all weights within a step: it is enough to check the smallest tensor.
         self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
         self.is_new = self.has_new()
@@ -115,8 +151,12 @@ class Watch(TrainerCallback):
                 self.stop(args, state, f"{name} is {value}")
 
     def stop(self, args: TrainingArguments, state: TrainerState, what: str) -> None:
-        use = f"a lower --learning_rate (it was {args.learning_rate:g}), more --warmup_steps or bf16"
-        raise ValueError(f"step {state.global_step}: {what}, and the model is not saved; start again with {use}")
+        use = (
+            f"a lower --learning_rate (it was {args.learning_rate:g}), more --warmup_steps or bf16"
+        )
+        raise ValueError(
+            f"step {state.global_step}: {what}, and the model is not saved; start again with {use}"
+        )
 
     def check_steps(self, steps: int) -> None:
         if self.is_new and steps < FEW_STEPS:
@@ -132,13 +172,20 @@ class Watch(TrainerCallback):
             usual = statistics.median(self.norms)
         if norm > EXPLODING * usual:
             use = "if the loss rises, use a lower --learning_rate or more --warmup_steps"
-            warn(f"step {state.global_step}: the gradient's norm is {norm:.3g}, usually {usual:.3g}; {use}")
+            warn(
+                f"step {state.global_step}: the gradient's norm is {norm:.3g}, usually {usual:.3g}; {use}"
+            )
             self.norms.clear()
         self.norms.append(norm)
         self.losses.append(logs["loss"])
-        if len(self.losses) == 2 * FEW_LOGS and min(self.losses[FEW_LOGS:]) >= 0.99 * self.losses[0]:
+        if (
+            len(self.losses) == 2 * FEW_LOGS
+            and min(self.losses[FEW_LOGS:]) >= 0.99 * self.losses[0]
+        ):
             falls = f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now {logs['loss']:.4g})"
-            warn(f"{falls}; try a third of --learning_rate (it is {args.learning_rate:g}), and three times as much")
+            warn(
+                f"{falls}; try a third of --learning_rate (it is {args.learning_rate:g}), and three times as much"
+            )
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -151,15 +198,22 @@ class EarlyStopping(EarlyStoppingCallback):
 
     def check_metric_value(self, args, state, control, metric_value):
         super().check_metric_value(args, state, control, metric_value)
-        if self.floor is not None and max(metric_value, state.best_metric or -math.inf) <= self.floor:
+        if (
+            self.floor is not None
+            and max(metric_value, state.best_metric or -math.inf) <= self.floor
+        ):
             self.early_stopping_patience_counter = 0
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
         # a checkpoint that was trained without patience has no such state
         saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
-        self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
-        control.should_training_stop |= self.early_stopping_patience_counter >= self.early_stopping_patience
+        self.early_stopping_patience_counter = saved["attributes"][
+            "early_stopping_patience_counter"
+        ]
+        control.should_training_stop |= (
+            self.early_stopping_patience_counter >= self.early_stopping_patience
+        )
 
 
 def steps_of(training: TrainingArguments) -> dict[str, Any]:
@@ -170,7 +224,15 @@ def steps_of(training: TrainingArguments) -> dict[str, Any]:
     by_metric, schedule = ("reduce_lr_on_plateau", "greedy"), training.lr_scheduler_type.value
     kinds = {"optim": training.optim.value.removesuffix("_fused")}
     kinds |= {"lr_scheduler_type": schedule if schedule in by_metric else "one by steps"}
-    same = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data_seed")
+    same = (
+        "learning_rate",
+        "weight_decay",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_epsilon",
+        "seed",
+        "data_seed",
+    )
     same += ("train_sampling_strategy", "metric_for_best_model")
     return {batch: size} | kinds | {name: getattr(training, name) for name in same}
 
@@ -182,7 +244,9 @@ class SettingsState(TrainerCallback, ExportableState):
         self.settings = json.loads(json.dumps(settings))
 
     def on_train_begin(self, args, state, control, **kwargs):
-        state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # a plain `Trainer`'s has none
+        state.stateful_callbacks.setdefault(
+            type(self).__name__, self.state()
+        )  # a plain `Trainer`'s has none
 
     def state(self) -> dict[str, Any]:
         return {"args": {"settings": self.settings}, "attributes": {}}
@@ -191,8 +255,15 @@ class SettingsState(TrainerCallback, ExportableState):
         """Refuse (a ValueError) to resume a checkpoint that was trained with other settings."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
         saved = state.stateful_callbacks.get(type(self).__name__, self.state())["args"]["settings"]
-        now = {name: value for name, value in self.settings.items() if name in saved}  # older versions saved fewer
-        check_same(saved, now, f"the checkpoint {str(checkpoint)!r} was trained with", "give the arguments of that run")
+        now = {
+            name: value for name, value in self.settings.items() if name in saved
+        }  # older versions saved fewer
+        check_same(
+            saved,
+            now,
+            f"the checkpoint {str(checkpoint)!r} was trained with",
+            "give the arguments of that run",
+        )
 
 
 class CheckpointMixin:
@@ -215,19 +286,28 @@ class CheckpointMixin:
             error = raised
         if not on_any_rank(error is not None):
             return batch
-        step, error = self.state.global_step, error or ValueError("another process could not read its rows")
+        step, error = (
+            self.state.global_step,
+            error or ValueError("another process could not read its rows"),
+        )
         if step == 0:
             raise error
         if not (Path(self.args.output_dir) / f"checkpoint-{step}").exists():
             self.args.save_only_model = False
             self._save_checkpoint(self.model_wrapped, None)
             self.control = self.callback_handler.on_save(self.args, self.state, self.control)
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]  # the traceback of a worker ends with it
-        raise ValueError(f"{reason} (step {step} is saved; repair the data and {RESUME})") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[
+            -1
+        ]  # the traceback of a worker ends with it
+        raise ValueError(
+            f"{reason} (step {step} is saved; repair the data and {RESUME})"
+        ) from error
 
     def _save(self, output_dir=None, *args, **kwargs):
         super()._save(output_dir, *args, **kwargs)
-        Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle nothing reads
+        Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(
+            missing_ok=True
+        )  # a pickle nothing reads
 
     def _run_epoch(self, *args, **kwargs):
         # A training that was killed after its last step does no further one when it is resumed.
@@ -237,36 +317,60 @@ class CheckpointMixin:
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:  # Transformers silently forgets the best checkpoint if the folder was moved
-            best = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).best_model_checkpoint
-            self.state.best_model_checkpoint = best and str(Path(checkpoint).with_name(Path(best).name))
-            if best and self.args.load_best_model_at_end and not Path(self.state.best_model_checkpoint).is_dir():
+        if (
+            checkpoint is not None
+        ):  # Transformers silently forgets the best checkpoint if the folder was moved
+            best = TrainerState.load_from_json(
+                str(Path(checkpoint) / "trainer_state.json")
+            ).best_model_checkpoint
+            self.state.best_model_checkpoint = best and str(
+                Path(checkpoint).with_name(Path(best).name)
+            )
+            if (
+                best
+                and self.args.load_best_model_at_end
+                and not Path(self.state.best_model_checkpoint).is_dir()
+            ):
                 use = "restore it, or train in another folder"
-                raise ValueError(f"resume_from_checkpoint: the best one, {Path(best).name}, is missing; {use}")
+                raise ValueError(
+                    f"resume_from_checkpoint: the best one, {Path(best).name}, is missing; {use}"
+                )
 
     def _get_train_sampler(self, *args, **kwargs):
         sampler, training = super()._get_train_sampler(*args, **kwargs), self.args
-        if isinstance(sampler, LengthGroupedSampler):  # it has no seed: a resumed training would see another order
+        if isinstance(
+            sampler, LengthGroupedSampler
+        ):  # it has no seed: a resumed training would see another order
             seed = training.seed if training.data_seed is None else training.data_seed
             sampler.generator = torch.Generator()
             sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
         return sampler
 
     def _save_checkpoint(self, *args, **kwargs):
-        limit, self.args.save_total_limit = self.args.save_total_limit, None  # remove older ones once this one is whole
+        limit, self.args.save_total_limit = (
+            self.args.save_total_limit,
+            None,
+        )  # remove older ones once this one is whole
         try:
             super()._save_checkpoint(*args, **kwargs)
             PartialState().wait_for_everyone()  # every rank writes its random state
             if self.state.is_world_process_zero:
                 write_manifest(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
         except Exception as error:  # torch, `safetensors` and `tokenizers` raise errors of their own for a full disk
-            name, reason = f"checkpoint-{self.state.global_step}", (str(error) or type(error).__name__).splitlines()[0]
+            name, reason = (
+                f"checkpoint-{self.state.global_step}",
+                (str(error) or type(error).__name__).splitlines()[0],
+            )
             whole = f"earlier checkpoints are whole: make room and {RESUME}"
-            raise OSError(f"{name} could not be written to {self.args.output_dir!r} ({reason}); {whole}") from error
+            raise OSError(
+                f"{name} could not be written to {self.args.output_dir!r} ({reason}); {whole}"
+            ) from error
         finally:
             self.args.save_total_limit = limit
         if self.args.should_save:
-            rotate_checkpoints(self.args.output_dir, limit, self.state.best_model_checkpoint, use_mtime=True)
+            rotate_checkpoints(
+                self.args.output_dir, limit, self.state.best_model_checkpoint, use_mtime=True
+            )
 
 
 def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
@@ -295,9 +399,13 @@ class SaveAndStop(TrainerCallback):
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and args.dataloader_num_workers:
             loader.worker_init_fn = functools.partial(leave_group, loader.worker_init_fn)
-        if threading.current_thread() is threading.main_thread():  # other threads cannot handle signals
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # other threads cannot handle signals
             for number in (signal.SIGTERM, signal.SIGINT):
-                if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` and background jobs ignore signals
+                if (
+                    signal.getsignal(number) != signal.SIG_IGN
+                ):  # `nohup` and background jobs ignore signals
                     self.before[number] = signal.signal(number, self.receive)
 
     def receive(self, number, *_):
@@ -306,7 +414,9 @@ class SaveAndStop(TrainerCallback):
             return os.kill(os.getpid(), number)
         if not self.received:
             self.received, self.at = number, time.monotonic()
-            os.write(2, b"\nStopping after this step, with a checkpoint; a second signal stops at once\n")
+            os.write(
+                2, b"\nStopping after this step, with a checkpoint; a second signal stops at once\n"
+            )
 
     def restore(self):
         while self.before:
@@ -320,19 +430,30 @@ class SaveAndStop(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs):
         if self.stops():
-            args.save_only_model, control.should_save = False, True  # this checkpoint can be resumed
-            if args.save_strategy == SaveStrategy.BEST:  # with it, `Trainer` would decide again whether to save
+            args.save_only_model, control.should_save = (
+                False,
+                True,
+            )  # this checkpoint can be resumed
+            if (
+                args.save_strategy == SaveStrategy.BEST
+            ):  # with it, `Trainer` would decide again whether to save
                 args.save_strategy = SaveStrategy.STEPS
 
     def on_step_end(self, args, state, control, **kwargs):
         self.on_evaluate(args, state, control)
         epoch_ends = float(state.epoch).is_integer() or control.should_training_stop
         if self.received and args.eval_strategy == "epoch" and epoch_ends:
-            control.should_save = False  # save after the evaluation of this epoch, which resuming would skip
+            control.should_save = (
+                False  # save after the evaluation of this epoch, which resuming would skip
+            )
 
     def on_save(self, args, state, control, **kwargs):
         if self.stops() and not args.save_only_model:  # otherwise the next step is saved
             PartialState().wait_for_everyone()  # when one process ends, the launcher ends the others
             if state.is_world_process_zero:
                 print(f"Stopped by a signal: step {state.global_step} is saved; {RESUME}")
-            raise KeyboardInterrupt if self.received == signal.SIGINT else SystemExit(128 + signal.SIGTERM)
+            raise (
+                KeyboardInterrupt
+                if self.received == signal.SIGINT
+                else SystemExit(128 + signal.SIGTERM)
+            )

@@ -69,12 +69,24 @@ class Command:
 
     help: str  # one line
     function: str  # "module:function" in `minibert.training`, called with all options as keywords
-    positional: tuple[str, ...] = ()  # parameters given by words without a flag; the last one may be a list
-    config: str = ""  # "module:Class", a dataclass whose fields are options; the function gets it as `args`
-    preset: dict[str, Any] = dataclasses.field(default_factory=dict)  # fixed keywords, which are not options
-    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # defaults that differ from those in Python
-    options: tuple[str, ...] = ()  # "module:callable", further callables whose parameters are options
-    shown: tuple[str, ...] = ()  # fields of the config that the help shows; by default all that are ours
+    positional: tuple[
+        str, ...
+    ] = ()  # parameters given by words without a flag; the last one may be a list
+    config: str = (
+        ""  # "module:Class", a dataclass whose fields are options; the function gets it as `args`
+    )
+    preset: dict[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # fixed keywords, which are not options
+    defaults: dict[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # defaults that differ from those in Python
+    options: tuple[
+        str, ...
+    ] = ()  # "module:callable", further callables whose parameters are options
+    shown: tuple[
+        str, ...
+    ] = ()  # fields of the config that the help shows; by default all that are ours
 
 
 # The tasks of `finetuning`: what they do, and the class whose parameters are options.
@@ -91,16 +103,27 @@ TASKS = {
 
 
 # Options of these tasks that matter in training only.
-IN_TRAINING = {"classify": ("class_weights", "tune_threshold", "few_shot"), "tag": ("class_weights",)}
+IN_TRAINING = {
+    "classify": ("class_weights", "tune_threshold", "few_shot"),
+    "tag": ("class_weights",),
+}
 IN_TRAINING["nli"] = IN_TRAINING["classify"]
 
 
-def _for_tasks(verb: str, help: str, config: str, shown: tuple[str, ...] = ()) -> dict[str, Command]:
+def _for_tasks(
+    verb: str, help: str, config: str, shown: tuple[str, ...] = ()
+) -> dict[str, Command]:
     """A command for each of `TASKS`."""
-    more = {"function": f"finetuning.run:{verb}", "config": f"finetuning.config:{config}", "shown": shown}
+    more = {
+        "function": f"finetuning.run:{verb}",
+        "config": f"finetuning.config:{config}",
+        "shown": shown,
+    }
     commands = {}
     for task, (what, cls) in TASKS.items():
-        preset = {"task": task} | dict.fromkeys(IN_TRAINING.get(task, ()) if verb == "evaluate" else ())
+        preset = {"task": task} | dict.fromkeys(
+            IN_TRAINING.get(task, ()) if verb == "evaluate" else ()
+        )
         commands[f"{verb} {task}"] = Command(
             help.format(what), preset=preset, options=(f"finetuning.tasks.{cls}",), **more
         )
@@ -127,7 +150,9 @@ COMMANDS = {
         options=("data.mixtures:Corpus",),
         config="pretraining.config:TokenizerConfig",
     ),
-    "fill": Command("Fill the masks in a text with a trained model.", "pretraining.fill:fill", ("text",)),
+    "fill": Command(
+        "Fill the masks in a text with a trained model.", "pretraining.fill:fill", ("text",)
+    ),
     **_for_tasks("finetune", "Train a model to {}.", "FinetuningConfig"),
     "finetune embed": Command(
         "Train a model to turn texts into vectors.",
@@ -147,8 +172,12 @@ COMMANDS = {
         "EvaluationConfig",
         shown=("output_dir", "per_device_eval_batch_size", "bf16"),
     ),
-    "evaluate embed": Command("Measure an embedding model.", "embeddings.evaluate:evaluate_embed", ("data",)),
-    "evaluate rerank": Command("Measure a reranker.", "embeddings.evaluate:evaluate_rerank", ("data",)),
+    "evaluate embed": Command(
+        "Measure an embedding model.", "embeddings.evaluate:evaluate_embed", ("data",)
+    ),
+    "evaluate rerank": Command(
+        "Measure a reranker.", "embeddings.evaluate:evaluate_rerank", ("data",)
+    ),
     "embed": Command(
         "Turn texts into vectors.",
         "embeddings.encoders:embed",
@@ -156,17 +185,23 @@ COMMANDS = {
         defaults={"file": "-", "output": "embeddings.npy"},
     ),
     "search": Command(
-        "Index text, and find the passages nearest to queries.", "embeddings.search:search", ("index", "queries")
+        "Index text, and find the passages nearest to queries.",
+        "embeddings.search:search",
+        ("index", "queries"),
     ),
     "rerank": Command(
-        "Order passages by how well they answer a query.", "embeddings.search:rerank", ("query", "passages")
+        "Order passages by how well they answer a query.",
+        "embeddings.search:rerank",
+        ("query", "passages"),
     ),
     "convert": Command(
-        "Convert a model between MiniBERT and other architectures.", "conversion.folders:convert", ("source", "target")
+        "Convert a model between MiniBERT and other architectures.",
+        "conversion.folders:convert",
+        ("source", "target"),
     ),
     "export": Command(
         "Write a MiniBERT for other runtimes: ONNX, native, sentence-transformers.",
-        "export:export",
+        "conversion.export:export",
         ("source", "target"),
     ),
     "push": Command(

@@ -15,11 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
-from ..configuration_minibert import MAX_LABELS, MiniBertConfig
-from ..tokenization.coverage import check_tokenizer, is_panic
+from ...configuration_minibert import MAX_LABELS, MiniBertConfig
+from ...tokenization.coverage import check_tokenizer, is_panic
 from .files import holds_something, lock_folder
 from .precision import dtype_of_saved
 
@@ -37,7 +43,9 @@ def saved_config(path: str) -> PreTrainedConfig:
     many labels that their names would fill the memory."""
     _check_no_adapter(path)
     count = None
-    with suppress(OSError, ValueError, AttributeError, RecursionError):  # loading it says what is wrong
+    with suppress(
+        OSError, ValueError, AttributeError, RecursionError
+    ):  # loading it says what is wrong
         count = json.loads(Path(path, "config.json").read_text(encoding="utf-8")).get("num_labels")
     if isinstance(count, int) and count > MAX_LABELS:
         raise ValueError(f"model: {path!r} has num_labels={count:,}; use {MAX_LABELS:,} at most")
@@ -59,8 +67,12 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     with reading(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     has_files = not Path(path).is_dir() or any(Path(path, name).exists() for name in VOCABULARIES)
-    if not has_files and len(tokenizer) < FEWEST_CHARACTERS:  # Transformers makes an empty one without any file
-        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
+    if (
+        not has_files and len(tokenizer) < FEWEST_CHARACTERS
+    ):  # Transformers makes an empty one without any file
+        raise ValueError(
+            f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
+        )
     check_tokenizer(tokenizer)
     return tokenizer
 
@@ -82,7 +94,9 @@ def load_reported(
     if "dtype" not in options:
         options["dtype"] = dtype_of_saved(saved_config(str(path)))
     # The head of another task may have another width (`embedding_size`).
-    options |= dict(output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=not head)
+    options |= dict(
+        output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=not head
+    )
     model, report = model_class.from_pretrained(path, **options)
     new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
     check_complete(path, model, new, head)
@@ -98,15 +112,23 @@ def load_predictor(path: str, model_class: Any) -> PreTrainedModel:
     return model
 
 
-def check_complete(path: str | Path, model: PreTrainedModel, missing: Iterable[str], head: bool = True) -> None:
+def check_complete(
+    path: str | Path, model: PreTrainedModel, missing: Iterable[str], head: bool = True
+) -> None:
     """Refuse (a ValueError) a model of which weights are missing, which would be random. Without `head`, a head and a
     pooler may be new."""
     if not head:
         prefix = f"{model.base_model_prefix}."
-        missing = [name for name in missing if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
+        missing = [
+            name
+            for name in missing
+            if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")
+        ]
     if missing := sorted(missing):
         named = ", ".join(missing[:4]) + " …" * (len(missing) > 4)
-        raise ValueError(f"model: {str(path)!r} lacks the weights {named}; give a folder that holds the whole model")
+        raise ValueError(
+            f"model: {str(path)!r} lacks the weights {named}; give a folder that holds the whole model"
+        )
 
 
 def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
@@ -118,9 +140,15 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
         with safe_open(file, "pt") as weights:
             saved |= {name.removeprefix(prefix) for name in weights.keys()}  # noqa: SIM118
     state = model.state_dict()
-    held = {weight.data_ptr() for name, weight in state.items() if name.removeprefix(prefix) in saved}  # tied ones too
-    missing = [name for name, weight in state.items() if weight.data_ptr() not in held] if files else []
-    if missing and all(name.startswith("pooler.") for name in missing):  # masked language models have no pooler
+    held = {
+        weight.data_ptr() for name, weight in state.items() if name.removeprefix(prefix) in saved
+    }  # tied ones too
+    missing = (
+        [name for name, weight in state.items() if weight.data_ptr() not in held] if files else []
+    )
+    if missing and all(
+        name.startswith("pooler.") for name in missing
+    ):  # masked language models have no pooler
         model.pooler, model.config.add_pooling_layer, missing = None, False, []
     check_complete(path, model, missing, head)
 
@@ -128,17 +156,27 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
 def check_new(target: Path) -> None:
     """Refuse (a ValueError) a target that is not empty, or a broken link."""
     if target.is_symlink() and not target.exists():
-        raise ValueError(f"target {str(target)!r} is a link to {os.readlink(target)!r}, which does not exist")
+        raise ValueError(
+            f"target {str(target)!r} is a link to {os.readlink(target)!r}, which does not exist"
+        )
     if target.exists() and not (target.is_dir() and not holds_something(target)):
-        raise ValueError(f"target {str(target)!r} exists already, and nothing is overwritten; give a new folder")
+        raise ValueError(
+            f"target {str(target)!r} exists already, and nothing is overwritten; give a new folder"
+        )
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """Yield a folder to write in; at the end, its files move to `target`, which is new or empty. An error or SIGTERM
     leaves nothing."""
-    handles = threading.current_thread() is threading.main_thread()  # only the main thread can handle signals
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)) if handles else None
+    handles = (
+        threading.current_thread() is threading.main_thread()
+    )  # only the main thread can handle signals
+    before = (
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        if handles
+        else None
+    )
     try:
         with lock_folder(target):
             check_new(target)  # again, since another process may have finished here
@@ -157,7 +195,9 @@ def new_folder(target: Path) -> Iterator[Path]:
 def random_state_kept() -> Iterator[None]:
     """Restore the random states of Python, NumPy and torch (CPU and CUDA) at the end: measuring changes nothing."""
     states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(range(torch.cuda.device_count())):  # without the devices, it warns about several GPUs
+    with torch.random.fork_rng(
+        range(torch.cuda.device_count())
+    ):  # without the devices, it warns about several GPUs
         try:
             yield
         finally:
@@ -168,7 +208,9 @@ def random_state_kept() -> Iterator[None]:
 @contextmanager
 def without_bars() -> Iterator[None]:
     """Hide the progress bars of Transformers and `datasets`, for work that is over at once."""
-    shown = [(logging.disable_progress_bar, logging.enable_progress_bar)] * logging.is_progress_bar_enabled()
+    shown = [
+        (logging.disable_progress_bar, logging.enable_progress_bar)
+    ] * logging.is_progress_bar_enabled()
     datasets = sys.modules.get("datasets")  # do not import it for this alone
     if datasets is not None and not datasets.are_progress_bars_disabled():
         shown.append((datasets.disable_progress_bars, datasets.enable_progress_bars))
@@ -200,8 +242,12 @@ def reading(path: str | Path) -> Iterator[None]:
         with quietly():
             yield
     except BaseException as error:
-        is_clear = isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError)
+        is_clear = isinstance(error, (ValueError, OSError)) and not isinstance(
+            error, json.JSONDecodeError
+        )
         if is_clear or not (isinstance(error, Exception) or is_panic(error)):
             raise
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"{str(path)!r} has files that cannot be read ({said}); save or download it again") from error
+        raise ValueError(
+            f"{str(path)!r} has files that cannot be read ({said}); save or download it again"
+        ) from error

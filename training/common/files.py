@@ -27,7 +27,9 @@ UNPRINTABLE = re.compile(
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path, and rename it to `path` once it is written: a file of that name is always complete."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")  # another process may write the same file
+    unfinished = path.with_name(
+        f".{path.name}.{os.getpid()}.unfinished"
+    )  # another process may write the same file
     try:
         yield unfinished
         os.replace(unfinished, path)
@@ -61,7 +63,9 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
         except OSError:  # a file system without locks
             taken = False
         if taken:
-            raise ValueError(f"another process is writing in {str(folder)!r}; wait for it, or give another folder")
+            raise ValueError(
+                f"another process is writing in {str(folder)!r}; wait for it, or give another folder"
+            )
         _locked.add(path)
         try:
             yield
@@ -89,10 +93,17 @@ def printable(text: object) -> str:
 def use_writable_cache() -> None:
     """Set HF_HOME to a temporary folder if the cache of Hugging Face's libraries cannot be written, as for a user
     without a home in a container. Call this before the libraries are imported."""
-    cache = os.environ.get("HF_HOME") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = (
+        os.environ.get("HF_HOME")
+        or os.environ.get("XDG_CACHE_HOME")
+        or os.path.expanduser("~/.cache")
+    )
     if cache.startswith("~") or not _can_write(Path(cache)):
         os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="minibert-cache-")
-        print(f"{cache!r} cannot be written: downloads go to {os.environ['HF_HOME']!r}; set HF_HOME", file=sys.stderr)
+        print(
+            f"{cache!r} cannot be written: downloads go to {os.environ['HF_HOME']!r}; set HF_HOME",
+            file=sys.stderr,
+        )
 
 
 def _can_write(folder: Path) -> bool:

@@ -27,7 +27,10 @@ def correlations(predictions: Sequence[float], references: Sequence[float]) -> d
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)
         found = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
-        return {name: float(np.nan_to_num(f(predictions, references).statistic)) for name, f in found.items()}
+        return {
+            name: float(np.nan_to_num(f(predictions, references).statistic))
+            for name, f in found.items()
+        }
 
 
 TEXTS = datasets.List(datasets.Value("string"))
@@ -40,11 +43,15 @@ class Metric(evaluate.Metric):
     reference: Any = TEXTS
 
     def __init__(self):
-        super().__init__(keep_in_memory=True)  # else it writes, and locks, files in the user's cache
+        super().__init__(
+            keep_in_memory=True
+        )  # else it writes, and locks, files in the user's cache
 
     def _info(self) -> evaluate.MetricInfo:
         features = datasets.Features(predictions=self.prediction, references=self.reference)
-        return evaluate.MetricInfo(description=self.__doc__, citation="", inputs_description="", features=features)
+        return evaluate.MetricInfo(
+            description=self.__doc__, citation="", inputs_description="", features=features
+        )
 
 
 class EntityScores(Metric):
@@ -54,14 +61,27 @@ class EntityScores(Metric):
 
     prediction = TEXTS
 
-    def _compute(self, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
-        accuracy = float(seqeval.metrics.accuracy_score(references, predictions)) if any(references) else None
+    def _compute(
+        self, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+    ) -> dict[str, Any]:
+        accuracy = (
+            float(seqeval.metrics.accuracy_score(references, predictions))
+            if any(references)
+            else None
+        )
         undefined = {"precision": None, "recall": None, "f1": None}
-        if all(tag == "O" for side in (predictions, references) for tags in side for tag in tags):  # seqeval fails
+        if all(
+            tag == "O" for side in (predictions, references) for tags in side for tag in tags
+        ):  # seqeval fails
             return undefined | {"accuracy": accuracy, "per_type": {}}
-        report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
+        report = seqeval.metrics.classification_report(
+            references, predictions, output_dict=True, zero_division=0
+        )
         scores = {
-            kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
+            kind: {
+                name.removesuffix("-score"): np.asarray(value).tolist()
+                for name, value in row.items()
+            }
             for kind, row in report.items()
             if kind not in ("macro avg", "weighted avg")
         }
@@ -77,27 +97,20 @@ def is_better(metric: str, value: float | None, baseline: float | None) -> bool:
     return value < baseline if metric.endswith(("loss", "mse", "perplexity")) else value > baseline
 
 
-def random_scores(known: Sequence[int], references: Sequence[int]) -> list[dict[str, float]]:
-    """`accuracy` and `f1_macro` to expect of classes drawn as often as they are `known`, and of those drawn evenly."""
-    size = 1 + max(max(known), max(references))
-    shares, true = (np.bincount(each, minlength=size) / len(each) for each in (known, references))
-    scores, there = [], true > 0
-    for drawn in (shares, (shares > 0) / np.count_nonzero(shares)):
-        f1 = 2 * (drawn * true)[there] / (drawn + true)[there]
-        scores.append({"accuracy": float(drawn @ true), "f1_macro": float(f1.mean())})
-    return scores
-
-
-def margin(rows: int, share: float = 0.5) -> float:
-    """How far a share that is measured on so many rows lies from the true one, at most in 95 of 100 cases."""
-    return 1.96 * math.sqrt(max(share * (1 - share), 0.05) / max(rows, 1))
-
-
-def class_scores(predictions: Any, references: Any, names: Mapping[Any, str]) -> dict[str, dict[str, float]]:
+def class_scores(
+    predictions: Any, references: Any, names: Mapping[Any, str]
+) -> dict[str, dict[str, float]]:
     """`precision`, `recall`, `f1` and `support` of the classes in `names`, by those names."""
-    scores = precision_recall_fscore_support(references, predictions, labels=[*names], zero_division=0) if names else ()
+    scores = (
+        precision_recall_fscore_support(references, predictions, labels=[*names], zero_division=0)
+        if names
+        else ()
+    )
     parts = ("precision", "recall", "f1", "support")
-    return {name: dict(zip(parts, row)) for name, *row in zip(names.values(), *(part.tolist() for part in scores))}
+    return {
+        name: dict(zip(parts, row))
+        for name, *row in zip(names.values(), *(part.tolist() for part in scores))
+    }
 
 
 def normalize_answer(text: str) -> str:
@@ -111,7 +124,9 @@ def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
     words, true_words = normalize_answer(predicted).split(), normalize_answer(true).split()
     if not words or not true_words:
         return words == true_words, float(words == true_words)
-    return words == true_words, 2 * (Counter(words) & Counter(true_words)).total() / (len(words) + len(true_words))
+    return words == true_words, 2 * (Counter(words) & Counter(true_words)).total() / (
+        len(words) + len(true_words)
+    )
 
 
 class SquadScores(Metric):
@@ -121,11 +136,18 @@ class SquadScores(Metric):
 
     prediction = datasets.Value("string")
 
-    def _compute(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+    def _compute(
+        self, predictions: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> dict[str, float]:
         # As the official script has it: an answer of nothing but articles and marks is none.
-        known = [[true for true in answers if normalize_answer(true)] or [""] for answers in references]
+        known = [
+            [true for true in answers if normalize_answer(true)] or [""] for answers in references
+        ]
         rows = zip(predictions, known)
-        best = [np.max([compare_answers(predicted, true) for true in answers], axis=0) for predicted, answers in rows]
+        best = [
+            np.max([compare_answers(predicted, true) for true in answers], axis=0)
+            for predicted, answers in rows
+        ]
         exact, f1 = np.array(best).T
         scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
         answerable = np.array([bool(answers) for answers in references])
@@ -141,7 +163,9 @@ def _gain(grades: Sequence[float]) -> float:
 
 
 def retrieval_scores(
-    predictions: Sequence[Sequence[str]], references: Sequence[Mapping[str, float]], ks: Sequence[int] = (10,)
+    predictions: Sequence[Sequence[str]],
+    references: Sequence[Mapping[str, float]],
+    ks: Sequence[int] = (10,),
 ) -> dict[str, float]:
     """`mrr@k`, `ndcg@k`, `recall@k` and `hit@k` for every k, as means over queries. (Those of sentence-transformers
     know no grades, and scikit-learn's nDCG no list that breaks off.)
@@ -151,7 +175,9 @@ def retrieval_scores(
     relevant documents; MRR is 1 over the rank of the first relevant one, 0 below rank k. A query without a relevant
     document scores 0.
     """
-    scores: dict[str, list[float]] = {f"{name}@{k}": [] for k in ks for name in ("mrr", "ndcg", "recall", "hit")}
+    scores: dict[str, list[float]] = {
+        f"{name}@{k}": [] for k in ks for name in ("mrr", "ndcg", "recall", "hit")
+    }
     for found, graded in zip(predictions, references):
         grades = [max(graded.get(name, 0.0), 0.0) for name in found]
         ideal = sorted((grade for grade in graded.values() if grade > 0), reverse=True)

@@ -51,13 +51,21 @@ def first_process_first() -> Iterator[None]:
 
 
 def _several() -> bool:
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return (
+        distributed.is_available()
+        and distributed.is_initialized()
+        and distributed.get_world_size() > 1
+    )
 
 
 @functools.cache
 def _cpu_group() -> distributed.ProcessGroup:
     """All processes, by way of their CPUs."""
-    return distributed.group.WORLD if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
+    return (
+        distributed.group.WORLD
+        if distributed.get_backend() == "gloo"
+        else distributed.new_group(backend="gloo")
+    )
 
 
 @contextmanager

@@ -21,7 +21,9 @@ def resolve_precision(training: TrainingArguments) -> TrainingArguments:
         bf16, reason = fast_bf16(training.device.type)
         print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
     elif bf16 and training.device.type == "cpu" and not (said := fast_bf16("cpu"))[0]:
-        print(f"bf16: {said[1]}; products take up to a hundred times as long as in fp32; leave it out")
+        print(
+            f"bf16: {said[1]}; products take up to a hundred times as long as in fp32; leave it out"
+        )
     for name, kernels in KERNEL_CACHES.items() if bf16 else ():
         os.environ.setdefault(name, kernels)
     # without use_cpu Transformers refuses bf16 where there is no GPU
@@ -33,7 +35,10 @@ def fast_bf16(device: str | None = None) -> tuple[bool, str]:
     if device != "cpu" and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         name = torch.cuda.get_device_name()
-        return major >= 8, f"{name} has compute capability {major}.{minor}; bf16 is fast from 8.0 (Ampere) on"
+        return (
+            major >= 8,
+            f"{name} has compute capability {major}.{minor}; bf16 is fast from 8.0 (Ampere) on",
+        )
     if device != "cpu" and torch.backends.mps.is_available():
         return False, "Apple GPUs gain little from bf16"
     for flag in ("amx_bf16", "avx512_bf16", "bf16"):
@@ -45,7 +50,9 @@ def fast_bf16(device: str | None = None) -> tuple[bool, str]:
 def dtype_of_saved(config: PreTrainedConfig) -> torch.dtype | str:
     """What a saved model computes in where nothing is said: "auto", as it was saved, but fp32 where that is in 16 bits
     and a processor has no instructions for them."""
-    slow = config.dtype == torch.float16 or (config.dtype == torch.bfloat16 and not fast_bf16("cpu")[0])
+    slow = config.dtype == torch.float16 or (
+        config.dtype == torch.bfloat16 and not fast_bf16("cpu")[0]
+    )
     return torch.float32 if slow and not torch.accelerator.is_available() else "auto"
 
 
@@ -53,7 +60,12 @@ def _processor_flags() -> set[str]:
     """What Linux says the processor can do (`flags` on x86, `Features` on Arm); nothing elsewhere."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
-    return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.partition(":")[2].split()}
+    return {
+        flag
+        for line in lines
+        if line.startswith(("flags", "Features"))
+        for flag in line.partition(":")[2].split()
+    }
 
 
 def without_autocast(model: torch.nn.Module) -> torch.nn.Module:
@@ -71,4 +83,6 @@ def check_training(training: TrainingArguments) -> None:
             raise ValueError(f"{name} must be a finite number, 0 or above, got {value}")
     if training.n_gpu > 1:  # `DataParallel` computes in fp32 whatever was asked for
         launch = f"`torchrun --nproc_per_node {training.n_gpu} -m minibert.training.cli …`"
-        raise ValueError(f"{training.n_gpu} GPUs need a process each: {launch}; or set CUDA_VISIBLE_DEVICES=0")
+        raise ValueError(
+            f"{training.n_gpu} GPUs need a process each: {launch}; or set CUDA_VISIBLE_DEVICES=0"
+        )

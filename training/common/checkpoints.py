@@ -16,10 +16,15 @@ from .files import check_folder, printable, write_json
 from .processes import of_first_rank
 
 MANIFEST = "checkpoint_manifest.json"
-OPTIMIZER = ("optimizer*", "global_step*")  # files of the optimizer's state, also of FSDP and DeepSpeed
+OPTIMIZER = (
+    "optimizer*",
+    "global_step*",
+)  # files of the optimizer's state, also of FSDP and DeepSpeed
 
 
-def checkpoint_to_resume(training: TrainingArguments, given: str | bool | None = None) -> str | None:
+def checkpoint_to_resume(
+    training: TrainingArguments, given: str | bool | None = None
+) -> str | None:
     """Find the checkpoint that `resume_from_checkpoint` names (`given`, or that of the arguments): a path, or `true`
     for the newest whole one in the output folder. Returns None for a new training, and with `true` if no checkpoint was
     finished. The first process decides for all.
@@ -28,9 +33,13 @@ def checkpoint_to_resume(training: TrainingArguments, given: str | bool | None =
         ValueError: the output folder holds another run, or none of its checkpoints is whole.
     """
     given = str((training.resume_from_checkpoint if given is None else given) or "false")
-    checkpoint = of_first_rank(None if training.process_index else _find_checkpoint(Path(training.output_dir), given))
+    checkpoint = of_first_rank(
+        None if training.process_index else _find_checkpoint(Path(training.output_dir), given)
+    )
     if checkpoint is not None and not Path(checkpoint).is_dir():
-        raise ValueError(f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines share")
+        raise ValueError(
+            f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines share"
+        )
     return checkpoint
 
 
@@ -44,13 +53,18 @@ def _find_checkpoint(folder: Path, given: str) -> str | None:
     for checkpoint in candidates:
         damage = find_damage(checkpoint)
         if damage is None:
-            print("".join(f"Skipped {printable(line)}\n" for line in damages) + f"Resuming from {checkpoint}")
+            print(
+                "".join(f"Skipped {printable(line)}\n" for line in damages)
+                + f"Resuming from {checkpoint}"
+            )
             return str(checkpoint)
         damages.append(f"{checkpoint.name}: {damage}")
     _check_unfinished(folder)
     if not newest or any((checkpoint / MANIFEST).exists() for checkpoint in candidates):
         why = "; ".join(damages)
-        raise ValueError(f"resume_from_checkpoint: no checkpoint is whole ({why}); train in another folder")
+        raise ValueError(
+            f"resume_from_checkpoint: no checkpoint is whole ({why}); train in another folder"
+        )
     print(f"No checkpoint in {str(folder)!r} was finished: starting anew")
     return None
 
@@ -67,9 +81,13 @@ def check_unused(folder: Path) -> None:
 def _check_unfinished(folder: Path) -> None:
     """Refuse (ValueError) a folder that holds a finished run."""
     # A push during the training leaves a config too. The report is saved at the end, before checkpoints are removed.
-    finished = not _checkpoints(folder) or any((folder / name).exists() for name in ("report.json", "metrics.json"))
+    finished = not _checkpoints(folder) or any(
+        (folder / name).exists() for name in ("report.json", "metrics.json")
+    )
     if (folder / "config.json").exists() and finished:
-        raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another folder, or remove it")
+        raise ValueError(
+            f"output_dir: {str(folder)!r} holds a finished model; give another folder, or remove it"
+        )
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:
@@ -93,8 +111,12 @@ def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict
     if metric == "auto":
         return {"metric_for_best_model": own, "greater_is_better": True}
     if metric not in known:
-        raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(known)}")
-    return {"greater_is_better": False} if metric == "mse" else {}  # Transformers knows it for "loss" only
+        raise ValueError(
+            f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(known)}"
+        )
+    return (
+        {"greater_is_better": False} if metric == "mse" else {}
+    )  # Transformers knows it for "loss" only
 
 
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
@@ -132,7 +154,9 @@ def write_manifest(checkpoint: Path) -> None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
-    found = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    found = [
+        path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)
+    ]
     return sorted((path for path in found if path.is_dir()), key=lambda path: -_step(path))
 
 
@@ -142,8 +166,13 @@ def _step(checkpoint: Path) -> int:
 
 def _contents(checkpoint: Path) -> dict[str, list[int]]:
     """The size and the checksum of every file but the manifest, by name."""
-    files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != MANIFEST)
-    return {path.relative_to(checkpoint).as_posix(): [path.stat().st_size, _checksum(path)] for path in files}
+    files = (
+        path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != MANIFEST
+    )
+    return {
+        path.relative_to(checkpoint).as_posix(): [path.stat().st_size, _checksum(path)]
+        for path in files
+    }
 
 
 def _checksum(path: Path) -> int:

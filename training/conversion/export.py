@@ -21,13 +21,16 @@ from torch import nn
 from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
-from .. import modeling_minibert
-from .conversion import convert, to_native
-from .conversion.checkpoints import load
-from .conversion.folders import modules_of, save_rest, tokenizer_of
-from .loading import check_new, minibert_config, new_folder, quietly
+from ... import modeling_minibert
+from ..common.loading import check_new, minibert_config, new_folder, quietly
+from . import convert, to_native
+from .checkpoints import load
+from .folders import modules_of, save_rest, tokenizer_of
 
-GRAPH, GRAPH_INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"  # the names that all three engines look for
+GRAPH, GRAPH_INT8 = (
+    "onnx/model.onnx",
+    "onnx/model_quantized.onnx",
+)  # the names that all three engines look for
 OPSET = 17
 TOLERANCE = 1e-3  # of the largest output
 BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))  # rows and columns of what is compared
@@ -78,12 +81,16 @@ def export(
     return target
 
 
-def _write_sentence_transformer(source: str, written: Path, pooling: str | None, normalize: bool | None) -> str:
-    from .embeddings.encoders import open_encoder
+def _write_sentence_transformer(
+    source: str, written: Path, pooling: str | None, normalize: bool | None
+) -> str:
+    from ..embeddings.encoders import open_encoder
 
     model = open_encoder(source, "dense", pooling, normalize, dtype="auto")
     with quietly():
-        model.save_pretrained(str(written), create_model_card=False)  # `push` writes one that pins the code
+        model.save_pretrained(
+            str(written), create_model_card=False
+        )  # `push` writes one that pins the code
     modules = ", ".join(type(module).__name__ for module in model)
     return f"a SentenceTransformer ({modules}); it brings its code (trust_remote_code=True)"
 
@@ -97,15 +104,22 @@ def _write_onnx(source: str, written: Path) -> str:
     if any(module["type"].endswith(".Pooling") for module in modules_of(source)):
         model = model.base_model
         model._forward_hooks.clear()  # by which a decoder has its head finish the states
-    model.config.update({"output_hidden_states": False, "output_attentions": False})  # no outputs of the graph
+    model.config.update(
+        {"output_hidden_states": False, "output_attentions": False}
+    )  # no outputs of the graph
     model.float().cpu().eval()
     (written / GRAPH).parent.mkdir()
     trace(model, written / GRAPH)
     difference = compare(model, written / GRAPH)
-    print(f"{GRAPH}: outputs as torch gives them, to {difference:.1e} (padding on either side, several lengths)")
+    print(
+        f"{GRAPH}: outputs as torch gives them, to {difference:.1e} (padding on either side, several lengths)"
+    )
     quantize(written / GRAPH, written / GRAPH_INT8)
     named = model  # by the config that most engines know: of Transformers' own class, if there is one of this model
-    with suppress(ValueError, StrictDataclassError), quietly():  # the second: of an id that the native config wants
+    with (
+        suppress(ValueError, StrictDataclassError),
+        quietly(),
+    ):  # the second: of an id that the native config wants
         named = to_native(model)
     named.config.architectures = [type(named).__name__]
     named.config.save_pretrained(written)
@@ -115,7 +129,9 @@ def _write_onnx(source: str, written: Path) -> str:
 
 def graph_inputs(model: PreTrainedModel) -> dict[str, dict[int, str]]:
     """The names of the graph's inputs, and of their dimensions, all of which can have any size."""
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (getattr(model.config, "type_vocab_size", 0) > 1)
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (
+        getattr(model.config, "type_vocab_size", 0) > 1
+    )
     choices = ["choices"] if isinstance(model, modeling_minibert.MiniBertForMultipleChoice) else []
     return {name: dict(enumerate(["batch", *choices, "length"])) for name in names}
 
@@ -145,7 +161,9 @@ def trace(model: PreTrainedModel, path: Path) -> None:
     axes, inputs = graph_inputs(model), next(_samples(model))
     options = dict(input_names=list(axes), output_names=list(model(**inputs)), opset_version=OPSET)
     options["dynamic_axes"] = axes
-    if isinstance(model, modeling_minibert.MiniBertForMultipleChoice):  # whose shape is else taken for fixed
+    if isinstance(
+        model, modeling_minibert.MiniBertForMultipleChoice
+    ):  # whose shape is else taken for fixed
         options["dynamic_axes"] = axes | {"logits": {0: "batch", 1: "choices"}}
     outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
     torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
@@ -164,11 +182,15 @@ def quantize(path: Path, target: Path) -> None:
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     uses = Counter(name for node in model.graph.node for name in node.input)
     for node in model.graph.node:
-        if node.op_type == "Gemm" and uses[node.input[1]] > 1:  # a tied decoder, whose weights it transposes in place
+        if (
+            node.op_type == "Gemm" and uses[node.input[1]] > 1
+        ):  # a tied decoder, whose weights it transposes in place
             copied = model.graph.initializer.add()
             copied.CopyFrom(weights[node.input[1]])
             copied.name = node.input[1] = f"{node.input[1]}.decoder"
-    quantize_dynamic(model, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
+    quantize_dynamic(
+        model, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
+    )
 
 
 def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
@@ -176,7 +198,10 @@ def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
     axes, generator = graph_inputs(model), torch.Generator().manual_seed(0)
     for rows, columns in BATCHES:
         columns = min(columns, model.config.max_position_embeddings)
-        shape = [{"batch": rows, "choices": 2, "length": columns}[name] for name in axes["input_ids"].values()]
+        shape = [
+            {"batch": rows, "choices": 2, "length": columns}[name]
+            for name in axes["input_ids"].values()
+        ]
         ids = torch.randint(model.config.vocab_size, shape, generator=generator)
         lengths = torch.randint(1, columns + 1, shape[:-1], generator=generator)
         lengths.view(-1)[0] = columns  # one row is as long as the batch
@@ -192,14 +217,21 @@ def compare(model: PreTrainedModel, graph: Path) -> float:
     `TOLERANCE` times the largest output."""
     import onnxruntime
 
-    session, largest = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"]), 0.0
+    session, largest = (
+        onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"]),
+        0.0,
+    )
     names = [output.name for output in session.get_outputs()]
     for inputs in _samples(model):
         outputs = model(**inputs)
-        for name, actual in zip(names, session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})):
+        for name, actual in zip(
+            names, session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        ):
             expected = outputs[name].numpy()
             off = float(np.abs(actual - expected).max())
-            real = expected[expected > np.finfo(expected.dtype).min]  # that of padding that no answer begins in
+            real = expected[
+                expected > np.finfo(expected.dtype).min
+            ]  # that of padding that no answer begins in
             if not off <= TOLERANCE * max(1.0, np.abs(real).max()):
                 raise ValueError(f"{graph.name}: {name} differs by {off:.1e} from the model's")
             largest = max(largest, off)

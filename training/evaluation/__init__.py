@@ -1,0 +1,1 @@
+"""Is it any good: metrics, what guessing reaches, and pictures."""
