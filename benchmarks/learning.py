@@ -39,7 +39,7 @@ from transformers import (
 from workloads import sparse_masked_lm
 
 from minibert import MiniBertConfig, train_tokenizer
-from minibert.training import cli
+from minibert.training.cli import parser as cli_parser
 from minibert.training.common.files import write_json
 from minibert.training.common.precision import fast_bf16
 from minibert.training.common.printing import format_table
@@ -398,7 +398,7 @@ def train_minibert(name: str, run: Mapping[str, Any], arguments: Arguments) -> P
     options = {"data": folder / TEXT, **length, **saved} | (
         {"recipe": run["recipe"]} if run.get("recipe") else {}
     )
-    function, keywords = cli.parse(
+    function, keywords = cli_parser.parse(
         "pretrain", [f"--{option}={value}" for option, value in options.items()]
     )
     return function(**keywords).model

@@ -25,6 +25,7 @@ from helpers import save_model
 
 from minibert import train_tokenizer
 from minibert.training import cli
+from minibert.training.cli.parser import parse
 from minibert.training.common.checkpoints import checkpoint_to_resume, write_manifest
 
 LONGEST = 60  # seconds of a case; a hang otherwise
@@ -236,7 +237,7 @@ def recipe(chance: random.Random, world: World) -> None:
     ).encode()
     path = world.work / "recipe.yaml"
     path.write_bytes(text if chance.random() < 0.6 else damage(chance, text))
-    cli.parse("fill", ["text", "--recipe", str(path)])
+    parse("fill", ["text", "--recipe", str(path)])
 
 
 def rows(chance: random.Random, world: World) -> None:

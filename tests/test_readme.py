@@ -11,7 +11,8 @@ import pytest
 from transformers import BertConfig, BertForMaskedLM
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, PretrainingTrainer, train_tokenizer
-from minibert.training import cli
+from minibert.training.cli.command_line import split_command
+from minibert.training.cli.parser import parse
 from minibert.training.data.builtin_corpus import builtin_files
 
 ROOT = Path(__file__).parent.parent
@@ -88,8 +89,8 @@ def test_snippet(name, snippet, folder, cache, monkeypatch):
 
 
 def understand(words):
-    name, rest = cli.split_command(words)
-    cli.parse(name, rest)
+    name, rest = split_command(words)
+    parse(name, rest)
 
 
 @pytest.mark.parametrize("line", COMMANDS)

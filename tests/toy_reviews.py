@@ -6,7 +6,7 @@ import torch
 from helpers import write_rows
 
 from minibert import MiniBertConfig, train_tokenizer
-from minibert.training import cli
+from minibert.training.cli.parser import parse
 from minibert.training.finetuning import run
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.data import load_splits
@@ -42,7 +42,7 @@ def sentences(count, seed=0):
 
 def prepare(task, *words):
     """The run of a command line `minibert finetune TASK`, before it trains."""
-    _, keywords = cli.parse(f"finetune {task}", [*map(str, words)])
+    _, keywords = parse(f"finetune {task}", [*map(str, words)])
     sources = {
         name: keywords.pop(name) for name in ("data", "train", "validation", "test", "columns")
     }
@@ -55,7 +55,7 @@ def prepare(task, *words):
 
 def finetune(task, *words):
     """What the Python function of a command line `minibert finetune TASK` returns."""
-    function, keywords = cli.parse(f"finetune {task}", [*map(str, words)])
+    function, keywords = parse(f"finetune {task}", [*map(str, words)])
     return function(**keywords)
 
 

@@ -16,8 +16,10 @@ from helpers import refusal
 from transformers import TrainingArguments
 
 from minibert.training import cli
-from minibert.training.cli import check_paths, parse, read_recipe, split_command
+from minibert.training.cli.command_line import check_paths, split_command
 from minibert.training.cli.commands import COMMANDS, Command, examples
+from minibert.training.cli.parser import build_parser, parse
+from minibert.training.cli.recipes import RECIPES, read_recipe
 
 calls: list[dict[str, Any]] = []
 
@@ -177,11 +179,11 @@ def test_help_and_a_missing_file_need_no_library(capsys):
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].function])
 def test_every_option_has_help_and_every_example_parses(name):
-    parser = cli.build_parser(name)
+    parser = build_parser(name)
     assert not [action.dest for action in parser._actions if not action.help]
     assert len(examples(name)) >= 3
     for line in examples(name):
-        cli.parse(*cli.split_command(shlex.split(line)[1:]))
+        parse(*split_command(shlex.split(line)[1:]))
 
 
 # --- recipes ---
@@ -241,7 +243,7 @@ def test_bad_recipes_are_refused(text, message, recipe):
 
 
 def test_builtin_recipes_are_found_by_name():
-    for file in sorted(cli.RECIPES.glob("*.yaml")):
+    for file in sorted(RECIPES.glob("*.yaml")):
         assert read_recipe(file.stem) == read_recipe(str(file)) != {}
     with pytest.raises(
         ValueError, match="'modren'; close matches: modern; use a YAML file, or one of bert-classic"

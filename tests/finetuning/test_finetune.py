@@ -36,6 +36,7 @@ from minibert import (
     MiniBertModel,
 )
 from minibert.training import cli
+from minibert.training.cli.parser import parse
 from minibert.training.conversion import to_native
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks import task_class
@@ -130,7 +131,7 @@ class TestClassify:
             str(tmp_path / "out"),
             *QUICK[8:],
         ]
-        function, keywords = cli.parse("evaluate classify", arguments)
+        function, keywords = parse("evaluate classify", arguments)
         scores = function(**keywords)
         report, expected = report_of(tmp_path / "out"), report_of(finished)
         assert scores == {name: report[name] for name in ("validation", "test")}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from minibert.training import report
+from minibert.training.evaluation import plots
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def axes(monkeypatch):
 def test_of_a_great_many_classes_the_frequent_ones_are_drawn(axes, tmp_path):
     """A square of all would not fit into memory."""
     labels = [f"label {i}" for i in range(30_000)]
-    report.plot_confusion(
+    plots.plot_confusion(
         [7, 7, 29_999, 3], [7, 7, 29_999, 29_999], labels, tmp_path / "confusion.png"
     )
     (image,) = axes[0].get_images()
@@ -37,7 +37,7 @@ def test_of_a_great_many_classes_the_frequent_ones_are_drawn(axes, tmp_path):
 
 
 def test_classes_and_scores_have_their_names(axes, tmp_path):
-    report.plot_confusion([0, 1, 1], [0, 1, 0], ["$a_$", "b\n"], tmp_path / "confusion.png")
+    plots.plot_confusion([0, 1, 1], [0, 1, 0], ["$a_$", "b\n"], tmp_path / "confusion.png")
     assert [text.get_text() for text in axes[0].get_yticklabels()] == ["$a_$", "b"]
-    report.plot_scores({"a": 0.5, "b": 0.25}, "F1", tmp_path / "scores.png")
+    plots.plot_scores({"a": 0.5, "b": 0.25}, "F1", tmp_path / "scores.png")
     assert [bar.get_width() for bar in axes[0].patches] == [0.5, 0.25]

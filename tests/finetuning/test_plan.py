@@ -9,6 +9,7 @@ from helpers import save_model, write_rows
 
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
+from minibert.training.cli.parser import parse
 
 WORDS = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 
@@ -109,8 +110,8 @@ def test_given_options_are_in_the_recipe(few, encoder, tmp_path):
     recipe = ["--recipe", str(output / "recipe.yaml")]
     given = ["--data", str(few), "--model", str(encoder), "--output_dir", str(output), "--bf16", "false",
              "--disable_tqdm", "true", *GIVEN]  # fmt: skip
-    _, read = cli.parse("finetune classify", recipe)
-    _, asked = cli.parse("finetune classify", given)
+    _, read = parse("finetune classify", recipe)
+    _, asked = parse("finetune classify", given)
     assert {name for name in read if name != "args" and read[name] != asked[name]} <= {"freeze"}
     read, asked = (vars(keywords["args"]) for keywords in (read, asked))
     names = {name for name in read if read[name] != asked[name] and not name.startswith("_")}

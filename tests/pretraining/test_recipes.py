@@ -7,6 +7,7 @@ import pytest
 
 import minibert
 from minibert.training import cli
+from minibert.training.cli.parser import parse
 
 RECIPES = sorted(
     (Path(minibert.__file__).parent / "training" / "pretraining" / "recipes").glob("*.yaml")
@@ -106,6 +107,6 @@ def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
 
 @pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])
 def test_the_length_on_the_command_line_replaces_the_recipes(length):
-    training = cli.parse("pretrain", ["--recipe", "bert-classic", *length.split()])[1]["args"]
+    training = parse("pretrain", ["--recipe", "bert-classic", *length.split()])[1]["args"]
     assert training.num_train_epochs is None
-    assert cli.parse("pretrain", ["--recipe", "bert-classic"])[1]["args"].num_train_epochs == 40
+    assert parse("pretrain", ["--recipe", "bert-classic"])[1]["args"].num_train_epochs == 40
