@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
 def test_snippet(name, snippet, folder, cache, monkeypatch):
     """With fewer steps and texts than it says."""
     for library in re.findall(
-        r"(?:^from |^import |backend=.)(gliner|optuna)\b", snippet, re.MULTILINE
+        r"(?:^from |^import |backend=.)(gliner|optuna|setfit)\b", snippet, re.MULTILINE
     ):
         pytest.importorskip(library, reason="an extra that is not installed")
     monkeypatch.chdir(folder)

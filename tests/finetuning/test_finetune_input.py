@@ -311,3 +311,16 @@ def test_a_data_set_in_memory(start, tmp_path):
         ValueError, match="unknown option 'lables' of classify; use one of class_weights, "
     ):
         minibert.finetune("classify", model=start, train=rows, lables=["a"])
+
+
+def test_an_option_that_was_removed_is_refused_by_the_page_that_replaces_it(tmp_path, capsys):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("few_shot: true\n")
+    for words in (["--few_shot", "true"], ["--few_shot=true"], ["--recipe", str(recipe)]):
+        assert cli.main(["finetune", "classify", *words]) == 2
+        message = capsys.readouterr().err
+        assert "this option was removed" in message
+        assert "docs/fine-tuning.md" in message
+        assert message.count("\n") == 1
+    with pytest.raises(ValueError, match=r"^few_shot: .* docs/fine-tuning\.md"):
+        minibert.finetune("classify", train="missing.jsonl", few_shot=True)

@@ -24,7 +24,6 @@ EXTRAS = {
     "onnx": "onnx onnxruntime",
     "onnxruntime": "onnx onnxruntime",
     "mteb": "mteb",
-    "setfit": "setfit",
 }
 # In the names or texts of errors of libraries that are no fault of ours.
 OUT_OF_MEMORY = (

@@ -102,9 +102,13 @@ TASKS = {
 }
 
 
+# Options that earlier versions had, and what stands in their place.
+REMOVED_OPTIONS = {
+    "few_shot": "few_shot: this option was removed; train by SetFit itself, as docs/fine-tuning.md shows (Few labels)"
+}
 # Options of these tasks that matter in training only.
 IN_TRAINING = {
-    "classify": ("class_weights", "tune_threshold", "few_shot"),
+    "classify": ("class_weights", "tune_threshold"),
     "tag": ("class_weights",),
 }
 IN_TRAINING["nli"] = IN_TRAINING["classify"]

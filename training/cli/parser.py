@@ -7,7 +7,7 @@ from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from .commands import COMMANDS, examples
+from .commands import COMMANDS, REMOVED_OPTIONS, examples
 from .options import close_matches, load, options_of
 from .recipes import read_recipe, words_of
 
@@ -98,6 +98,8 @@ def parse(name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
     actions = {action.dest: action for action in parser._actions}
     given = [word[2:].partition("=")[0] for word in argv if word.startswith("--")]
     for each in given:
+        if each in REMOVED_OPTIONS and each not in actions:
+            raise ValueError(REMOVED_OPTIONS[each])
         if each not in actions:
             raise ValueError(
                 f"unknown option --{each} of 'minibert {name}'{close_matches(each, actions, '--')}"
@@ -109,6 +111,8 @@ def parse(name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
     if path := parser.parse_known_args(argv)[0].recipe:
         recipe = read_recipe(path)
         if unknown := [key for key in recipe if key not in actions or key == "recipe"]:
+            if unknown[0] in REMOVED_OPTIONS:
+                raise ValueError(f"{path}: {REMOVED_OPTIONS[unknown[0]]}")
             raise ValueError(
                 f"{path}: unknown key {unknown[0]!r}{close_matches(unknown[0], actions)}"
             )

@@ -15,6 +15,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 from transformers import TrainerState
 
+from ..cli.commands import REMOVED_OPTIONS
 from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..common.files import check_folder, lock_output, printable
 from ..common.loading import random_state_kept, without_bars
@@ -202,6 +203,8 @@ def resolve_options(
         if args is None
         else set()
     )
+    for name in options.keys() & REMOVED_OPTIONS.keys():
+        raise ValueError(REMOVED_OPTIONS[name])
     if unknown := options.keys() - own.keys() - fields:
         use = f"use one of {', '.join(sorted(own))}" + "; give fields of the config in args" * (
             args is not None

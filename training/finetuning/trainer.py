@@ -167,8 +167,6 @@ def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Tr
     parameters = model.num_parameters()
     if checkpoint is not None:
         SettingsState(steps_of(run.args) | run.settings).check(checkpoint)
-    else:
-        run.task.prepare_model(model, run.splits["train"], run.args.seed)
     trainer = TaskTrainer(run, model, trains=True)
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     result = trainer.train(resume_from_checkpoint=checkpoint)

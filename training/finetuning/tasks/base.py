@@ -14,7 +14,6 @@ import torch
 from transformers import (
     DataCollatorWithPadding,
     PreTrainedConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
@@ -138,9 +137,6 @@ class Task(abc.ABC):
             if id2label
             else {}
         )
-
-    def prepare_model(self, model: PreTrainedModel, train: datasets.Dataset, seed: int) -> None:  # noqa: B027
-        """Change a model, in place, before it is trained on the rows `train`."""
 
     @abc.abstractmethod
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:

@@ -12,7 +12,7 @@ import datasets
 import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...common.files import printable
@@ -56,8 +56,6 @@ class Classify(Task):
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
         class_weights: Weights of the classes in the loss: balanced, a number for each class, or CLASS=NUMBER.
         tune_threshold: With two classes or several labels a row, predict by thresholds chosen on the validation rows.
-        few_shot: For 8 to 64 texts a class: first train the encoder to tell texts of different classes apart, by
-            SetFit (`pip install setfit`).
     """
 
     name = "classify"
@@ -80,12 +78,10 @@ class Classify(Task):
     max_length: int | None = None
     class_weights: Sequence[str] | None = None
     tune_threshold: bool = False
-    few_shot: bool = False
 
     def __post_init__(self):
-        self.named_labels, self.thresholds = list(self.labels), None
-        if self.few_shot:
-            import setfit  # noqa: F401 - a missing package is reported before any work
+        self.named_labels = list(self.labels)
+        self.thresholds = None
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         given = [option for option in ("text_column", "pair_column") if getattr(self, option)]
@@ -167,8 +163,6 @@ class Classify(Task):
         encoded = {
             name: each_row(splits[name], self._encoded, values) for name, values in labels.items()
         }
-        if self.few_shot and (self.problem_type != SINGLE or len(self.text_columns) > 1):
-            raise ValueError("few_shot: it needs one text and one class in every row; leave it out")
         if "train" not in encoded:
             self.thresholds = getattr(config, "thresholds", None)
         elif self.class_weights or self.tune_threshold:
@@ -271,14 +265,6 @@ class Classify(Task):
             "problem_type": self.problem_type,
             "thresholds": self.thresholds,
         }
-
-    def prepare_model(self, model: PreTrainedModel, train: datasets.Dataset, seed: int) -> None:
-        if self.few_shot:
-            from ..few_shot import train_encoder
-
-            train_encoder(
-                model, self.tokenizer, train[self.text_columns[0]][:], train[LABEL][:], seed
-            )
 
     # --- inputs, predictions, scores ---
 
