@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from minibert.training import cli
 from minibert.training.common.files import (
     check_folder,
+    lock_file,
     lock_folder,
     printable,
     use_writable_cache,
     whole,
     write_json,
+    written_whole,
 )
 
 
@@ -163,3 +166,64 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(ValueError, match="output_dir: nothing can be written"):
         check_folder(tmp_path / "out" / "run")
+
+
+def test_files_that_break_off_are_not_there(tmp_path):
+    """As the model at the end of a training, when the disk is full: no config without weights."""
+    (tmp_path / "config.json").write_text("old")
+    with pytest.raises(OSError, match="disk full"), written_whole(tmp_path) as folder:
+        (folder / "config.json").write_text("new")
+        half(folder / "model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert (tmp_path / "config.json").read_text() == "old"
+
+
+def test_whole_files_replace_those_of_their_names(tmp_path):
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "old.json").touch()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / ".unfinished").mkdir()  # of a process that was killed
+    (tmp_path / ".unfinished" / "x").touch()
+    with written_whole(tmp_path) as folder:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").touch()
+        (folder / "config.json").touch()
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+    assert names == ["1_Pooling", "1_Pooling/config.json", "config.json", "notes.txt"]
+
+
+def test_two_threads_do_not_write_one_file(tmp_path):
+    with ThreadPoolExecutor(1) as pool, lock_file(tmp_path / "new" / "a.npy"):
+        with lock_file(tmp_path / "new" / "a.npy"):  # by what this thread calls
+            pass
+        other = pool.submit(lambda: lock_file(tmp_path / "new" / "a.npy").__enter__())
+        with pytest.raises(ValueError, match="another thread is writing in '.*a.npy'; wait"):
+            other.result()
+        free = pool.submit(lambda: lock_file(tmp_path / "new" / "b.npy").__enter__())
+        free.result()
+    assert not list(tmp_path.glob("new/*a.npy*"))
+
+
+def test_of_two_commands_with_one_output_the_second_is_refused(tmp_path, capsys):
+    """Else both would end well, and one result would be lost."""
+    (tmp_path / "text.txt").write_text("a text")
+    text = str(tmp_path / "text.txt")
+    commands = {
+        "vectors.npy": ["embed", "a text", "--output"],
+        "scores.json": ["evaluate", "embed", text, "--result"],
+        "measures.json": ["evaluate", "rerank", str(tmp_path), "--result"],
+    }
+    for name, words in commands.items():
+        with ThreadPoolExecutor(1) as pool, lock_file(tmp_path / name):
+            assert pool.submit(cli.main, [*words, str(tmp_path / name)]).result() == 2
+        message = capsys.readouterr().err
+        assert f"another thread is writing in '{tmp_path / name}'" in message
+    folders = {
+        "index": ["search", str(tmp_path / "index"), "--data", text],
+        "tokenizer": ["tokenizer", "--data", text, "--output_dir", str(tmp_path / "tokenizer")],
+    }
+    for name, words in folders.items():
+        with ThreadPoolExecutor(1) as pool, lock_folder(tmp_path / name):
+            assert pool.submit(cli.main, words).result() == 2
+        message = capsys.readouterr().err
+        assert f"another thread is writing in '{tmp_path / name}'" in message

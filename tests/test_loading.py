@@ -1,14 +1,22 @@
 """`training/loading.py`: new folders, weights that a checkpoint lacks, loading without messages."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import build
+from transformers.utils import logging
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.common.loading import check_new, load_reported, new_folder
+from minibert.training.common.loading import (
+    check_new,
+    load_predictor,
+    load_reported,
+    new_folder,
+    reading,
+)
 
 
 def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
@@ -57,3 +65,22 @@ def test_a_head_of_another_width_is_new_in_another_task(tmp_path):
         load_reported(
             modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow
         )
+
+
+def test_models_are_loaded_by_several_threads(tmp_path):
+    """Transformers replaces `tie_weights` of the class meanwhile: of threads that load at once, one could leave it
+    replaced, and every model that is loaded later would lack its tied decoder."""
+    build("ForMaskedLM").save_pretrained(tmp_path)
+    tie_weights = modeling.MiniBertPreTrainedModel.tie_weights
+    verbosity = logging.get_verbosity()
+
+    def load(_):
+        with reading(tmp_path):
+            return load_predictor(str(tmp_path), modeling.MiniBertForMaskedLM)
+
+    with ThreadPoolExecutor(8) as pool:
+        models = list(pool.map(load, range(32)))
+    for model in models:
+        assert model.decoder.weight is model.get_input_embeddings().weight
+    assert modeling.MiniBertPreTrainedModel.tie_weights is tie_weights
+    assert logging.get_verbosity() == verbosity

@@ -76,6 +76,31 @@ def test_an_index_is_read_as_it_was_saved_or_refused(tmp_path):
         Index.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda index: index.vectors.__setitem__(13, np.nan), "vector 14 has the length nan"),
+        (lambda index: index.vectors.__setitem__(13, np.inf), "vector 14 has the length inf"),
+        (lambda index: index.vectors.__setitem__(13, 0), "vector 14 has the length 0 instead of 1"),
+        (lambda index: setattr(index, "vectors", index.vectors * 2), "vector 1 has the length 2"),
+        (lambda index: setattr(index, "vectors", index.vectors[:8]), "8 vectors for 16 passages"),
+        (lambda index: setattr(index, "passages", index.passages[:8]), "16 vectors for 8 passages"),
+        (lambda index: setattr(index, "vectors", index.vectors[0]), "float32 of the shape (16,)"),
+        (lambda index: setattr(index, "vectors", index.vectors.astype("i8")), "are int64"),
+        (lambda index: index.passages.__setitem__(13, Passage(7, "")), "passage 14 is not text"),
+    ],
+)
+def test_a_damaged_index_is_refused(tmp_path, damage, message):
+    passages = [Passage(str(number), "katan") for number in range(16)]
+    index = Index(passages, np.eye(16, dtype=np.float32), "model", 12)
+    damage(index)
+    index.save(tmp_path)
+    with pytest.raises(ValueError, match="^index: .*index.safetensors' is damaged: ") as error:
+        Index.load(tmp_path)
+    assert message in str(error.value)
+    assert "build it again by --data" in str(error.value)
+
+
 def test_search_matches_brute_force(folder, library, tmp_path, capsys):
     index, query = tmp_path / "index", "nuben katan"
     run("search", index, "--data", library, "--model", folder)

@@ -6,9 +6,11 @@ import shutil
 import signal
 
 import pytest
+from datasets import Dataset
 from toy_reviews import QUICK
 from transformers import Trainer
 
+import minibert
 from minibert.training import cli
 from minibert.training.common.checkpoints import find_damage
 from minibert.training.finetuning.tasks import classification
@@ -78,3 +80,32 @@ def test_best_checkpoint_is_found_in_a_moved_folder(start, data, tmp_path, monke
     assert "the best one, checkpoint-10, is missing" in capsys.readouterr().err
     assert cli.main([*arguments, str(tmp_path / "moved"), "--resume_from_checkpoint", "true"]) == 0
     assert json.loads((tmp_path / "moved" / "metrics.json").read_text())["best_step"] == 10
+
+
+@pytest.mark.parametrize("command", ["classify", "embed", "pretrain"])
+def test_a_full_disk_at_the_end_leaves_no_config_without_weights(
+    command, start, data, tmp_path, monkeypatch
+):
+    """As a folder without weights would be taken for a finished model."""
+
+    def full(*_, **__):
+        raise OSError("No space left on device")
+
+    output = tmp_path / "out"
+    settings = dict(max_steps=1, save_strategy="no", disable_tqdm=True, output_dir=str(output))
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        if command == "pretrain":
+            text = tmp_path / "text.txt"
+            text.write_text("\n\n".join(f"a text of some words {number}" for number in range(60)))
+            minibert.pretrain(str(text), size="tiny", **settings)
+        else:
+            rows = Dataset.from_dict(
+                {"text": [f"a {i}" for i in range(16)], "label": ["x", "y"] * 8}
+            )
+            if command == "embed":
+                rows = rows.rename_columns({"text": "query", "label": "positive"})
+                settings["validation_size"] = 1
+            minibert.finetune(command, start, data=rows, load_best_model_at_end=False, **settings)
+    assert not (output / "config.json").exists()
+    assert not (output / ".unfinished").exists()

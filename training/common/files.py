@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -16,9 +18,10 @@ except ImportError:  # Windows
     fcntl = None
 
 LOCK = ".minibert.lock"
-# Files that a killed process leaves: half-written ones of `whole`, `new_folder` and `safetensors`, and its lock.
-HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|{re.escape(LOCK)}")
-_locked: set[Path] = set()  # by this process
+# Files that a killed process leaves: half-written ones of `whole`, `new_folder` and `safetensors`, and its locks.
+HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|.*{re.escape(LOCK)}")
+_locks: dict[Path, int] = {}  # held by this process, each with the thread that holds it
+_changing_locks = threading.Lock()
 UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -40,16 +43,92 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def written_whole(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder inside `folder` to write files in. At the end they move to `folder` and replace those of
+    the same names, config.json last. An error, such as a full disk, leaves `folder` as it was."""
+    hidden = folder / ".unfinished"
+    shutil.rmtree(hidden, ignore_errors=True)  # of a process that was killed
+    try:
+        hidden.mkdir(parents=True)
+        yield hidden
+        for path in sorted(hidden.iterdir(), key=lambda path: path.name == "config.json"):
+            target = folder / path.name
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)
+            path.replace(target)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+@contextmanager
 def lock_folder(folder: str | Path) -> Iterator[None]:
-    """Lock an output folder, which is made if needed; a ValueError if another process has locked it. The system frees
-    the lock when this process ends, however that happens. On Windows, nothing is locked."""
+    """Lock an output folder, which is made if needed; a ValueError if another process or thread has locked it. The
+    system frees the lock when this process ends, however that happens. On Windows, nothing is locked."""
     folder = Path(folder)
     check_folder(folder)
-    path, new = folder.resolve() / LOCK, not folder.exists()
-    if fcntl is None or path in _locked:  # a caller has locked it
+    with _made_folder(folder), _lock(folder.resolve() / LOCK, folder):
+        yield
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Lock a file that will be written, as `lock_folder` locks a folder."""
+    with (
+        _made_folder(path.parent),
+        _lock(path.parent.resolve() / f".{path.name}{LOCK}", path),
+    ):
+        yield
+
+
+@contextmanager
+def lock_result(path: str | None) -> Iterator[None]:
+    """Lock the JSON file of a result, if one is asked for. Refuse (a ValueError) one that cannot be written, before
+    there are metrics to lose."""
+    if path is None:
         yield
         return
+    check_folder(Path(path).parent, "result")
+    with lock_file(Path(path)):
+        yield
+
+
+@contextmanager
+def _made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder if needed, and remove it again if nothing was written in it."""
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        if is_new:
+            with suppress(OSError):  # it holds something
+                folder.rmdir()
+
+
+@contextmanager
+def _lock(path: Path, target: Path) -> Iterator[None]:
+    """Hold the lock `path` of what is written in `target`. A function that is called meanwhile may lock it again."""
+    thread = threading.get_ident()
+    with _changing_locks:
+        owner = _locks.get(path)
+        if owner is None:
+            _locks[path] = thread
+    if owner == thread:
+        yield
+        return
+    if owner is not None:
+        raise ValueError(
+            f"another thread is writing in {str(target)!r}; wait for it, or give another name"
+        )
+    try:
+        with nullcontext() if fcntl is None else _system_lock(path, target):
+            yield
+    finally:
+        del _locks[path]
+
+
+@contextmanager
+def _system_lock(path: Path, target: Path) -> Iterator[None]:
     # Not `filelock`: forked workers inherit its `flock`, so that the folder of a killed training stays locked while one
     # of them lives, and on NFS other machines do not see it. O_NOFOLLOW, since the path may be a planted link.
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -57,24 +136,19 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # another process may have just ended and removed the file
-            taken = not path.exists() or path.stat().st_ino != os.fstat(lock).st_ino
+            is_taken = not path.exists() or path.stat().st_ino != os.fstat(lock).st_ino
         except (BlockingIOError, PermissionError):
-            taken = True
+            is_taken = True
         except OSError:  # a file system without locks
-            taken = False
-        if taken:
+            is_taken = False
+        if is_taken:
             raise ValueError(
-                f"another process is writing in {str(folder)!r}; wait for it, or give another folder"
+                f"another process is writing in {str(target)!r}; wait for it, or give another name"
             )
-        _locked.add(path)
         try:
             yield
         finally:
-            _locked.remove(path)
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # it holds something
-                if new:
-                    folder.rmdir()
     finally:
         os.close(lock)
 
@@ -129,12 +203,6 @@ def check_folder(folder: Path, argument: str = "output_dir") -> None:
         raise ValueError(f"{argument}: {str(folder)!r} is a file; give a folder, existing or new")
     if not _can_write(folder):
         raise ValueError(f"{argument}: nothing can be written in {str(folder)!r}; give another one")
-
-
-def prepare_result(path: str | None) -> None:
-    """Refuse (a ValueError) a JSON file that cannot be written, before there are metrics to lose."""
-    if path is not None:
-        check_folder(Path(path).parent, "result")
 
 
 def write_result(result: dict[str, Any], path: str | None) -> None:

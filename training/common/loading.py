@@ -36,6 +36,9 @@ VOCABULARIES = (
 )  # fmt: skip
 # A tokenizer of characters or bytes needs no such file. Others have only special tokens without it, fewer than this.
 FEWEST_CHARACTERS = 20
+# While Transformers loads a model, it replaces `tie_weights` of all models and functions of `torch.nn.init`, and then
+# restores them. Of two threads that load at once, the second would restore the replaced ones, for good.
+_loading = threading.RLock()
 
 
 def saved_config(path: str) -> PreTrainedConfig:
@@ -97,7 +100,8 @@ def load_reported(
     options |= dict(
         output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=not head
     )
-    model, report = model_class.from_pretrained(path, **options)
+    with _loading:
+        model, report = model_class.from_pretrained(path, **options)
     new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
     check_complete(path, model, new, head)
     return model, new
@@ -225,14 +229,15 @@ def without_bars() -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Hide progress bars, and warnings about a head or a pooler that is new or left out."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with without_bars():
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
+    """Hide progress bars, and warnings about a head or a pooler that is new or left out. One thread at a time."""
+    with _loading:
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()
+        try:
+            with without_bars():
+                yield
+        finally:
+            logging.set_verbosity(verbosity)
 
 
 @contextmanager

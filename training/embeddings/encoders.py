@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from sentence_transformers.util import load_file_path
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
-from ..common.files import check_folder, whole
+from ..common.files import check_folder, lock_file, whole
 from ..common.loading import check_weights, minibert_config, reading
 from ..common.precision import dtype_of_saved
 from ..common.printing import warn
@@ -257,29 +258,43 @@ def embed(
     Returns:
         The vectors, [texts, width], in float32. Row i is that of text i: empty lines of a file keep their place.
     """
-    target = Path(output) if output else None
-    if target and (target.exists() or target.suffix != ".npy"):
+    if output is not None:
+        _check_output(output)
+    texts = _read_texts(text, file, column)
+    with nullcontext() if output is None else lock_file(Path(output)):
+        if output is not None:
+            _check_output(
+                output
+            )  # again, since another process may have written it before the lock
+        encoder = open_encoder(model, "dense", pooling, normalize, max_length, dtype)
+        vectors = encode(encoder, texts, None, "Embedding")
+        if output is not None:
+            with whole(Path(output)) as unfinished, open(unfinished, "wb") as stream:
+                np.save(stream, vectors, allow_pickle=False)
+            print(f"{len(texts):,} texts × {vectors.shape[1]} → {Path(output)}")
+    return vectors
+
+
+def _check_output(output: str) -> None:
+    """Refuse (a ValueError) a file of vectors that exists, has another ending, or cannot be written."""
+    target = Path(output)
+    if target.exists() or target.suffix != ".npy":
         raise ValueError(
             f"output: give a new file that ends in .npy, not {output!r}; nothing is overwritten"
         )
-    if target:
-        check_folder(target.parent, "output")
+    check_folder(target.parent, "output")
+
+
+def _read_texts(text: str | Iterable[str] | None, file: str | None, column: str) -> list[str]:
+    """The texts that `embed` is given: as they are, or in a file."""
     if text and file not in (None, "-"):
         raise ValueError("file: give texts or a file, not both")
-    if text is None or text == []:
-        if file is None:
-            raise ValueError("text: none given; give texts, or a file")
-        text = (
-            texts_of(read_table(file, [column], field="file"), column, file)
-            if is_table(file)
-            else read_lines(file)
-        )
-    texts = [text] if isinstance(text, str) else list(text)
-    encoder = open_encoder(model, "dense", pooling, normalize, max_length, dtype)
-    vectors = encode(encoder, texts, None, "Embedding")
-    if target:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with whole(target) as unfinished, open(unfinished, "wb") as stream:
-            np.save(stream, vectors, allow_pickle=False)
-        print(f"{len(texts):,} texts × {vectors.shape[1]} → {target}")
-    return vectors
+    if isinstance(text, str):
+        return [text]
+    if text is not None and text != []:
+        return list(text)
+    if file is None:
+        raise ValueError("text: none given; give texts, or a file")
+    if is_table(file):
+        return texts_of(read_table(file, [column], field="file"), column, file)
+    return read_lines(file)

@@ -16,7 +16,7 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SparseEncode
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from ..common.files import prepare_result, write_result
+from ..common.files import lock_result, write_result
 from ..common.printing import format_scores, format_table, warn
 from ..evaluation import metrics
 from ..evaluation.baselines import judge
@@ -82,34 +82,40 @@ def evaluate_embed(
         The scores by name under "metrics", those of the words that texts share under "baseline", and what was measured
         on.
     """
-    prepare_result(result)
     if bool(tasks) == (data is not None):
         raise ValueError("data: give data, or --tasks of mteb")
-    if tasks:
-        tasks = find_tasks(tasks)
-    else:
-        task = read_task(data, columns, split)
-        if isinstance(task, Dataset) and "label" not in task.column_names:
-            raise ValueError(
-                f"data: {name_of(data)!r} has no column of scores (name it by --columns)"
-            )
+    with lock_result(result):
+        if tasks:
+            mteb_tasks = find_tasks(tasks)
+            scores = evaluate_tasks(mteb_tasks, model, open_encoder(model, max_length=max_length))
+        else:
+            scores = _evaluate_data(data, split, columns, model, max_length)
+        write_result(scores, result)
+    return scores
+
+
+def _evaluate_data(
+    data: str | Dataset, split: str, columns: Sequence[str], model: str, max_length: int | None
+) -> dict[str, Any]:
+    """Measure an embedding model on similarity or retrieval beside the words that texts share."""
+    task = read_task(data, columns, split)
+    if isinstance(task, Dataset) and "label" not in task.column_names:
+        raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
     encoder = open_encoder(model, max_length=max_length)
-    if tasks:
-        found = evaluate_tasks(tasks, model, encoder)
-    else:
-        found = {"model": model, "data": name_of(data), "split": split}
-        found |= {
-            "metrics": measure(encoder, task, "Embedding"),
-            "baseline": measure(SharedWords(task), task),
-        }
-        print_table({Path(model).name or model: found["metrics"], SIMPLE: found["baseline"]})
-        metric = "spearman" if "spearman" in found["metrics"] else "ndcg@10"
-        found["warning"] = judge(
-            metric, found["metrics"][metric], found["baseline"][metric], SIMPLE
-        )
-        warn(found["warning"])
-    write_result(found, result)
-    return found
+    scores = measure(encoder, task, "Embedding")
+    baseline = measure(SharedWords(task), task)
+    print_table({Path(model).name or model: scores, SIMPLE: baseline})
+    metric = "spearman" if "spearman" in scores else "ndcg@10"
+    warning = judge(metric, scores[metric], baseline[metric], SIMPLE)
+    warn(warning)
+    return {
+        "model": model,
+        "data": name_of(data),
+        "split": split,
+        "metrics": scores,
+        "baseline": baseline,
+        "warning": warning,
+    }
 
 
 def find_tasks(names: Sequence[Any]) -> list[Any]:
@@ -167,21 +173,24 @@ def evaluate_rerank(
     Returns:
         The scores by name: of the passages as they were found in "before", as the reranker orders them in "metrics".
     """
-    prepare_result(result)
-    task = read_retrieval(data, split)
-    reranker, finder = open_reranker(model), open_encoder(embedder, "dense")
-    found = find_passages(finder, task, depth, "Embedding")
-    before, after = score(task, found), score(task, reorder(reranker, task, found, "Reranking"))
-    print_table({f"{depth} passages found": before, "reranked": after})
-    scores = {
-        "model": model,
-        "embedder": embedder,
-        "depth": depth,
-        "data": str(data),
-        "split": split,
-    }
-    scores |= {"before": before, "metrics": after}
-    write_result(scores, result)
+    with lock_result(result):
+        task = read_retrieval(data, split)
+        reranker = open_reranker(model)
+        finder = open_encoder(embedder, "dense")
+        passages = find_passages(finder, task, depth, "Embedding")
+        before = score(task, passages)
+        after = score(task, reorder(reranker, task, passages, "Reranking"))
+        print_table({f"{depth} passages found": before, "reranked": after})
+        scores = {
+            "model": model,
+            "embedder": embedder,
+            "depth": depth,
+            "data": str(data),
+            "split": split,
+            "before": before,
+            "metrics": after,
+        }
+        write_result(scores, result)
     return scores
 
 

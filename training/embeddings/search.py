@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import semantic_search
 
-from ..common.files import check_folder, printable, whole
+from ..common.files import check_folder, lock_folder, printable, whole
 from ..common.loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
@@ -47,8 +47,13 @@ class Index:
         progress: str | None = None,
     ) -> Index:
         vectors = encode(encoder, [passage.text for passage in passages], "document", progress)
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-        return cls(passages, vectors, model, encoder.max_seq_length)
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        if not lengths.all():
+            first = passages[int(lengths.argmin())]
+            raise ValueError(
+                f"model: its vector of the passage {first.id!r} is zero, which no query can be near to"
+            )
+        return cls(passages, vectors / lengths, model, encoder.max_seq_length)
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
@@ -59,11 +64,31 @@ class Index:
                 f"index: {str(folder)!r} has no {FILE}; build one in a new folder by --data"
             )
         with reading(file), safe_open(file, "np") as saved:
-            passages = [Passage(*row) for row in json.loads(saved.get_tensor("passages").tobytes())]
-            made_by = saved.metadata()
-            return cls(
-                passages, saved.get_tensor("vectors"), made_by["model"], int(made_by["max_length"])
-            )
+            rows = json.loads(saved.get_tensor("passages").tobytes())
+            passages = [Passage(*row) for row in rows]
+            vectors = saved.get_tensor("vectors")
+            metadata = saved.metadata()
+            index = cls(passages, vectors, metadata["model"], int(metadata["max_length"]))
+        damage = index.find_damage()
+        if damage:
+            raise ValueError(f"index: {str(file)!r} is damaged: {damage}; build it again by --data")
+        return index
+
+    def find_damage(self) -> str | None:
+        """Say why this cannot be an index that `build` made; None if it can."""
+        if self.vectors.ndim != 2 or self.vectors.dtype != np.float32:
+            return f"its vectors are {self.vectors.dtype} of the shape {self.vectors.shape}"
+        if len(self.vectors) != len(self.passages):
+            return f"it has {len(self.vectors):,} vectors for {len(self.passages):,} passages"
+        lengths = np.linalg.norm(self.vectors, axis=-1)
+        is_wrong = ~(np.abs(lengths - 1) < 1e-3)  # of NaN, too
+        if is_wrong.any():
+            first = int(is_wrong.argmax())
+            return f"vector {first + 1} has the length {lengths[first]:.4g} instead of 1"
+        for number, passage in enumerate(self.passages, 1):
+            if not isinstance(passage.id, str) or not isinstance(passage.text, str):
+                return f"passage {number} is not text"
+        return None
 
     def save(self, folder: str | Path) -> None:
         """Write the index, in the place of the one that is there, if any."""
@@ -129,7 +154,9 @@ def search(
     root = Path(index).expanduser()
     opened = open_reranker(reranker) if reranker else None
     if data:
-        found, encoder = _build(root, data, model, max_length, dtype)
+        check_folder(root, "index")
+        with lock_folder(root):
+            found, encoder = _build(root, data, model, max_length, dtype)
     else:
         found = Index.load(root)
         encoder = open_encoder(
@@ -152,14 +179,12 @@ def search(
 def _build(
     root: Path, data: list[str], model: str | None, max_length: int | None, dtype: str | None
 ) -> tuple[Index, SentenceTransformer]:
-    check_folder(root, "index")
     model = model or (Index.load(root).model if (root / FILE).is_file() else "runs/embed")
     encoder = open_encoder(model, "dense", max_length=max_length, dtype=dtype)
     passages = read_passages(data, min(150, max(1, encoder.max_seq_length // 2)))
     # a path that holds wherever the index is used; a Hub name stays
     place = str(Path(model).resolve()) if Path(model).exists() else model
     index = Index.build(passages, encoder, place, "Embedding")
-    root.mkdir(parents=True, exist_ok=True)
     index.save(root)
     print(f"{root}: {len(passages):,} passages, {index.vectors.shape[1]} numbers each")
     warn_cut(encoder, [passage.text for passage in passages])

@@ -30,7 +30,7 @@ from ..common.callbacks import (
     steps_of,
 )
 from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..common.files import lock_output, write_json
+from ..common.files import lock_output, write_json, written_whole
 from ..common.loading import check_weights, minibert_config, quietly, without_bars
 from ..common.options import option
 from ..common.precision import check_training, resolve_precision
@@ -525,7 +525,8 @@ def run(
 def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> None:
     """Save the model with its card and picture, complete the report and write it; checkpoints are removed."""
     args, state, output = trainer.args, trainer.state, Path(trainer.args.output_dir)
-    trainer.model.save_pretrained(str(output), create_model_card=False)
+    with written_whole(output) as folder:
+        trainer.model.save_pretrained(str(folder), create_model_card=False)
     before, after, metric = report["before"], report["after"], report["metric"]
     facts = facts_from_trainer(vars(state), args, describe_data(arguments["data"]))
     facts.results = [

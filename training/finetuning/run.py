@@ -17,7 +17,7 @@ from transformers import TrainerState
 
 from ..cli.commands import REMOVED_OPTIONS
 from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..common.files import check_folder, lock_output, printable
+from ..common.files import check_folder, lock_output, printable, written_whole
 from ..common.loading import random_state_kept, without_bars
 from ..common.precision import check_training, resolve_precision, without_autocast
 from ..common.printing import warn
@@ -372,13 +372,13 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
             run.model, read_config(run.model), None
         ).model_max_length
     if args.should_save:  # one of several processes
-        model.save_pretrained(output)
-        backend = (
-            run.task.tokenizer.backend_tokenizer
-        )  # calls have set truncation and padding, which would be saved
+        # calls have set truncation and padding, which would be saved
+        backend = run.task.tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        run.task.tokenizer.save_pretrained(output)
+        with written_whole(output) as folder:
+            model.save_pretrained(folder)
+            run.task.tokenizer.save_pretrained(folder)
         trained.state.save_to_json(str(output / LOG))
         save_card(output, _card(run, report, results, trained.state, length), args.hub_model_id)
         shares = f"{report['trained_parameters']:,} of {report['parameters']:,} parameters"

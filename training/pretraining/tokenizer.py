@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer
-from ..common.files import check_folder
+from ..common.files import check_folder, lock_folder
 from ..common.loading import new_folder, saved_tokenizer
 from ..data.documents import check_sources, check_tokenization
 from ..data.mixtures import Corpus, load_sample
@@ -43,17 +43,18 @@ def make_tokenizer(
         raise ValueError(
             f"output_dir: {str(output)!r} holds a tokenizer; give another folder, or remove it"
         )
-    given = None if extend is None else saved_tokenizer(extend)
-    documents = load_sample(corpus)
-    if given is None:
-        tokenizer = args.train_tokenizer(documents["text"])
-    else:
-        extension = extend_tokenizer(given, documents["text"], extend_vocabulary)
-        tokenizer = extension.tokenizer
-        print(extension.describe())
-    check_tokenization(documents, tokenizer, args.max_lost_text)
-    with new_folder(output) as written:
-        tokenizer.save_pretrained(written)
+    with lock_folder(output):
+        given = None if extend is None else saved_tokenizer(extend)
+        documents = load_sample(corpus)
+        if given is None:
+            tokenizer = args.train_tokenizer(documents["text"])
+        else:
+            extension = extend_tokenizer(given, documents["text"], extend_vocabulary)
+            tokenizer = extension.tokenizer
+            print(extension.describe())
+        check_tokenization(documents, tokenizer, args.max_lost_text)
+        with new_folder(output) as written:
+            tokenizer.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]
     print(
         f"{len(tokenizer):,} tokens, saved to {output}\n{example}\n{' '.join(tokenizer.tokenize(example))}"

@@ -23,7 +23,7 @@ from transformers.trainer_utils import has_length
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
 from ..common.callbacks import CheckpointMixin, SettingsState, add_callbacks, leave_group, steps_of
 from ..common.checkpoints import checkpoint_to_resume, kept_step, rows_checksum
-from ..common.files import lock_output, write_json
+from ..common.files import lock_output, write_json, written_whole
 from ..common.loading import minibert_config, random_state_kept, saved_tokenizer
 from ..common.precision import resolve_precision, without_autocast
 from ..common.printing import warn
@@ -382,10 +382,12 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
             return super().save_model(output_dir, _internal_call=True)
         folder = Path(output_dir or self.args.output_dir)
         with lock_output(self.args, folder):
-            if _internal_call:  # a part of a push
-                return self.objective.save(self, folder)
-            self.report = self._make_report()  # all processes take part
-            self.objective.save(self, folder)
+            if not _internal_call:  # else it is a part of a push
+                self.report = self._make_report()  # all processes take part
+            with written_whole(folder) if self.args.should_save else nullcontext(folder) as written:
+                self.objective.save(self, written)  # all processes take part
+            if _internal_call:
+                return
             if self.is_world_process_zero():
                 recipe = {
                     name: getattr(self.args, name) for name in ON_CARD
