@@ -177,6 +177,54 @@ def test_help_and_a_missing_file_need_no_library(capsys):
     assert "Unknown task 'tga'. Choose one of:" in refusal(capsys, "finetune", "tga")
 
 
+# What the help of a command may import beside torch and Transformers, of these libraries that take seconds.
+SLOW_LIBRARIES = {"datasets", "evaluate", "matplotlib", "sentence_transformers", "seqeval", "sklearn"}
+READS_TEXT = {"datasets"}
+HAS_METRICS = {"datasets", "evaluate", "sklearn"}
+EMBEDS = {"datasets", "evaluate", "sentence_transformers", "sklearn"}
+HELP_IMPORTS = {
+    "fill": set(),
+    "convert": set(),
+    "export": set(),
+    "push": set(),
+    "pretrain": READS_TEXT,
+    "prepare": READS_TEXT,
+    "tokenizer": READS_TEXT,
+    "finetune classify": HAS_METRICS,
+    "finetune nli": HAS_METRICS,
+    "finetune choose": HAS_METRICS,
+    "finetune tag": HAS_METRICS,
+    "finetune answer": HAS_METRICS,
+    "evaluate classify": HAS_METRICS,
+    "evaluate nli": HAS_METRICS,
+    "evaluate choose": HAS_METRICS,
+    "evaluate tag": HAS_METRICS,
+    "evaluate answer": HAS_METRICS,
+    "embed": EMBEDS,
+    "search": EMBEDS,
+    "rerank": EMBEDS,
+    "evaluate embed": EMBEDS,
+    "evaluate rerank": EMBEDS,
+    "finetune embed": EMBEDS,
+    "finetune rerank": EMBEDS,
+}
+
+
+def test_help_imports_only_what_the_command_needs():
+    """In one process, which saves a minute: the commands stand in the order of what they may import."""
+    assert set(HELP_IMPORTS) == set(COMMANDS) - {"work", "train"}
+    program = f"""
+import sys
+from minibert.training.cli.parser import build_parser
+for name, allowed in {HELP_IMPORTS!r}.items():
+    build_parser(name).format_help()
+    imported = {SLOW_LIBRARIES!r} & set(sys.modules)
+    assert imported <= allowed, (name, imported - allowed)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].function])
 def test_every_option_has_help_and_every_example_parses(name):
     parser = build_parser(name)

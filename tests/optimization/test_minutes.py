@@ -23,7 +23,7 @@ class Machine:
     def train(self, budget, steps_before_kill=None):
         """Steps until the budget says stop: the factor of every step."""
         factors = []
-        budget.last, left = None, budget.look_ahead()
+        budget.last_step_end, left = None, budget.look_ahead()
         while left != 0:
             factors.append(budget.factor)
             self.now += self.first or self.seconds(self.now - 1000.0)

@@ -1,12 +1,14 @@
-"""The table of commands; `cli` makes options from their functions. Nothing heavy is imported here."""
+"""The table of commands; options are made of their functions. Nothing heavy is imported here."""
 
 import dataclasses
 from typing import Any
 
+from ..finetuning.tasks import TASKS
+
 EXAMPLES = """\
 minibert pretrain
 minibert pretrain --data my-text/ --size small --minutes 30 --output_dir runs/half-hour
-minibert pretrain --recipe bert-classic --data de=de.txt fr=fr.txt --config_overrides "num_hidden_layers=6"
+minibert pretrain --recipe bert-classic --data de=de.txt --config_overrides num_hidden_layers=6
 minibert prepare --data my-text/ --output_dir runs/rows
 minibert prepare --data corpus.jsonl --text_column body --seq_length 1024 --num_proc 8
 minibert prepare --data de=german/ fr=french/ --tokenizer runs/tokenizer --output_dir runs/rows
@@ -45,7 +47,7 @@ minibert rerank "how to bake bread" --file passages.txt --top_k 5
 minibert rerank "how to bake bread" --file - --model cross-encoder/ms-marco-MiniLM-L6-v2
 minibert convert bert-base-uncased my-minibert
 minibert convert my-minibert my-bert
-minibert convert bert-base-uncased long --set position_embedding_type=rope max_position_embeddings=4096
+minibert convert my-bert long --set position_embedding_type=rope max_position_embeddings=4096
 minibert export runs/embed onnx-model
 minibert export runs/minibert bert-model --format native
 minibert export runs/minibert st-model --format sentence-transformers --pooling cls
@@ -54,8 +56,8 @@ minibert push runs/minibert me/my-bert --private
 minibert push runs/minibert/checkpoint-500 me/my-bert --revision step-500
 """
 # Further examples for each task of `TASKS`.
-OF_TASKS = """\
-minibert finetune {task} --model runs/minibert --data folder/ --num_train_epochs 5 --learning_rate 2e-4
+TASK_EXAMPLES = """\
+minibert finetune {task} --model runs/minibert --data folder/ --learning_rate 2e-4
 minibert finetune {task} --data folder/ --plan true
 minibert evaluate {task} --model runs/finetune --test test.jsonl
 minibert evaluate {task} --model runs/finetune --data folder/ --output_dir runs/measured
@@ -67,69 +69,58 @@ minibert evaluate {task} --model runs/finetune --validation rows.csv --per_devic
 class Command:
     """One command of `minibert`."""
 
-    help: str  # one line
-    function: str  # "module:function" in `minibert.training`, called with all options as keywords
-    positional: tuple[
-        str, ...
-    ] = ()  # parameters given by words without a flag; the last one may be a list
-    config: str = (
-        ""  # "module:Class", a dataclass whose fields are options; the function gets it as `args`
-    )
-    preset: dict[str, Any] = dataclasses.field(
-        default_factory=dict
-    )  # fixed keywords, which are not options
-    defaults: dict[str, Any] = dataclasses.field(
-        default_factory=dict
-    )  # defaults that differ from those in Python
-    options: tuple[
-        str, ...
-    ] = ()  # "module:callable", further callables whose parameters are options
-    shown: tuple[
-        str, ...
-    ] = ()  # fields of the config that the help shows; by default all that are ours
-
-
-# The tasks of `finetuning`: what they do, and the class whose parameters are options.
-TASKS = {
-    "classify": (
-        "classify texts or pairs of texts, by one class, several labels or a value",
-        "classification:Classify",
-    ),
-    "nli": ("tell whether a premise entails a hypothesis", "classification:Nli"),
-    "choose": ("choose one of several continuations or answers", "choice:Choose"),
-    "tag": ("tag words: entities, parts of speech", "tagging:Tag"),
-    "answer": ("answer questions with a part of a text", "answering:AnswerQuestions"),
-}
+    # One line.
+    help: str
+    # "module:function" in `minibert.training`; it is called with all options as keywords.
+    function: str
+    # Parameters given by words without a flag; the last one may be a list.
+    positional: tuple[str, ...] = ()
+    # "module:Class", a dataclass whose fields are options; the function gets it as `args`.
+    config: str = ""
+    # Fixed keywords, which are not options.
+    preset: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # Defaults that differ from those in Python.
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # "module:callable": further callables whose parameters are options.
+    options: tuple[str, ...] = ()
+    # Fields of the config that the help describes; by default all that are ours.
+    shown: tuple[str, ...] = ()
 
 
 # Options that earlier versions had, and what stands in their place.
 REMOVED_OPTIONS = {
-    "few_shot": "few_shot: this option was removed; train by SetFit itself, as docs/fine-tuning.md shows (Few labels)"
+    "few_shot": (
+        "few_shot: this option was removed; train by SetFit itself,"
+        " as docs/fine-tuning.md shows (Few labels)"
+    )
 }
-# Options of these tasks that matter in training only.
-IN_TRAINING = {
-    "classify": ("class_weights", "tune_threshold"),
-    "tag": ("class_weights",),
-}
-IN_TRAINING["nli"] = IN_TRAINING["classify"]
 
 
-def _for_tasks(
-    verb: str, help: str, config: str, shown: tuple[str, ...] = ()
-) -> dict[str, Command]:
-    """A command for each of `TASKS`."""
-    more = {
-        "function": f"finetuning.run:{verb}",
-        "config": f"finetuning.config:{config}",
-        "shown": shown,
-    }
+def finetune_commands() -> dict[str, Command]:
+    """`finetune TASK` for each of `TASKS`."""
     commands = {}
-    for task, (what, cls) in TASKS.items():
-        preset = {"task": task} | dict.fromkeys(
-            IN_TRAINING.get(task, ()) if verb == "evaluate" else ()
+    for task_name, task in TASKS.items():
+        commands[f"finetune {task_name}"] = Command(
+            f"Train a model to {task.purpose}.",
+            "finetuning.run:finetune",
+            config="finetuning.config:FinetuningConfig",
+            preset={"task": task_name},
+            options=(f"finetuning.tasks.{task.reference}",),
         )
-        commands[f"{verb} {task}"] = Command(
-            help.format(what), preset=preset, options=(f"finetuning.tasks.{cls}",), **more
+    return commands
+
+
+def evaluate_commands() -> dict[str, Command]:
+    """`evaluate TASK` for each of `TASKS`."""
+    commands = {}
+    for task_name, task in TASKS.items():
+        commands[f"evaluate {task_name}"] = Command(
+            f"Measure a model trained to {task.purpose}.",
+            "finetuning.run:evaluate",
+            config="finetuning.config:EvaluationConfig",
+            preset={"task": task_name, **dict.fromkeys(task.training_options)},
+            options=(f"finetuning.tasks.{task.reference}",),
+            shown=("output_dir", "per_device_eval_batch_size", "bf16"),
         )
     return commands
 
@@ -157,7 +148,7 @@ COMMANDS = {
     "fill": Command(
         "Fill the masks in a text with a trained model.", "pretraining.fill:fill", ("text",)
     ),
-    **_for_tasks("finetune", "Train a model to {}.", "FinetuningConfig"),
+    **finetune_commands(),
     "finetune embed": Command(
         "Train a model to turn texts into vectors.",
         "embeddings.train:finetune_embed",
@@ -170,12 +161,7 @@ COMMANDS = {
         ("data",),
         "embeddings.train:RerankerConfig",
     ),
-    **_for_tasks(
-        "evaluate",
-        "Measure a model trained to {}.",
-        "EvaluationConfig",
-        shown=("output_dir", "per_device_eval_batch_size", "bf16"),
-    ),
+    **evaluate_commands(),
     "evaluate embed": Command(
         "Measure an embedding model.", "embeddings.evaluate:evaluate_embed", ("data",)
     ),
@@ -216,7 +202,9 @@ COMMANDS = {
 }
 
 
-def examples(name: str) -> list[str]:
+def examples(command_name: str) -> list[str]:
     """Command lines of a command, for its help."""
-    lines = EXAMPLES + "".join(OF_TASKS.format(task=task) for task in TASKS)
-    return [line for line in lines.splitlines() if f"{line} ".startswith(f"minibert {name} ")]
+    lines = EXAMPLES.splitlines()
+    for task_name in TASKS:
+        lines += TASK_EXAMPLES.format(task=task_name).splitlines()
+    return [line for line in lines if f"{line} ".startswith(f"minibert {command_name} ")]

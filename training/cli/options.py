@@ -12,76 +12,112 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 # What other programs call options that Transformers has under another name.
-USUAL = {
+NAMES_ELSEWHERE = {
     "epochs": "num_train_epochs",
     "lr": "learning_rate",
     "batch_size": "per_device_train_batch_size",
 }
 
 
-def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
-    matches = (
-        [USUAL[word]]
-        if USUAL.get(word) in known
-        else difflib.get_close_matches(word, sorted(known), 3, 0.7)
-    )
-    return f"; close matches: {', '.join(prefix + match for match in matches)}" if matches else ""
+def close_matches(word: str, valid_names: Iterable[str], prefix: str = "") -> str:
+    """The end of an error message that names what `word` may have been meant as; empty if nothing
+    is near.
+
+    Args:
+        prefix: Stands before each name, such as "--".
+    """
+    matches = difflib.get_close_matches(word, sorted(valid_names), n=3, cutoff=0.7)
+    name_in_transformers = NAMES_ELSEWHERE.get(word)
+    if name_in_transformers in valid_names:
+        matches = [name_in_transformers]
+    if not matches:
+        return ""
+    return f"; close matches: {', '.join(prefix + match for match in matches)}"
 
 
 def load(reference: str) -> Any:
     """The function or class of "module:name"."""
-    module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(f"minibert.training.{module}"), name)
+    module_name, _, name = reference.partition(":")
+    module = importlib.import_module(f"minibert.training.{module_name}")
+    return getattr(module, name)
 
 
 def options_of(
     callables: Iterable[Callable], positional: Sequence[str], skipped: Iterable[str]
 ) -> type:
-    """A dataclass of the parameters that a command line can give: its help from the docstrings. Parameters of other
-    types (a model, a Dataset) are for Python alone."""
+    """A dataclass of the parameters that a command line can give: its help from the docstrings.
+    Parameters of other types (a model, a Dataset) are for Python alone. Of two parameters with one
+    name, the first counts."""
     fields = {}
-    for each in callables:
-        help_of = describe_parameters(each)
-        hints = typing.get_type_hints(each.__init__ if inspect.isclass(each) else each)
-        for name, parameter in inspect.signature(each).parameters.items():
-            kind, default = option_type(hints.get(name)), parameter.default
-            if kind is None or name in skipped:
+    for function in callables:
+        descriptions = describe_parameters(function)
+        annotated = function.__init__ if inspect.isclass(function) else function
+        type_hints = typing.get_type_hints(annotated)
+        for name, parameter in inspect.signature(function).parameters.items():
+            parsed_type = option_type(type_hints.get(name))
+            if parsed_type is None or name in skipped or name in fields:
                 continue
-            options = {
-                "metadata": {"help": help_of.get(name, "").replace("%", "%%")},
-                "kw_only": True,
-            }
-            if isinstance(default, (list, tuple)):
-                options["default_factory"] = [*default].copy
-            elif default is not parameter.empty or name in positional:
-                options["default"] = None if default is parameter.empty else default
-                kind = kind | None if options["default"] is None else kind
-            fields.setdefault(name, (name, kind, dataclasses.field(**options)))
+            description = descriptions.get(name, "")
+            fields[name] = option_field(
+                parameter, parsed_type, description, is_optional=name in positional
+            )
     return dataclasses.make_dataclass("Options", fields.values())
 
 
+def option_field(
+    parameter: inspect.Parameter, parsed_type: Any, description: str, is_optional: bool
+) -> tuple[str, Any, dataclasses.Field]:
+    """A parameter as a field for `dataclasses.make_dataclass`: name, type and the field itself.
+
+    Args:
+        is_optional: Whether the option may be missing although the parameter has no default.
+    """
+    arguments = {
+        "metadata": {"help": description.replace("%", "%%")},  # argparse formats its help
+        "kw_only": True,
+    }
+    default = parameter.default
+    if isinstance(default, (list, tuple)):
+        arguments["default_factory"] = list(default).copy
+    elif default is not parameter.empty:
+        arguments["default"] = default
+    elif is_optional:
+        arguments["default"] = None
+    if arguments.get("default", ...) is None:
+        parsed_type = parsed_type | None
+    return parameter.name, parsed_type, dataclasses.field(**arguments)
+
+
 def option_type(hint: Any) -> Any:
-    """What `HfArgumentParser` can make of a value (str, int, float, bool, a Literal or a list of such), or None."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    parts = [
-        part for part in (typing.get_args(hint) if union else (hint,)) if part is not type(None)
-    ]
-    for part in parts:
-        if typing.get_origin(part) in (list, Sequence, Iterable):
-            return list[option_type(typing.get_args(part)[0])]
-    if len(parts) == 1 and (parts[0] is bool or typing.get_origin(parts[0]) is Literal):
-        return parts[0]
-    return next((kind for kind in (str, float, int) if kind in parts), None)
+    """What `HfArgumentParser` can make of a value (str, int, float, bool, a Literal or a list of
+    such), or None."""
+    alternatives = [hint]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        alternatives = [part for part in typing.get_args(hint) if part is not type(None)]
+    for alternative in alternatives:
+        if typing.get_origin(alternative) in (list, Sequence, Iterable):
+            item_type = typing.get_args(alternative)[0]
+            return list[option_type(item_type)]
+    if len(alternatives) == 1:
+        only = alternatives[0]
+        if only is bool or typing.get_origin(only) is Literal:
+            return only
+    for parsed_type in (str, float, int):
+        if parsed_type in alternatives:
+            return parsed_type
+    return None
 
 
 def describe_parameters(function: Callable) -> dict[str, str]:
     """The help of each parameter: the entries of the docstring's section `Args:`."""
-    section = re.search(
-        r"^Args:\n(.*?)(?=^\S|\Z)", inspect.getdoc(function) or "", re.MULTILINE | re.DOTALL
-    )
-    entries = re.split(
-        r"^(\w+)(?: \([^)]*\))?:",
-        textwrap.dedent(section[1]) if section else "",
-        flags=re.MULTILINE,
-    )
-    return {name: " ".join(text.split()) for name, text in zip(entries[1::2], entries[2::2])}
+    docstring = inspect.getdoc(function) or ""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, re.MULTILINE | re.DOTALL)
+    if section is None:
+        return {}
+    # "name: text" or "name (type): text"; the split gives what is before the first name, then names
+    # and texts in turn
+    entry_start = re.compile(r"^(\w+)(?: \([^)]*\))?:", re.MULTILINE)
+    _, *names_and_texts = entry_start.split(textwrap.dedent(section[1]))
+    names = names_and_texts[0::2]
+    texts = names_and_texts[1::2]
+    return {name: " ".join(text.split()) for name, text in zip(names, texts)}

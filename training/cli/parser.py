@@ -4,39 +4,35 @@ import dataclasses
 import inspect
 import textwrap
 from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from .commands import COMMANDS, REMOVED_OPTIONS, examples
+from .commands import COMMANDS, REMOVED_OPTIONS, Command, examples
 from .options import close_matches, load, options_of
-from .recipes import read_recipe, words_of
+from .recipes import read_recipe, recipe_arguments
 
-LENGTHS = {
-    "num_train_epochs",
-    "max_steps",
-    "minutes",
-}  # of a training: one given beside a recipe replaces its own
+# How long a training takes: one of these on the command line replaces all of them in a recipe.
+LENGTH_OPTIONS = {"num_train_epochs", "max_steps", "minutes"}
 
 
 class HelpFormatter(ArgumentDefaultsHelpFormatter):
     def _get_help_string(self, action):
-        return (
-            action.help
-            if action.default in (None, SUPPRESS, [])
-            else super()._get_help_string(action)
-        )
+        if action.default in (None, SUPPRESS, []):
+            return action.help
+        return super()._get_help_string(action)
 
     def _fill_text(self, text, width, indent):
         return text  # its lines are commands
 
 
-class EachOptionOnce:
-    """A parser to which `HfArgumentParser` adds options under one spelling each: no dashes, no `--no_…`."""
+class OneSpellingPerOption:
+    """A parser to which `HfArgumentParser` adds options under one spelling: no dashes, no
+    `--no_…`."""
 
     def __init__(self, parser: Any):
         self.parser = parser
 
-    def add_argument(self, name: str, *others: str, **options: Any) -> None:
+    def add_argument(self, name: str, *other_spellings: str, **options: Any) -> None:
         if options.get("action") == "store_false":
             return
         if getattr(options.get("type"), "__name__", "") == "string_to_bool":
@@ -44,93 +40,167 @@ class EachOptionOnce:
         self.parser.add_argument(name, **options)
 
 
-def build_parser(name: str) -> Any:
-    """The parser of a command. The help names fields of Transformers' own classes only."""
+def make_parser_class() -> type:
+    """Our class of parsers; a function, as the import of Transformers takes seconds."""
     from transformers import HfArgumentParser
 
     class Parser(HfArgumentParser):
         @staticmethod
         def _parse_dataclass_field(parser, field):
-            HfArgumentParser._parse_dataclass_field(EachOptionOnce(parser), field)
+            HfArgumentParser._parse_dataclass_field(OneSpellingPerOption(parser), field)
 
         def error(self, message: str) -> NoReturn:
             raise ValueError(message)
 
-    command, inherited = COMMANDS[name], []
-    epilog = "\n  ".join(["examples:", *examples(name)])
-    callables, skipped = map(load, [command.function, *command.options]), {*command.preset}
-    kinds = [
-        options_of(callables, command.positional, skipped | ({"args"} if command.config else set()))
-    ]
+    return Parser
+
+
+def build_parser(command_name: str) -> Any:
+    """The parser of a command. The help only names the fields that a config has from Transformers'
+    own classes."""
+    command = COMMANDS[command_name]
+    option_classes = [function_options(command)]
+    undescribed_fields = []
+    epilog = "\n  ".join(["examples:", *examples(command_name)])
     if command.config:
-        kinds.append(load(command.config))
-        ours = [kind for kind in kinds[1].__mro__ if kind.__module__.startswith("minibert.")]
-        own = {*command.shown} or {key for kind in ours for key in inspect.get_annotations(kind)}
-        inherited = [field.name for field in dataclasses.fields(kinds[1]) if field.name not in own]
-        if inherited and not command.shown:
-            names = textwrap.fill(
-                " ".join(f"--{each}" for each in inherited), 100, break_on_hyphens=False
-            )
-            epilog += "\n\nother options, described in the documentation of transformers.TrainingArguments:\n"
-            epilog += textwrap.indent(names, "  ")
-    words = "".join(f" [{each.upper()}]" for each in command.positional)
-    usage = f"minibert {name}{words} [--recipe FILE] [--option VALUE …]"
-    more = dict(
-        description=command.help, epilog=epilog, formatter_class=HelpFormatter, allow_abbrev=False
+        config_class = load(command.config)
+        option_classes.append(config_class)
+        undescribed_fields = fields_without_help(command, config_class)
+        if undescribed_fields and not command.shown:
+            epilog += "\n\n" + describe_other_options(undescribed_fields)
+
+    positional_words = "".join(f" [{name.upper()}]" for name in command.positional)
+    parser = make_parser_class()(
+        option_classes,
+        prog=f"minibert {command_name}",
+        usage=f"minibert {command_name}{positional_words} [--recipe FILE] [--option VALUE …]",
+        description=command.help,
+        epilog=epilog,
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
     )
-    parser = Parser(kinds, prog=f"minibert {name}", usage=usage, **more)
-    named = ", or the name of a recipe of MiniBERT" if name == "pretrain" else ""
-    parser.add_argument(
-        "--recipe",
-        metavar="FILE",
-        help=f"YAML file of options{named}; options beside it take precedence.",
-    )
+    recipe_help = "YAML file of options; options beside it take precedence."
+    if command_name == "pretrain":
+        recipe_help = (
+            "YAML file of options, or the name of a recipe of MiniBERT; "
+            "options beside it take precedence."
+        )
+    parser.add_argument("--recipe", metavar="FILE", help=recipe_help)
     parser.set_defaults(**command.defaults)
     for action in parser._actions:
-        if action.dest in inherited:
+        if action.dest in undescribed_fields:
             action.help = SUPPRESS
     return parser
 
 
-def parse(name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
+def function_options(command: Command) -> type:
+    """A dataclass of the options that come from the command's function and from the callables
+    beside it."""
+    callables = [load(reference) for reference in (command.function, *command.options)]
+    skipped = set(command.preset)
+    if command.config:
+        skipped.add("args")
+    return options_of(callables, command.positional, skipped)
+
+
+def fields_without_help(command: Command, config_class: type) -> list[str]:
+    """The fields of a command's config that its help does not describe: by default all that are
+    Transformers'."""
+    described = set(command.shown)
+    if not described:
+        for base_class in config_class.__mro__:
+            if base_class.__module__.startswith("minibert."):
+                described.update(inspect.get_annotations(base_class))
+    return [field.name for field in dataclasses.fields(config_class) if field.name not in described]
+
+
+def describe_other_options(names: Sequence[str]) -> str:
+    options = " ".join(f"--{name}" for name in names)
+    wrapped = textwrap.fill(options, 100, break_on_hyphens=False)
+    heading = "other options, described in the documentation of transformers.TrainingArguments:"
+    return f"{heading}\n{textwrap.indent(wrapped, '  ')}"
+
+
+def parse(command_name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
     """The function of a command and the keywords that it is called with."""
-    command, parser = COMMANDS[name], build_parser(name)
+    command = COMMANDS[command_name]
+    parser = build_parser(command_name)
     actions = {action.dest: action for action in parser._actions}
-    given = [word[2:].partition("=")[0] for word in argv if word.startswith("--")]
-    for each in given:
-        if each in REMOVED_OPTIONS and each not in actions:
-            raise ValueError(REMOVED_OPTIONS[each])
-        if each not in actions:
-            raise ValueError(
-                f"unknown option --{each} of 'minibert {name}'{close_matches(each, actions, '--')}"
-            )
-        if (
-            actions[each].nargs == "+" and given.count(each) > 1
-        ):  # argparse would drop the first list
-            raise ValueError(f"--{each} is given twice; give all its values behind one")
-    if path := parser.parse_known_args(argv)[0].recipe:
-        recipe = read_recipe(path)
-        if unknown := [key for key in recipe if key not in actions or key == "recipe"]:
-            if unknown[0] in REMOVED_OPTIONS:
-                raise ValueError(f"{path}: {REMOVED_OPTIONS[unknown[0]]}")
-            raise ValueError(
-                f"{path}: unknown key {unknown[0]!r}{close_matches(unknown[0], actions)}"
-            )
-        if LENGTHS & {*given}:
-            recipe = {key: value for key, value in recipe.items() if key not in LENGTHS}
-        parser.set_defaults(**{key: None for key, value in recipe.items() if value is None})
-        argv = [*words_of(recipe, actions), *argv]
-    options, *others, words = parser.parse_args_into_dataclasses(
-        argv, True, look_for_args_file=False
+    cli_options = [word[2:].partition("=")[0] for word in argv if word.startswith("--")]
+    check_options(command_name, cli_options, actions)
+
+    recipe_path = parser.parse_known_args(argv)[0].recipe
+    if recipe_path:
+        recipe = load_recipe(recipe_path, cli_options, actions)
+        nulls = [key for key, value in recipe.items() if value is None]
+        parser.set_defaults(**dict.fromkeys(nulls))
+        argv = [*recipe_arguments(recipe, actions), *argv]
+
+    # The function's options, the config if the command has one, `--recipe`, and words without a
+    # flag.
+    function_namespace, *configs_and_recipe, positional_words = parser.parse_args_into_dataclasses(
+        argv, return_remaining_strings=True, look_for_args_file=False
     )
-    keywords = command.preset | vars(options) | ({"args": others[0]} if command.config else {})
-    required = inspect.signature(load(command.function)).parameters
-    for each in command.positional:
-        if words:
-            is_list = actions[each].nargs == "+"
-            keywords[each], words = (words, []) if is_list else (words[0], words[1:])
-        if keywords[each] is None and required[each].default is inspect.Parameter.empty:
-            raise ValueError(f"missing {each.upper()}; usage: {parser.usage}")
-    if words:
-        raise ValueError(f"unexpected {words[0]!r}; usage: {parser.usage}")
+    keywords = command.preset | vars(function_namespace)
+    if command.config:
+        keywords["args"] = configs_and_recipe[0]
+    fill_positional(command, keywords, positional_words, parser.usage, actions)
     return load(command.function), keywords
+
+
+def check_options(
+    command_name: str, cli_options: Sequence[str], actions: Mapping[str, Any]
+) -> None:
+    """Refuse (a ValueError) unknown options, and a list that is given twice: argparse would drop
+    the first."""
+    for option in cli_options:
+        if option not in actions and option in REMOVED_OPTIONS:
+            raise ValueError(REMOVED_OPTIONS[option])
+        if option not in actions:
+            raise ValueError(
+                f"unknown option --{option} of 'minibert {command_name}'"
+                f"{close_matches(option, actions, '--')}"
+            )
+        if actions[option].nargs == "+" and cli_options.count(option) > 1:
+            raise ValueError(f"--{option} is given twice; give all its values behind one")
+
+
+def load_recipe(
+    path: str, cli_options: Sequence[str], actions: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of a recipe, without those that the command line replaces. A ValueError for an
+    unknown one."""
+    recipe = read_recipe(path)
+    for key in recipe:
+        if key not in actions and key in REMOVED_OPTIONS:
+            raise ValueError(f"{path}: {REMOVED_OPTIONS[key]}")
+        if key not in actions or key == "recipe":
+            raise ValueError(f"{path}: unknown key {key!r}{close_matches(key, actions)}")
+    if LENGTH_OPTIONS.intersection(cli_options):
+        for key in LENGTH_OPTIONS.intersection(recipe):
+            del recipe[key]
+    return recipe
+
+
+def fill_positional(
+    command: Command,
+    keywords: dict[str, Any],
+    words: Sequence[str],
+    usage: str,
+    actions: Mapping[str, Any],
+) -> None:
+    """Put words without a flag into `keywords`; a list takes all that are left. A ValueError if
+    some are missing, or too many."""
+    words = list(words)
+    parameters = inspect.signature(load(command.function)).parameters
+    for name in command.positional:
+        if words and actions[name].nargs == "+":
+            keywords[name] = words
+            words = []
+        elif words:
+            keywords[name] = words.pop(0)
+        is_required = parameters[name].default is inspect.Parameter.empty
+        if keywords[name] is None and is_required:
+            raise ValueError(f"missing {name.upper()}; usage: {usage}")
+    if words:
+        raise ValueError(f"unexpected {words[0]!r}; usage: {usage}")

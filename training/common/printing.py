@@ -9,40 +9,49 @@ from .files import printable
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:
-    """Rows under their header as aligned text: words on the left, numbers on the right, None as a blank.
+    """Rows under their header as aligned text: words on the left, numbers on the right, None as a
+    blank.
 
     Args:
-        digits: decimals of floating-point cells; format a cell yourself (as a string) where it needs other ones.
+        digits: decimals of floating-point cells; format a cell yourself (as a string) where it
+            needs other ones.
     """
 
-    def show(cell: Any) -> str:
-        if cell is None:
-            return ""
-        text = (
-            f"{cell:,.{digits}f}"
-            if isinstance(cell, float)
-            else f"{cell:,}"
-            if isinstance(cell, int)
-            else str(cell)
-        )
-        return printable(text)
-
-    lines = [list(map(printable, header)), *([show(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    words = [all(isinstance(cell, str) for cell in column) for column in zip(*rows)] or [
-        True
-    ] * len(widths)
-    words[0] = True
-    aligned = [f"{'<' if left else '>'}{width}" for left, width in zip(words, widths)]
-    return "\n".join("  ".join(map(format, line, aligned)).rstrip() for line in lines)
+    cells = [[format_cell(value, digits) for value in row] for row in rows]
+    lines = [[printable(name) for name in header], *cells]
+    num_columns = len(header)
+    # The first column and columns of words are aligned on the left, numbers on the right.
+    alignments = []
+    for column in range(num_columns):
+        width = max(len(line[column]) for line in lines)
+        has_only_words = all(isinstance(row[column], str) for row in rows)
+        alignment = "<" if column == 0 or has_only_words else ">"
+        alignments.append(f"{alignment}{width}")
+    aligned_lines = []
+    for line in lines:
+        aligned_cells = [format(cell, spec) for cell, spec in zip(line, alignments)]
+        aligned_lines.append("  ".join(aligned_cells).rstrip())
+    return "\n".join(aligned_lines)
 
 
-def format_scores(rows: Mapping[str, Mapping[str, float | str]]) -> str:
+def format_cell(value: Any, digits: int = 4) -> str:
+    """One cell of a table as text."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.{digits}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return printable(str(value))
+
+
+def format_scores(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     """Metrics (columns) of splits or models (rows) as a table."""
-    metrics = list(dict.fromkeys(metric for row in rows.values() for metric in row))
-    return format_table(
-        ["", *metrics], [[name, *map(row.get, metrics)] for name, row in rows.items()]
-    )
+    metrics = []
+    for values in scores.values():
+        metrics += [metric for metric in values if metric not in metrics]
+    rows = [[name, *map(values.get, metrics)] for name, values in scores.items()]
+    return format_table(["", *metrics], rows)
 
 
 def warn(text: str | None) -> None:

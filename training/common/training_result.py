@@ -9,9 +9,10 @@ from typing import Any
 class TrainingResult:
     """The result of `minibert.pretrain` and `minibert.finetune`."""
 
-    model: Any  # as it was saved (None in a process of several that saves nothing)
+    # As it was saved (None in a process of several that saves nothing).
+    model: Any
     tokenizer: Any
-    report: dict[str, Any] = dataclasses.field(
-        default_factory=dict
-    )  # the final metrics, as they stand in the folder
-    output_dir: Path = Path()  # the folder of the model, the tokenizer, the card and the pictures
+    # The final metrics, as they stand in the folder.
+    report: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # The folder of the model, the tokenizer, the card and the pictures.
+    output_dir: Path = Path()

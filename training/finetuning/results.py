@@ -10,8 +10,7 @@ import numpy as np
 
 from ..common.files import whole, write_json
 from ..common.printing import format_scores, format_table
-from ..evaluation.baselines import judge
-from ..evaluation.metrics import is_better
+from ..evaluation.baselines import is_better, judge
 from .tasks.base import LABEL, Predictions, Scores, Task
 
 REPORT, PICTURE, ERRORS = "metrics.json", "predictions.png", "errors.jsonl"

@@ -22,7 +22,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..common.checkpoints import kept_step
 from ..common.files import printable, whole
 from ..common.loading import saved_tokenizer
-from ..evaluation.metrics import is_better
+from ..evaluation.baselines import is_better
 from .files import CARD, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"

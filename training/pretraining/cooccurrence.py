@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.utils.extmath import randomized_svd
 from transformers import PreTrainedModel
 
 # The number of neighbours on either side; each position is counted separately.
@@ -31,6 +30,8 @@ def word_vectors(
     Args:
         rows: token ids; the first `ENOUGH_TOKENS` are read.
     """
+    from sklearn.utils.extmath import randomized_svd
+
     taken, tokens = [], 0
     for row in rows:
         taken += [np.asarray(row, dtype=np.int64), np.full(WINDOW, -1)]

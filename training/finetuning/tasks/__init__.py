@@ -1,13 +1,46 @@
-"""The tasks of `minibert finetune` and `minibert evaluate`, by name."""
+"""The tasks of `minibert finetune` and `minibert evaluate`, by name.
+
+The file of a task is imported when its class is wanted: the command line reads the table without
+importing torch.
+"""
 
 import importlib
+from typing import NamedTuple
 
-from ...cli.commands import TASKS
+
+class TaskEntry(NamedTuple):
+    """A row of `TASKS`."""
+
+    purpose: str  # what the model learns, behind "Train a model to"
+    reference: str  # "module:class" in this package; the class's parameters are options
+    training_options: tuple[str, ...] = ()  # those of them that matter in training only
+
+
+TASKS = {
+    "classify": TaskEntry(
+        "classify texts or pairs of texts, by one class, several labels or a value",
+        "classification:Classify",
+        training_options=("class_weights", "tune_threshold"),
+    ),
+    "nli": TaskEntry(
+        "tell whether a premise entails a hypothesis",
+        "classification:Nli",
+        training_options=("class_weights", "tune_threshold"),
+    ),
+    "choose": TaskEntry("choose one of several continuations or answers", "choice:Choose"),
+    "tag": TaskEntry(
+        "tag words: entities, parts of speech",
+        "tagging:Tag",
+        training_options=("class_weights",),
+    ),
+    "answer": TaskEntry("answer questions with a part of a text", "answering:AnswerQuestions"),
+}
 
 
 def task_class(name: str) -> type:
     """The class of a task. A ValueError if there is none of this name."""
     if name not in TASKS:
         raise ValueError(f"Unknown task {name!r}. Choose one of: {', '.join(TASKS)}")
-    module, _, cls = TASKS[name][1].partition(":")
-    return getattr(importlib.import_module(f".{module}", __name__), cls)
+    module_name, class_name = TASKS[name].reference.split(":")
+    module = importlib.import_module(f".{module_name}", __name__)
+    return getattr(module, class_name)

@@ -19,8 +19,7 @@ from transformers import (
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...common.files import printable
-from ...evaluation.baselines import random_scores
-from ...evaluation.metrics import is_better
+from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.plots import plot_scores
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
