@@ -181,7 +181,8 @@ def test_help_and_a_missing_file_need_no_library(capsys):
 SLOW_LIBRARIES = {"datasets", "evaluate", "matplotlib", "sentence_transformers", "seqeval", "sklearn"}
 READS_TEXT = {"datasets"}
 HAS_METRICS = {"datasets", "evaluate", "sklearn"}
-EMBEDS = {"datasets", "evaluate", "sentence_transformers", "sklearn"}
+READS_TAGS = {"datasets", "evaluate", "sklearn", "seqeval"}
+EMBEDS = READS_TAGS | {"sentence_transformers"}
 HELP_IMPORTS = {
     "fill": set(),
     "convert": set(),
@@ -193,13 +194,13 @@ HELP_IMPORTS = {
     "finetune classify": HAS_METRICS,
     "finetune nli": HAS_METRICS,
     "finetune choose": HAS_METRICS,
-    "finetune tag": HAS_METRICS,
     "finetune answer": HAS_METRICS,
     "evaluate classify": HAS_METRICS,
     "evaluate nli": HAS_METRICS,
     "evaluate choose": HAS_METRICS,
-    "evaluate tag": HAS_METRICS,
     "evaluate answer": HAS_METRICS,
+    "finetune tag": READS_TAGS,
+    "evaluate tag": READS_TAGS,
     "embed": EMBEDS,
     "search": EMBEDS,
     "rerank": EMBEDS,

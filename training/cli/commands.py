@@ -87,15 +87,6 @@ class Command:
     shown: tuple[str, ...] = ()
 
 
-# Options that earlier versions had, and what stands in their place.
-REMOVED_OPTIONS = {
-    "few_shot": (
-        "few_shot: this option was removed; train by SetFit itself,"
-        " as docs/fine-tuning.md shows (Few labels)"
-    )
-}
-
-
 def finetune_commands() -> dict[str, Command]:
     """`finetune TASK` for each of `TASKS`."""
     commands = {}

@@ -7,7 +7,8 @@ from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from .commands import COMMANDS, REMOVED_OPTIONS, Command, examples
+from ..finetuning.tasks import REMOVED_OPTIONS
+from .commands import COMMANDS, Command, examples
 from .options import close_matches, load, options_of
 from .recipes import read_recipe, recipe_arguments
 

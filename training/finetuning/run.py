@@ -15,7 +15,6 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 from transformers import TrainerState
 
-from ..cli.commands import REMOVED_OPTIONS
 from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..common.files import check_folder, lock_output, printable, written_whole
 from ..common.loading import random_state_kept, without_bars
@@ -38,7 +37,7 @@ from .models import check_head, load_tokenizer, read_config, trained_for
 from .plan import write_plan
 from .results import FILES, Results, baseline
 from .survey import survey, warnings
-from .tasks import task_class
+from .tasks import REMOVED_OPTIONS, task_class
 from .tasks.base import Scores, Task, drop_unlabelled_test
 from .trainer import Run, score, train
 

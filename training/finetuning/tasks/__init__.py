@@ -36,6 +36,14 @@ TASKS = {
     "answer": TaskEntry("answer questions with a part of a text", "answering:AnswerQuestions"),
 }
 
+# Options that earlier versions had, and what stands in their place.
+REMOVED_OPTIONS = {
+    "few_shot": (
+        "few_shot: this option was removed; train by SetFit itself,"
+        " as docs/fine-tuning.md shows (Few labels)"
+    )
+}
+
 
 def task_class(name: str) -> type:
     """The class of a task. A ValueError if there is none of this name."""
