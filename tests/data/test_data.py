@@ -13,7 +13,8 @@ import pytest
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
-from minibert.training.data.tables import ReadError, read_table
+from minibert.training.data.rows import ReadError
+from minibert.training.data.tables import read_table
 
 pytestmark = pytest.mark.usefixtures("cache")
 

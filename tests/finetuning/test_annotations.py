@@ -7,7 +7,8 @@ from helpers import write_rows
 from toy_reviews import load, sentences
 
 import minibert
-from minibert.training.data.tables import ReadError, read_table
+from minibert.training.data.rows import ReadError
+from minibert.training.data.tables import read_table
 from minibert.training.finetuning.tasks.classification import SINGLE, Classify
 
 ANNA = {"tokens": ["Anna", "Berg", "sang", "."], "ner_tags": ["B-PER", "I-PER", "O", "O"]}
@@ -169,7 +170,7 @@ def test_what_is_wrong_is_refused_with_an_example(name, text, said, tmp_path):
 def test_columns_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,1\n")
     with pytest.raises(
-        ReadError, match="the first row of .*a.csv' has these names; leave --columns out"
+        ReadError, match="the first row of .*a.csv' is a header .*; leave --columns out"
     ):
         read_table(tmp_path / "a.csv", header=["text", "label"])
     with pytest.raises(ReadError, match="line 1: 2 cells, but 1 columns"):

@@ -20,7 +20,6 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -28,8 +27,9 @@ from transformers import PreTrainedTokenizerFast
 from ...tokenization import Coverage, check_coverage, tokenizer_backend
 from . import tables
 from .builtin_corpus import builtin_documents, builtin_files
+from .rows import ReadError, read_rows
 from .sentences import sentence_table
-from .tables import FORMATS, DatasetOrStream, ReadError
+from .tables import FORMATS, DatasetOrStream
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
@@ -182,13 +182,17 @@ def _load(
         options = dict(encoding="utf-8-sig", sample_by=layout, streaming=streaming, name=version)
         return tables.load_files("text", source, **options)
     if kind == "parquet":
-        features = datasets.Features.from_arrow_schema(pq.read_schema(source[0]))
+        features = tables.parquet_features(source)
         column = _choose_column(tables.string_columns(features), column)
         options = dict(
-            columns=[column], streaming=streaming, name=f"{version}-{Hasher.hash(column)}"
+            columns=[column],
+            features=datasets.Features({column: features[column]}),
+            streaming=streaming,
+            name=f"{version}-{Hasher.hash(column)}",
         )
         return _select_text(tables.load_files("parquet", source, **options), column)
-    rows = tables.from_rows([row for _, row in islice(tables.read_rows(source[0]), ROWS_TO_SEE)])
+    first_rows = islice(read_rows(source[0]), ROWS_TO_SEE)
+    rows = tables.from_numbered_rows(source[0], first_rows)
     column = _choose_column(
         tables.string_columns(*tables.with_numbers([rows])), column, rows.column_names
     )
@@ -197,7 +201,7 @@ def _load(
     if streaming:
         return datasets.IterableDataset.from_generator(_texts, gen_kwargs=made_of, **options)
     try:
-        made_of |= {"version": version + _revision(tables.read_rows) + _revision(_texts)}
+        made_of |= {"version": version + _revision(read_rows) + _revision(_texts)}
         return datasets.Dataset.from_generator(_texts, gen_kwargs=made_of, **options)
     except datasets.exceptions.DatasetGenerationError as error:
         raise error.__cause__ or error from None
@@ -207,7 +211,7 @@ def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[st
     """Yield the texts in one column of JSON and csv files; other columns are not checked."""
     for file in files:
         has_column, row = False, {}
-        for line, row in tables.read_rows(file):
+        for line, row in read_rows(file):
             text = row.get(column)
             if text is not None and not isinstance(text, str):
                 raise ReadError(f"{file}, line {line}: {column}={text!r:.100} is not text")

@@ -1,42 +1,44 @@
-"""One reader of tables: JSON, csv, tsv and parquet files, tagged words (CoNLL), and data sets of the Hub.
-
-The JSON and csv readers of `datasets` take the types of all columns from the first rows, fail if a later row has other
-types, and do not say in which line. So the rows of these files are parsed here, and every error names file and line.
-"""
+"""One reader of tables: JSON, csv, tsv and parquet files, tagged words (CoNLL), and data sets of
+the Hub. How the rows of a file are parsed is in `rows`."""
 
 import codecs
-import csv
 import glob
 import hashlib
-import json
+import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from itertools import chain, islice
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..common.printing import warn
+from .rows import ReadError, conll_rows, is_conll, read_rows
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
 # How a file is read, by its suffix.
 FORMATS = {
-    ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json", ".csv": "csv",
-    ".tsv": "csv", ".parquet": "parquet",
+    ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json",
+    ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
 }  # fmt: skip
-TABLES = tuple(suffix for suffix, kind in FORMATS.items() if kind != "text")
-CONLL = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
-ENTITY_TAG = re.compile(r"O|[BIES]-.+")
+TABLES = tuple(suffix for suffix, file_format in FORMATS.items() if file_format != "text")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-ENCLOSED = 'a cell that begins with a quote must end with one; write quotes inside of it twice, as "a ""b"" c"'
 # "name" or "owner/name", and perhaps a configuration.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
-
-
-class ReadError(ValueError):
-    """A file, or a row of it, that cannot be read; the message names the file and the line."""
+# What `datasets` raises for values that Arrow cannot hold.
+STORAGE_ERRORS = (OverflowError, RecursionError, UnicodeError, pa.ArrowException)
+# A row of such names is a header, not data.
+USUAL_COLUMNS = {
+    "id", "idx", "index", "text", "sentence", "content", "review", "document", "tweet", "comment",
+    "message", "title", "body", "question", "answer", "query", "passage", "context", "premise",
+    "hypothesis", "sentence1", "sentence2", "text1", "text2", "text_a", "text_b", "question1",
+    "question2", "label", "labels", "class", "category", "target", "score", "rating", "stars",
+    "similarity", "sentiment", "source", "date", "language",
+}  # fmt: skip
 
 
 def read_table(
@@ -47,12 +49,13 @@ def read_table(
     field: str = "data",
     header: Sequence[str] = (),
 ) -> datasets.Dataset:
-    """Read a table. Cells of csv and tsv files, and dates in JSON, stay text, so that an id 007 keeps its zeros. A JSON
-    column with values of several types has the feature `datasets.Json`; a missing value is None.
+    """Read a table. Cells of csv and tsv files, and dates in JSON, stay text, so that an id 007
+    keeps its zeros. A JSON column with values of several types has the feature `datasets.Json`; a
+    missing value is None.
 
     Args:
-        source: A JSON, csv, tsv or parquet file, tagged words in columns (CoNLL), a data set of the Hub ("owner/name"
-            or "owner/name:config"), or a loaded data set.
+        source: A JSON, csv, tsv or parquet file, tagged words in columns (CoNLL), a data set of the
+            Hub ("owner/name" or "owner/name:config"), or a loaded data set.
         columns: The columns to keep; by default all.
         split: The split of a data set of the Hub, or of a `DatasetDict`.
         field: The name of the argument that `source` came from, for errors.
@@ -65,226 +68,178 @@ def read_table(
     if isinstance(source, datasets.DatasetDict):
         source = source[split]
     if isinstance(source, datasets.Dataset):
-        table, name = source, "the data set"
+        name = "the data set"
+        table = source
     else:
         name = str(source)
-        table = (
-            _read_file(name, field, header)
-            if os.path.exists(name)
-            else load_hub(name, field, split=split)
-        )
+        if os.path.exists(name):
+            table = _read_file(name, field, header)
+        else:
+            table = load_hub(name, field, split=split)
     if not len(table):
         raise ValueError(f"{field}: {name!r} has no rows")
-    if missing := [column for column in columns or () if column not in table.column_names]:
-        raise ValueError(
-            f"{field}: {name!r} has no column {missing[0]!r}; it has {', '.join(table.column_names)}"
-        )
+    for column in columns or ():
+        if column not in table.column_names:
+            names = ", ".join(table.column_names)
+            raise ValueError(f"{field}: {name!r} has no column {column!r}; it has {names}")
     return table.select_columns(list(columns)) if columns else table
 
 
 def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset:
-    kind = "conll" if is_conll(file) else FORMATS.get(Path(file).suffix.lower(), "text")
-    if header and kind != "csv":
+    _check_regular(file, field)
+    file_format = "conll" if is_conll(file) else FORMATS.get(Path(file).suffix.lower(), "text")
+    if header and file_format != "csv":
         raise ValueError(
             f"columns: only csv and tsv files can lack a header, not {file!r}; leave --columns out"
         )
-    if kind == "text":
+    if file_format == "text":
         raise ValueError(
             f"{field}: {file!r} is not a table; use a file that ends in one of {', '.join(TABLES)}"
         )
-    if kind == "parquet":
-        return load_files("parquet", [file], name=checksum([file]))
-    return from_rows(
-        list(
-            _conll_rows(Path(file))
-            if kind == "conll"
-            else (row for _, row in read_rows(file, header))
-        )
-    )
+    if file_format == "parquet":
+        return _read_parquet(file)
+    if file_format == "conll":
+        return from_numbered_rows(file, conll_rows(file))
+    rows = list(read_rows(file, header))
+    if header:
+        _check_headless(file, header, [row for _, row in rows])
+    return from_numbered_rows(file, rows)
 
 
 def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
-    columns = {
-        name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))
-    }
+    columns = {}
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        columns[name] = [row.get(name) for row in rows]
     return datasets.Dataset.from_dict(columns, on_mixed_types="use_json")
+
+
+def from_numbered_rows(
+    file: str | Path, numbered_rows: Iterable[tuple[int, dict[str, Any]]]
+) -> datasets.Dataset:
+    """The rows of a file, each with the number of its line, as a table; a ReadError names the first
+    row with a value that a table cannot hold, such as a whole number of 400 digits."""
+    lines = []
+    rows = []
+    for line, row in numbered_rows:
+        lines.append(line)
+        rows.append(row)
+    try:
+        return from_rows(rows)
+    except STORAGE_ERRORS as error:
+        line = lines[_first_unstorable(rows)]
+        raise ReadError(
+            f"{file}, line {line}: a value cannot be stored in a table ({_reason(error)[:100]}); "
+            "write it as text, or leave it out"
+        ) from None
+
+
+def _first_unstorable(rows: Sequence[dict[str, Any]]) -> int:
+    """The index of the first row that cannot become a table, among rows that cannot together."""
+    first = 0
+    count = len(rows)
+    while count > 1:  # halve them: the row is in the first half, or else in the second
+        half = count // 2
+        try:
+            from_rows(rows[first : first + half])
+        except STORAGE_ERRORS:
+            count = half
+        else:
+            first += half
+            count -= half
+    return first
+
+
+def _check_headless(file: str, header: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
+    """Refuse names for the columns of a file whose first row is a header; warn if it may be one."""
+    first, *others = rows or [{}]
+    cells = [cell.strip().casefold() for cell in first.values()]
+    is_header = bool(cells) and all(cell in USUAL_COLUMNS for cell in cells)
+    for name, cell in zip(header, cells):
+        values = [row[name] for row in others if row[name].strip()]
+        are_numbers = len(values) > 1 and not any(math.isnan(to_number(value)) for value in values)
+        if cell == name.casefold() or (are_numbers and cell and math.isnan(to_number(cell))):
+            is_header = True
+    if is_header:
+        names = ", ".join(repr(cell[:50]) for cell in first.values())
+        raise ReadError(
+            f"columns: the first row of {file!r} is a header ({names}); leave --columns out, or "
+            "remove that row"
+        )
+    for name in header:
+        values = [row[name] for row in others]
+        are_classes = len(values) >= 10 and len(set(values)) <= len(values) // 5
+        if are_classes and first[name] not in values:
+            warn(
+                f"columns: {first[name][:50]!r} in the first row of {file!r} is in no other row of "
+                f"the column {name!r}; if that row is a header, leave --columns out"
+            )
+
+
+# --- Parquet, and other files that `datasets` reads ---
+
+
+def _read_parquet(file: str) -> datasets.Dataset:
+    features = parquet_features([file])
+    table = load_files("parquet", [file], name=checksum([file]), features=features)
+    try:
+        table.data.table.validate(full=True)  # the reader does not look into the texts
+    except pa.ArrowInvalid as error:
+        raise ReadError(f"{file!r} cannot be read as parquet: {_reason(error)}") from error
+    return table
+
+
+def parquet_features(files: Sequence[str]) -> datasets.Features:
+    """The features of the columns of the first of several shards. The type of a column that has
+    only nulls there is that of the first shard with values in it."""
+    features: datasets.Features = datasets.Features()
+    for number, file in enumerate(files):
+        try:
+            schema = pq.read_schema(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ReadError(f"{file!r} cannot be read as parquet: {_reason(error)}") from error
+        for index, column in enumerate(schema):
+            schema = schema.set(index, column.with_type(_plain_type(column.type)))
+        for name, feature in datasets.Features.from_arrow_schema(schema).items():
+            if number == 0 or features.get(name) == datasets.Value("null"):
+                features[name] = feature
+    return features
+
+
+def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
+    """The type with the same values that all of `datasets` knows: views (as Polars writes them) and
+    dictionaries (categories of pandas) are only other ways to store them."""
+    if arrow_type == pa.string_view():
+        return pa.string()
+    if arrow_type == pa.binary_view():
+        return pa.binary()
+    if pa.types.is_dictionary(arrow_type):
+        return _plain_type(arrow_type.value_type)
+    if pa.types.is_list(arrow_type):
+        return pa.list_(_plain_type(arrow_type.value_type))
+    return arrow_type
 
 
 def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
     """Call `datasets.load_dataset` for files; a `ReadError` if they cannot be read."""
+    # `datasets` reads names as patterns
+    literal_names = [glob.escape(os.path.abspath(file)) for file in files]
     try:
-        literal = [
-            glob.escape(os.path.abspath(file)) for file in files
-        ]  # `datasets` reads names as patterns
-        return datasets.load_dataset(loader, data_files=literal, split="train", **options)
+        return datasets.load_dataset(loader, data_files=literal_names, split="train", **options)
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid, OSError) as error:
-        named = ", ".join(map(repr, files[:3])) + ", …" * (len(files) > 3)
-        raise ReadError(f"{named} cannot be read as {loader}: {_reason(error)}") from error
-
-
-# --- Rows of a file --------------------------------------------------------------------------------------------------
-
-
-def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a JSON or csv file, each with the number of its first line (in a JSON list, of the row).
-
-    A JSON file has an object a line, or is one object or one list of objects or of strings (texts). A `ReadError` for a
-    row that is not an object, or has more or fewer cells than the header; for an unclosed quote; and for bytes that are
-    neither UTF-8 nor UTF-16 with a byte-order mark.
-    """
-    file = Path(file)
-    try:
-        yield from (
-            _csv_rows(file, header)
-            if FORMATS.get(file.suffix.lower()) == "csv"
-            else _json_rows(file)
-        )
-    except UnicodeDecodeError as error:
-        raise ReadError(f"{str(file)!r} is not UTF-8 text: {error}") from None
-
-
-def _encoding_of(file: str | Path) -> str:
-    """UTF-16 if the file begins with a byte-order mark, as Excel writes it; else UTF-8."""
-    with open(file, "rb") as stream:
-        return (
-            "utf-16"
-            if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-            else "utf-8-sig"
-        )
-
-
-def is_conll(file: str | Path) -> bool:
-    """Whether a file has tagged words in columns: by its suffix, or because each of its first lines is blank or ends
-    with a tag."""
-    suffix = Path(file).suffix.lower()
-    if suffix in CONLL or suffix not in (".txt", ".tsv") or not os.path.isfile(file):
-        return suffix in CONLL
-    with open(file, encoding=_encoding_of(file), errors="replace") as lines:
-        found = [line.split() for line in islice(lines, 200)]
-    found = [cells for cells in found if cells and cells[0] not in ("#", "-DOCSTART-")]
-    return bool(found) and all(
-        len(cells) > 1 and ENTITY_TAG.fullmatch(cells[-1]) for cells in found
-    )
-
-
-def _conll_rows(file: Path) -> Iterator[dict[str, list[str]]]:
-    """Yield a row for each sentence. Columns stand between tabs or spaces: the first has the word, the last its tag.
-    With four columns (CoNLL-2003) the middle ones are tags too; with ten (CoNLL-U) the columns have their own names."""
-    names = {
-        4: ("tokens", "pos_tags", "chunk_tags", "ner_tags"),
-        10: ("", "tokens", "", "upos", "xpos"),
-    }
-    sentence: list[list[str]] = []
-    width = 0
-    with open(file, encoding=_encoding_of(file)) as lines:
-        for number, line in enumerate(chain(lines, [""]), 1):
-            cells = (
-                [cell.strip() for cell in line.split("\t")]
-                if "\t" in line.strip()
-                else line.split()
-            )
-            is_word = (
-                cells and len(cells) == width and ("\t" in line or ENTITY_TAG.fullmatch(cells[-1]))
-            )
-            if cells and cells[0].startswith("#") and not sentence and not is_word:
-                continue  # a comment
-            if cells and cells[0] != "-DOCSTART-":
-                width = width or len(cells)
-                if len(cells) != width or width < 2 or not all(cells):
-                    use = "write a word and its tag in each line, as 'Anna B-PER', and an empty line between sentences"
-                    raise ReadError(
-                        f"{file}, line {number}: {len(cells)} columns instead of {max(width, 2)}; {use}"
-                    )
-                sentence += (
-                    [cells] if width != 10 or cells[0].isdecimal() else []
-                )  # no 1-2, no 1.1 of CoNLL-U
-            elif sentence:
-                columns = names.get(width, ("tokens", *[""] * (width - 2), "ner_tags"))
-                yield {name: list(cells) for name, cells in zip(columns, zip(*sentence)) if name}
-                sentence = []
-
-
-def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    csv.field_size_limit(
-        2**31 - 1
-    )  # a cell may hold a document; by default it ends after 131,072 characters
-    is_tsv, header, line = file.suffix.lower() == ".tsv", list(header), 1
-    with open(file, encoding=_encoding_of(file), newline="") as lines:
-        first = next((line for line in lines if not line.isspace()), "")
-        lines.seek(0)
-        delimiter = (
-            "\t" if is_tsv else max(",;\t", key=first.count)
-        )  # spreadsheets write ; where numbers have commas
-        # strict: an unclosed quote is an error; otherwise all rows after it would become one cell
-        rows = csv.reader(lines, strict=True, delimiter=delimiter)
-        try:
-            for row in rows:
-                if row == header and line == 1:
-                    raise ReadError(
-                        f"columns: the first row of {str(file)!r} has these names; leave --columns out"
-                    )
-                # skip blank lines; but in a table of one column, a cell may be blank
-                if len(row) > 1 or (row and (len(header) == 1 or row[0].strip())):
-                    if header and len(row) != len(header):
-                        use = "put a cell with a separator or a line break in quotes, and add missing cells"
-                        raise ReadError(
-                            f"{file}, line {line}: {len(row)} cells, but {len(header)} columns; {use}"
-                        )
-                    if is_tsv and any(
-                        "\t" in cell for cell in row
-                    ):  # several rows between two quotes in the text
-                        raise ReadError(
-                            f"{file}, line {line}: a cell of a tsv has a tab; {ENCLOSED}"
-                        )
-                    if header:
-                        yield line, dict(zip(header, row))
-                    elif len(set(row)) < len(row):
-                        raise ReadError(
-                            f"{file}, line {line}: two columns have the same name; rename one"
-                        )
-                    else:
-                        header = row
-                line = rows.line_num + 1
-        except csv.Error as error:
-            raise ReadError(f"{file}, line {line}: {error}; {ENCLOSED}") from None
-
-
-def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open(file, encoding=_encoding_of(file)) as lines:
-        first = next((line.strip() for line in lines if not line.isspace()), "{}")
-        lines.seek(0)
-        is_whole = not (first.startswith("{") and first.endswith("}"))
-        if is_whole:
-            parsed = _parse(lines.read(), file)
-            rows = enumerate(parsed if isinstance(parsed, list) else [parsed], 1)
-        else:
-            rows = (
-                (number, _parse(line, file, number))
-                for number, line in enumerate(lines, 1)
-                if not line.isspace()
-            )
-        for number, row in rows:
-            row = {"text": row} if is_whole and isinstance(row, str) else row
-            if not isinstance(row, dict) or not row:
-                where = f"{file}, {'row' if is_whole else 'line'} {number}"
-                raise ReadError(f'{where}: not a JSON object with columns, such as {{"text": "…"}}')
-            yield number, row
-
-
-def _parse(text: str, file: Path, line: int | None = None) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ReadError(f"{file}, line {line or error.lineno}: not JSON: {error.msg}") from None
+        names = ", ".join(map(repr, files[:3]))
+        if len(files) > 3:
+            names += ", …"
+        raise ReadError(f"{names} cannot be read as {loader}: {_reason(error)}") from error
 
 
 def checksum(files: Iterable[str], is_text: bool = False) -> str:
-    """A checksum of the contents of files, by which their rows are cached. (A file may change and keep its date.) A
-    ReadError for bytes that are not UTF-8, if the files are text."""
+    """A checksum of the contents of files, by which their rows are cached. (A file may change and
+    keep its date.) A ReadError for bytes that are not UTF-8, if the files are text."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         digest.update(file.encode(errors="surrogateescape") + b"\0")
-        decoder, block = codecs.getincrementaldecoder("utf-8")(), b"..."
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        block = b"..."
         with open(file, "rb") as stream:
             while block:
                 block = stream.read(1 << 24)
@@ -299,116 +254,157 @@ def checksum(files: Iterable[str], is_text: bool = False) -> str:
     return digest.hexdigest()
 
 
-def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 file; a ReadError for other bytes."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ReadError(f"{str(path)!r} is not UTF-8 text: {error}") from None
-
-
-# --- Files and the Hub -----------------------------------------------------------------------------------------------
+# --- Files and the Hub ---
 
 
 def find_files(item: str, field: str = "data") -> list[str]:
-    """The files of a path, a folder or a glob, sorted; an empty list for a name that may be a data set of the Hub. A
-    ValueError if there are no files."""
+    """The files of a path, a folder or a glob, sorted; an empty list for a name that may be a data
+    set of the Hub. A ValueError if there are no files."""
     if os.path.isfile(item):
         return [item]
     if os.path.isdir(item):
-        found = files_in(item, FORMATS)
+        files = files_in(item, FORMATS)
     elif glob.has_magic(item):
-        found = sorted(file for file in glob.glob(item, recursive=True) if os.path.isfile(file))
+        files = sorted(file for file in glob.glob(item, recursive=True) if os.path.isfile(file))
     else:
-        _hub_name(item, field)
+        _split_hub_name(item, field)
         return []
-    if not found:
+    if not files:
+        suffixes = ", ".join(FORMATS)
         raise ValueError(
-            f"{field}: there is no file in {item!r}; use names that end in one of {', '.join(FORMATS)}"
+            f"{field}: there is no file in {item!r}; use names that end in one of {suffixes}"
         )
-    return found
+    return files
 
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
-    """All files under a folder with these suffixes, sorted, without hidden ones. Compressed files are reported."""
-    names = sorted(glob.glob(os.path.join(glob.escape(str(folder)), "**"), recursive=True))
-    packed = [Path(name).name for name in names if Path(name).suffix.lower() in COMPRESSED]
-    if packed:
+    """All files under a folder with these suffixes, sorted, without hidden ones. Compressed files
+    are reported."""
+    paths = sorted(glob.glob(os.path.join(glob.escape(str(folder)), "**"), recursive=True))
+    compressed = [Path(path).name for path in paths if Path(path).suffix.lower() in COMPRESSED]
+    if compressed:
         print(
-            f"{str(folder)!r}: {len(packed)} compressed files ({packed[0]!r}, …) are left out; unpack them to use them"
+            f"{str(folder)!r}: {len(compressed)} compressed files ({compressed[0]!r}, …) are left "
+            "out; unpack them to use them"
         )
-    return [
-        name for name in names if Path(name).suffix.lower() in suffixes and os.path.isfile(name)
-    ]
-
-
-def _hub_name(item: str, field: str) -> tuple[str, str | None]:
-    """Split the name of a data set of the Hub into name and configuration; a ValueError for a missing file."""
-    named = HUB_NAME.fullmatch(item)
-    if named is None or Path(item).suffix.lower() in FORMATS:
-        raise ValueError(f"{field}: {item!r} does not exist")
-    return named["name"], named["config"]
+    with_suffix = [path for path in paths if Path(path).suffix.lower() in suffixes]
+    return [path for path in with_suffix if os.path.isfile(path)]
 
 
 def load_hub(item: str, field: str = "data", **options: Any) -> Any:
-    """Call `datasets.load_dataset` for "owner/name" or "owner/name:config"; a ValueError if it is not found, cannot be
-    reached, or lacks the configuration or split."""
-    name, config = _hub_name(item, field)
+    """Call `datasets.load_dataset` for "owner/name" or "owner/name:config"; a ValueError if it is
+    not found, cannot be reached, or lacks the configuration or split."""
+    name, config = _split_hub_name(item, field)
     try:
         return datasets.load_dataset(name, config, **options)
     except (OSError, ValueError) as error:
+        reason = _reason(error)
         raise ValueError(
-            f"{field}: {item!r} is neither a path nor a data set of the Hub: {_reason(error)}"
+            f"{field}: {item!r} is neither a path nor a data set of the Hub: {reason}"
         ) from error
+
+
+def _split_hub_name(item: str, field: str) -> tuple[str, str | None]:
+    """Split the name of a data set of the Hub into name and configuration; a ValueError for a
+    missing file, and for a path that is no file."""
+    _check_regular(item, field)
+    parts = HUB_NAME.fullmatch(item)
+    if parts is None or Path(item).suffix.lower() in FORMATS:
+        raise ValueError(f"{field}: {item!r} does not exist")
+    return parts["name"], parts["config"]
+
+
+def _check_regular(path: str, field: str) -> None:
+    """Refuse what could be read once only, or has no end."""
+    if os.path.lexists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise ValueError(
+            f"{field}: {path!r} is no file (but a pipe, a device or a broken link); write the data "
+            "into a file"
+        )
 
 
 def _reason(error: BaseException) -> str:
     """The first line of the cause of an error of `datasets`."""
     cause = error.__cause__ or error
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+    lines = str(cause).strip().splitlines()
+    return lines[0] if lines else type(cause).__name__
 
 
-# --- Columns ---------------------------------------------------------------------------------------------------------
+# --- Columns ---
 
 
 def string_columns(table: DatasetOrStream | datasets.Features) -> list[str]:
     """The columns of plain strings."""
-    strings = (datasets.Value("string"), datasets.Value("large_string"))
-    return [
-        name for name, feature in getattr(table, "features", table).items() if feature in strings
-    ]
+    features = getattr(table, "features", table)
+    string_types = [datasets.Value(name) for name in ("string", "large_string", "string_view")]
+    return [name for name, feature in features.items() if feature in string_types]
 
 
 def to_number(cell: Any) -> float:
-    """A cell as a number; NaN if it is not one."""
+    """A cell as a number; NaN if it is not one, or has no end."""
     try:
-        return float(cell)
-    except (TypeError, ValueError):
-        return float("nan")
+        number = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
-def with_numbers(parts: list[datasets.Dataset]) -> list[datasets.Dataset]:
+def with_numbers(parts: Sequence[datasets.Dataset]) -> list[datasets.Dataset]:
     """Convert columns of text whose cells are numbers in all parts; blank cells become None."""
-    for name in dict.fromkeys(chain.from_iterable(map(string_columns, parts))):
-        holders = [number for number, part in enumerate(parts) if name in part.column_names]
+    texts = [part.select_columns(string_columns(part)).to_dict() for part in parts]
+    features: dict[str, datasets.Value] = {}
+    for name in dict.fromkeys(chain.from_iterable(texts)):
+        cells = chain.from_iterable(text.get(name, []) for text in texts)
+        feature = _number_feature(cells)
+        if feature is not None:
+            features[name] = feature
+    converted = []
+    for part, text in zip(parts, texts):
+        numbers = {}
+        for name in text.keys() & features.keys():
+            numbers[name] = list(map(_parse_number, text[name]))
+        converted.append(_replace_columns(part, numbers, features))
+    return converted
+
+
+def _number_feature(cells: Iterable[str | None]) -> datasets.Value | None:
+    """The feature of a column with these cells, if all that are not blank are numbers."""
+    number_types = set()
+    for cell in cells:
         try:
-            columns = [list(map(_number, parts[number][name])) for number in holders]
+            number_types.add(type(_parse_number(cell)))
+        except ValueError:
+            return None
+    if float in number_types:
+        return datasets.Value("float64")
+    return datasets.Value("int64") if int in number_types else None
+
+
+def _replace_columns(
+    part: datasets.Dataset, columns: dict[str, list], features: dict[str, datasets.Value]
+) -> datasets.Dataset:
+    """`part` with other values in some of its columns, all of them at once: one by one, a table of
+    1,000 columns takes half a minute."""
+    if not columns:
+        return part
+    replaced = datasets.Features({name: features[name] for name in columns})
+    changed = datasets.Dataset.from_dict(columns, features=replaced)
+    if len(columns) < len(part.column_names):
+        unchanged = part.remove_columns(list(columns))
+        changed = datasets.concatenate_datasets([unchanged, changed], axis=1)
+    return changed.select_columns(part.column_names)
+
+
+def _parse_number(cell: str | None) -> int | float | None:
+    """A cell as a number, if the number is written as the cell is: 01 and 3.10 may be codes, and
+    are a ValueError."""
+    if cell is None or not cell.strip():
+        return None
+    for number_type in (int, float):
+        try:
+            number = number_type(cell)
         except ValueError:
             continue
-        kinds = {*map(type, chain.from_iterable(columns))} - {type(None)}
-        for number, column in zip(holders if kinds else [], columns):
-            part, feature = parts[number], datasets.Value("float64" if float in kinds else "int64")
-            part = part.remove_columns(name).add_column(name, column, feature=feature)
-            parts[number] = part.select_columns(parts[number].column_names)
-    return parts
-
-
-def _number(cell: str | None) -> int | float | None:
-    """A cell as a number, if the number is written as the cell is: 01 and 3.10 may be codes, and are a ValueError."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            if cell and str(number := kind(cell)) == cell.strip() and abs(number) < 2**63:
-                return number
-    if cell and cell.strip():
-        raise ValueError(f"{cell!r} is not a number")
-    return None
+        if str(number) == cell.strip() and abs(number) < 2**63:
+            return number
+    raise ValueError(f"{cell!r} is not a number")

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from datasets import Dataset, DatasetDict
 
+from ..data.rows import read_text
 from ..data.sentences import sentences_of
-from ..data.tables import TABLES, files_in, find_files, read_table, read_text, to_number
+from ..data.tables import TABLES, files_in, find_files, read_table, to_number
 
 Source = str | Path | Dataset | DatasetDict  # of a table
 
