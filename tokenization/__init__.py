@@ -1,5 +1,5 @@
-"""Tokenizers: train one from any text, give one the words of a domain, know what it keeps of a text, and which of its
-tokens begin a word."""
+"""Tokenizers: train one from any text, give one the words of a domain, know what it keeps of a
+text, and which of its tokens begin a word."""
 
 from .adapt import (
     adapt_tokenizer,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import datasets
 import numpy as np
 
-from ...tokenization.coverage import MOST_LOST, Coverage, measure_coverage
+from ...tokenization.coverage import MAX_LOST_SHARE, Coverage, measure_coverage
 from ..evaluation.baselines import few_to_measure
 from .tasks.base import CUT, LABEL, Task
 
@@ -75,7 +75,7 @@ def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     that a split lacks, too few rows to validate on, inputs that are in the training split too."""
     lines = []
     for name, split in surveys.items():
-        if split.coverage.lost_share > MOST_LOST:
+        if split.coverage.lost_share > MAX_LOST_SHARE:
             use = "the model reads only the rest; use a model whose tokenizer knows this text"
             lines.append(f"{name}: {split.coverage.describe()}; {use}")
         if split.cut >= max(1, MANY * split.rows):
