@@ -480,6 +480,53 @@ class TestChoose:
         ):
             self.read(tmp_path, rows, "jsonl")
 
+    @pytest.mark.parametrize(
+        ("keys", "numbers"),
+        [
+            (["A", "B", "C", "D", "1", "2", "3"], [0, 1, 2, 3, 0, 1, 2]),  # ARC has both
+            ([1, 4, 2], [0, 3, 1]),
+            (["1", "2", "4"], [0, 1, 3]),
+            (["1", "2", "3", "1"], [1, 2, 3, 1]),
+            (["A", "0"], "it has 0 and letters, so it is not clear"),
+            (["0", "4"], "it has 0 and 4, so it is not clear"),
+            (["A", "5"], "row 2: label='5'; use a number from 1 to 4, or its letter"),
+        ],
+    )
+    def test_what_numbers_count_from(self, tmp_path, keys, numbers):
+        choices = ["red", "blue", "green", "black"]
+        rows = [{"text": "a", "choices": choices, "label": key} for key in keys]
+        if isinstance(numbers, list):
+            assert self.read(tmp_path, rows, "jsonl")["train"][LABEL] == numbers
+            return
+        with pytest.raises(ValueError, match=numbers):
+            self.read(tmp_path, rows, "jsonl")
+
+    def test_all_splits_count_alike(self, tmp_path):
+        choices = ["red", "blue", "green"]
+        rows = [{"text": "a", "choices": choices, "label": label} for label in (1, 2, 3)]
+        files = [
+            write(tmp_path / "train.jsonl", rows),
+            write(tmp_path / "validation.jsonl", rows[:2]),
+        ]
+        splits = Choose(None).read(load(train=files[:1], validation=files[1:]))
+        assert [splits[name][LABEL] for name in splits] == [[0, 1, 2], [0, 1]]
+
+    @pytest.mark.parametrize("is_list", [False, True])
+    def test_choices_with_their_keys(self, tmp_path, is_list):
+        """As ARC, OpenBookQA and CommonsenseQA have them: a row's own keys count."""
+        rows = []
+        for keys, right in ((["A", "B"], "B"), (["1", "2"], "2"), (["2", "1"], "2")):
+            choices = {"text": ["red", "blue"], "label": keys}
+            if is_list:
+                choices = [{"text": "red", "label": keys[0]}, {"text": "blue", "label": keys[1]}]
+            rows.append({"question": "Q", "choices": choices, "answerKey": right})
+        split = self.read(tmp_path, rows, "jsonl")["train"]
+        assert split[LABEL] == [1, 1, 0]
+        assert split[CHOICE_TEXTS] == [["red", "blue"]] * 3
+        rows[1]["answerKey"] = "A"
+        with pytest.raises(ValueError, match="row 2: answerKey='A'; use one of 1, 2, as in "):
+            self.read(tmp_path, rows, "jsonl")
+
     def read(self, tmp_path, rows, suffix="csv"):
         file = write(tmp_path / f"train.{suffix}", rows)
         columns = ["ending0", "ending1"] if suffix == "csv" else []

@@ -8,12 +8,16 @@ from typing import Any
 
 import datasets
 from sklearn.metrics import accuracy_score
-from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
+from transformers import (
+    DataCollatorForMultipleChoice,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
-from ..data import bad_value, check_texts, each_row, find_column, with_column
-from .base import CUT, LABEL, Predictions, Scores, Task, shortened
+from ..data import as_list, bad_value, check_texts, each_row, find_column, with_column
+from .base import CUT, LABEL, Labels, Predictions, Scores, Task, shortened
 
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
@@ -26,9 +30,10 @@ class Choose(Task):
         text_column: The column of the text before the choices; by default guessed by its name.
         prefix_column: The column of a text that every choice begins with (sent2 of SWAG); by default guessed by its
             name.
-        choice_columns: The columns of the choices, one for each; by default one column of lists, guessed by its name.
-        label_column: The column of the right choice, a number from 0 or a letter (A, B, …); by default guessed by its
-            name.
+        choice_columns: The columns of the choices, one for each; by default one column of lists (or of texts and their
+            keys, as ARC has it), guessed by its name.
+        label_column: The column of the right choice, a number from 0 (from 1, if others are letters) or a letter
+            (A, B, …); by default guessed by its name.
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
     """
 
@@ -93,20 +98,73 @@ class Choose(Task):
             )
 
     def _choices(self, split: datasets.Dataset) -> list[list[str]]:
-        columns = [split[column] for column in self.choices]
-        return list(map(list, zip(*columns))) if len(columns) > 1 else columns[0][:]
+        """The texts of the choices of each row."""
+        if len(self.choices) > 1:
+            columns = [split[column] for column in self.choices]
+            return list(map(list, zip(*columns)))
+        return [texts_and_keys(cell)[0] for cell in split[self.choices[0]]]
 
-    def read_labels(self, split: datasets.Dataset) -> list[int]:
-        return each_row(split, self._number, split[self.label_column], self._choices(split))
+    def _keys(self, split: datasets.Dataset) -> list[list[Any] | None]:
+        """How each row calls its choices, where it says so."""
+        if len(self.choices) > 1:
+            return [None] * len(split)
+        return [texts_and_keys(cell)[1] for cell in split[self.choices[0]]]
 
-    def _number(self, value: Any, choices: list[str]) -> int:
-        """The number of the right choice."""
-        numbers = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
-        if (
-            not isinstance(value, (int, str)) or value not in numbers or value in choices
-        ):  # which would be unclear
+    def read_labels(self, split: datasets.Dataset) -> list[Any]:
+        return split[self.label_column][:]
+
+    def learn_labels(
+        self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
+    ) -> Labels:
+        """The numbers of the right choices, which are counted alike in all splits."""
+        counts_from = self._first_number(splits, labels)
+        return {
+            name: each_row(
+                split,
+                partial(self._number, counts_from),
+                labels[name],
+                self._choices(split),
+                self._keys(split),
+            )
+            for name, split in splits.items()
+        }
+
+    def _first_number(self, splits: datasets.DatasetDict, labels: Labels) -> int:
+        """What numbers of choices count from: 1 where there are letters among them (ARC has both), or one is as high as
+        there are choices; else 0. A ValueError if they count from both."""
+        names = {str(value) for values in labels.values() for value in values}
+        count = len(self._choices(next(iter(splits.values())))[0])
+        has_letters = any(len(name) == 1 and name.isalpha() for name in names)
+        if not has_letters and str(count) not in names:
+            return 0
+        if "0" in names:
+            other = "letters" if has_letters else str(count)
+            raise ValueError(
+                f"{self.label_column}: it has 0 and {other}, so it is not clear what its numbers count from;"
+                f" use numbers from 0 to {count - 1}, or letters"
+            )
+        return 1
+
+    def _number(
+        self, counts_from: int, value: Any, choices: list[str], keys: list[Any] | None
+    ) -> int:
+        """The number of the right choice, from 0 on."""
+        if keys is not None:
+            if list(map(str, keys)).count(str(value)) != 1:
+                raise bad_value(
+                    self.label_column, value, f"one of {', '.join(map(str, keys))}, as in {keys!r}"
+                )
+            return list(map(str, keys)).index(str(value))
+        numbers = {}
+        for index in range(len(choices)):
+            numbers[index + counts_from] = index
+            numbers[str(index + counts_from)] = index
+            numbers[chr(ord("A") + index)] = index
+        # a value that is also the text of a choice would be unclear
+        if not isinstance(value, (int, str)) or value not in numbers or value in choices:
+            last = len(choices) - 1 + counts_from
             raise bad_value(
-                self.label_column, value, f"a number from 0 to {len(choices) - 1}, or its letter"
+                self.label_column, value, f"a number from {counts_from} to {last}, or its letter"
             )
         return numbers[value]
 
@@ -134,6 +192,18 @@ class Choose(Task):
 
     def show_label(self, row: Mapping[str, Any], label: int) -> str:
         return shortened(row[CHOICE_TEXTS][label])
+
+
+def texts_and_keys(cell: Any) -> tuple[Any, list[Any] | None]:
+    """The texts of choices and, where the cell says how they are called, these keys: a list of texts, or as ARC has it
+    {"text": […], "label": ["A", …]} or [{"text": …, "label": "A"}, …]."""
+    if isinstance(cell, dict) and isinstance(cell.get("label"), list):
+        if len(as_list(cell.get("text"))) == len(cell["label"]):
+            return cell["text"], cell["label"]
+    if isinstance(cell, list) and cell and all(isinstance(choice, dict) for choice in cell):
+        if all({"text", "label"} <= choice.keys() for choice in cell):
+            return [choice["text"] for choice in cell], [choice["label"] for choice in cell]
+    return cell, None
 
 
 def encode_choices(
