@@ -1,8 +1,9 @@
-"""MiniBERT: pretrain, fine-tune and publish your own BERT, with BERT and ModernBERT as two settings of one model.
+"""MiniBERT: pretrain, fine-tune and publish your own BERT, with BERT and ModernBERT as two settings
+of one model.
 
-`import minibert` registers the model family with Transformers' Auto classes. The import itself loads neither torch nor
-Transformers, so that the command line answers at once: public names are loaded on demand, and the registration runs as
-soon as the Auto classes are loaded.
+`import minibert` registers the model family with Transformers' Auto classes. The import itself
+loads neither torch nor Transformers, so that the command line answers at once: public names are
+loaded on demand, and the registration runs as soon as the Auto classes are loaded.
 """
 
 import functools
@@ -12,35 +13,45 @@ import sys
 
 __version__ = "0.1.0"
 
-# Where the public names are defined.
-_MODULES = {
-    "configuration_minibert": "MiniBertConfig",
-    "modeling_minibert": "MiniBertPreTrainedModel MiniBertModel MiniBertForPreTraining MiniBertForMaskedLM"
-    " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
-    " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
-    " MiniBertForMultipleChoice",
-    "training.pretraining.run": "pretrain",
-    "training.pretraining.config": "PretrainingConfig",
-    "training.pretraining.trainer": "PretrainingTrainer",
-    "training.finetuning.run": "finetune evaluate",
-    "training.hub.push": "push",
-    "training.embeddings.encoders": "embed",
-    "training.embeddings.search": "search rerank",
-    "training.conversion.folders": "convert",
-    "training.conversion.export": "export",
-    "training.pretraining.fill": "fill",
-    "training.pretraining.prepare": "prepare",
-    "tokenization": "extend_tokenizer train_tokenizer",
-    "training.data.collators": "MaskedLMCollator",
+# The public names, by the module that defines them.
+_PUBLIC_NAMES = {
+    "configuration_minibert": ["MiniBertConfig"],
+    "modeling_minibert": [
+        "MiniBertPreTrainedModel",
+        "MiniBertModel",
+        "MiniBertForPreTraining",
+        "MiniBertForMaskedLM",
+        "MiniBertForCausalLM",
+        "MiniBertForNextSentencePrediction",
+        "MiniBertForSequenceClassification",
+        "MiniBertForTokenClassification",
+        "MiniBertForReplacedTokenDetection",
+        "MiniBertForQuestionAnswering",
+        "MiniBertForMultipleChoice",
+    ],
+    "training.pretraining.run": ["pretrain"],
+    "training.pretraining.config": ["PretrainingConfig"],
+    "training.pretraining.trainer": ["PretrainingTrainer"],
+    "training.finetuning.run": ["finetune", "evaluate"],
+    "training.hub.push": ["push"],
+    "training.embeddings.encoders": ["embed"],
+    "training.embeddings.search": ["search", "rerank"],
+    "training.conversion.folders": ["convert"],
+    "training.conversion.export": ["export"],
+    "training.pretraining.fill": ["fill"],
+    "training.pretraining.prepare": ["prepare"],
+    "tokenization": ["extend_tokenizer", "train_tokenizer"],
+    "training.data.collators": ["MaskedLMCollator"],
 }
-_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
-__all__ = ["__version__", *_PUBLIC]
+_MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
+__all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str):
-    if name not in _PUBLIC:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    module = importlib.import_module(f".{_MODULE_OF[name]}", __name__)
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:
@@ -49,13 +60,17 @@ def __dir__() -> list[str]:
 
 # --- the registration ---
 
-_AUTO_CONFIG, _AUTO_CLASSES = (
-    f"transformers.models.auto.{name}" for name in ("configuration_auto", "modeling_auto")
-)
-# Our model imports `modeling_layers`, which imports the Auto classes, and our own modules may be the first to load any
-# of them: the registration waits until none of the five is loaded half.
-_WATCHED = {_AUTO_CONFIG, _AUTO_CLASSES, "transformers.modeling_layers"}
-_WATCHED |= {f"{__name__}.{module}_minibert" for module in ("configuration", "modeling")}
+_AUTO_CONFIG = "transformers.models.auto.configuration_auto"
+_AUTO_CLASSES = "transformers.models.auto.modeling_auto"
+# Our model imports `modeling_layers`, which imports the Auto classes, and our own modules may be
+# the first to load any of them: the registration waits until none of the five is loaded half.
+_WATCHED = {
+    _AUTO_CONFIG,
+    _AUTO_CLASSES,
+    "transformers.modeling_layers",
+    f"{__name__}.configuration_minibert",
+    f"{__name__}.modeling_minibert",
+}
 
 
 class _AfterImport:
@@ -66,7 +81,8 @@ class _AfterImport:
     def find_spec(self, fullname, path=None, target=None):
         if fullname not in _WATCHED:
             return None
-        # Not by all of `sys.meta_path`: two hooks of this kind, as after a reload, would call each other forever.
+        # Not by all of `sys.meta_path`: two hooks of this kind, as after a reload, would call each
+        # other forever.
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None:
             spec.loader.exec_module = functools.partial(self.load, spec.loader.exec_module)
@@ -83,7 +99,8 @@ class _AfterImport:
 
 
 def _register() -> None:
-    """Register MiniBERT with the Auto classes that are loaded, and its code with the models that it saves."""
+    """Register MiniBERT with the Auto classes that are loaded, and its code with the models that it
+    saves."""
     if _AUTO_CONFIG in sys.modules:
         from transformers import AutoConfig
 
@@ -96,13 +113,14 @@ def _register() -> None:
 
         from . import modeling_minibert
 
-        for auto_class, reference in AUTO_MAP.items():
-            if auto_class != "AutoConfig":
-                model_class = getattr(modeling_minibert, reference.split(".")[1])
-                getattr(transformers, auto_class).register(
-                    MiniBertConfig, model_class, exist_ok=True
-                )
-                model_class.register_for_auto_class(auto_class)
+        for auto_class_name, reference in AUTO_MAP.items():
+            if auto_class_name == "AutoConfig":
+                continue
+            class_name = reference.split(".")[1]
+            model_class = getattr(modeling_minibert, class_name)
+            auto_class = getattr(transformers, auto_class_name)
+            auto_class.register(MiniBertConfig, model_class, exist_ok=True)
+            model_class.register_for_auto_class(auto_class_name)
 
 
 sys.meta_path.insert(0, _AfterImport())
