@@ -485,8 +485,8 @@ class TestOtherTasks:
         [
             ({"question": "a", "choices": ["x", "y", "z"], "answer": 0}, "a list of 2 texts"),
             (
-                {"question": "a", "choices": ["x", "y"], "answer": 2},
-                "answer=2; use a number from 0 to 1",
+                {"question": "a", "choices": ["x", "y"], "answer": 3},
+                "answer=3; use a number from 0 to 1",
             ),
             ({"question": None, "choices": ["x", "y"], "answer": 0}, "'question' is empty"),
         ],

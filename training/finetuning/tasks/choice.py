@@ -134,7 +134,8 @@ class Choose(Task):
         there are choices; else 0. A ValueError if they count from both."""
         names = {str(value) for values in labels.values() for value in values}
         count = len(self._choices(next(iter(splits.values())))[0])
-        has_letters = any(len(name) == 1 and name.isalpha() for name in names)
+        letters = {chr(ord("A") + index) for index in range(count)}
+        has_letters = not letters.isdisjoint(names)
         if not has_letters and str(count) not in names:
             return 0
         if "0" in names:
@@ -197,12 +198,16 @@ class Choose(Task):
 def texts_and_keys(cell: Any) -> tuple[Any, list[Any] | None]:
     """The texts of choices and, where the cell says how they are called, these keys: a list of texts, or as ARC has it
     {"text": […], "label": ["A", …]} or [{"text": …, "label": "A"}, …]."""
-    if isinstance(cell, dict) and isinstance(cell.get("label"), list):
-        if len(as_list(cell.get("text"))) == len(cell["label"]):
-            return cell["text"], cell["label"]
-    if isinstance(cell, list) and cell and all(isinstance(choice, dict) for choice in cell):
-        if all({"text", "label"} <= choice.keys() for choice in cell):
-            return [choice["text"] for choice in cell], [choice["label"] for choice in cell]
+    if isinstance(cell, dict):
+        texts = cell.get("text")
+        keys = cell.get("label")
+        if isinstance(texts, list) and isinstance(keys, list) and len(texts) == len(keys):
+            return texts, keys
+    choices = as_list(cell)
+    if choices and all(
+        isinstance(choice, dict) and {"text", "label"} <= choice.keys() for choice in choices
+    ):
+        return [choice["text"] for choice in choices], [choice["label"] for choice in choices]
     return cell, None
 
 
