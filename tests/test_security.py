@@ -90,6 +90,8 @@ def test_forbidden_code_is_detected():
 
 # --- hostile files ---
 
+MODULES = "sentence_transformers.models"
+
 
 @pytest.fixture
 def trap(tmp_path):
@@ -159,7 +161,7 @@ def test_pickled_weights_are_not_unpickled(model, trap, tmp_path, capsys):
 
 
 def test_a_pickled_module_is_not_unpickled(model, trap, tmp_path):
-    modules = [{"path": "", "type": "Transformer"}, {"path": "1_Dense", "type": "Dense"}]
+    modules = [{"path": "", "type": f"{MODULES}.Transformer"}, {"path": "1_Dense", "type": f"{MODULES}.Dense"}]
     (model / "modules.json").write_text(json.dumps(modules))
     (model / "1_Dense").mkdir()
     (model / "1_Dense" / "config.json").write_text("{}")
@@ -170,7 +172,7 @@ def test_a_pickled_module_is_not_unpickled(model, trap, tmp_path):
 
 
 def test_modules_outside_of_the_model_are_not_copied(model, tmp_path):
-    modules = [{"path": "", "type": "Transformer"}, {"path": "../other", "type": "Dense"}]
+    modules = [{"path": "", "type": f"{MODULES}.Transformer"}, {"path": "../other", "type": f"{MODULES}.Dense"}]
     (model / "modules.json").write_text(json.dumps(modules))
     (model.parent / "other").mkdir()
     (model.parent / "other" / "config.json").write_text("{}")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from datasets import Dataset
 from helpers import save_model
+from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 from processes import Python
 from transformers import (
@@ -29,7 +30,7 @@ from minibert.training.hub import trainer as hub_trainer
 from minibert.training.hub.trainer import HubMixin
 
 PUBLISHED = {
-    "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *files.CODE,
+    "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *files.OUR_FILES,
 }  # fmt: skip
 SENTENCES = [
     "return the end of the list",
@@ -59,6 +60,9 @@ class FakeHub:
         return SimpleNamespace(repo_id=name)
 
     def repo_info(self, name):
+        if name not in self.private:
+            response = SimpleNamespace(headers={}, request=None)
+            raise RepositoryNotFoundError("no such repository", response=response)
         return SimpleNamespace(private=self.private[name])
 
     def create_branch(self, name, branch, exist_ok):
@@ -104,8 +108,8 @@ def hub(monkeypatch):
 
     for module in (hub_push, hub_trainer):
         monkeypatch.setattr(module, "HfApi", lambda token=TOKEN, **_: hub)
+        monkeypatch.setattr(module, "verify_remote_code", lambda folder: FOUND)
     monkeypatch.setattr(Trainer, "init_hf_repo", init_hf_repo)
-    monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: FOUND)
     return hub
 
 
@@ -176,7 +180,7 @@ def test_private_stays_private(hub, folder):
     minibert.push(folder, "secret", private=True)
     assert hub.private["tester/secret"]
     minibert.push(folder, "animals")
-    with pytest.raises(ValueError, match="is public; give another name"):
+    with pytest.raises(ValueError, match="exists already and is public"):
         minibert.push(folder, "animals", private=True)
 
 
@@ -218,7 +222,7 @@ def write(folder, *names, text="{}"):
 
 
 def staged(folder, target, **options):
-    left_out = files.stage(folder, target, **options)
+    left_out = files.stage(folder, target, **options).left_out
     return {
         path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()
     }, left_out
@@ -228,6 +232,7 @@ def test_only_what_is_on_the_list_goes_up(copy, tmp_path):
     """…of everything that people have in their folders; symbolic links are not followed, wherever they lead."""
     patients = tmp_path / "patients"
     write(copy, *PRIVATE, *PUBLIC)
+    write(copy, "modules.json", text="[]")
     write(patients, "config.json", "model.onnx", "names.csv")
     links = {
         "data2": patients, "2_Folder": patients, "loop": "loop", "self": ".", "tokenizer.model": "notes.txt",
@@ -281,7 +286,7 @@ def test_code_that_is_not_ours_is_named(copy, tmp_path, monkeypatch):
         ValueError, match=r"modeling_minibert.py differs from this package's.*trust_remote_code"
     ):
         minibert.push(copy, "me/x", dry_run=True)
-    staged(copy, tmp_path / "staged", own_code=True)
+    staged(copy, tmp_path / "staged", trust_remote_code=True)
     assert (tmp_path / "staged" / "modeling_minibert.py").read_text().endswith("# changed\n")
 
 
@@ -395,7 +400,7 @@ def test_the_check_knows_every_head_and_refuses_a_tokenizer_that_does_not_fit(to
 
 def test_with_the_package_no_remote_code_runs(copy):
     """The folder's code would say so if it ran."""
-    for name in files.CODE:
+    for name in files.OUR_FILES:
         (copy / name).write_text("raise SystemExit('remote code ran')\n")
     for trust in (None, False, True):
         for auto_class in (AutoConfig, AutoModelForMaskedLM):

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import hf_hub_download, is_offline_mode
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors import safe_open
 from transformers import (
     AutoConfig,
@@ -28,6 +30,7 @@ from ...configuration_minibert import MAX_LABELS, MiniBertConfig
 from ...tokenization.coverage import check_tokenizer, is_panic
 from .files import holds_something, lock_folder
 from .precision import dtype_of_saved
+from .trust import check_modules, drop_foreign_code, find_references
 
 # The files that may hold the vocabulary of a tokenizer.
 VOCABULARIES = (
@@ -39,21 +42,107 @@ FEWEST_CHARACTERS = 20
 # While Transformers loads a model, it replaces `tie_weights` of all models and functions of `torch.nn.init`, and then
 # restores them. Of two threads that load at once, the second would restore the replaced ones, for good.
 _loading = threading.RLock()
+# Where sentence-transformers looks for the longest text, first to last.
+SENTENCE_CONFIGS = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
+)
+
+
+# --- files of a saved model ---
+
+
+def find_file(source: str | Path, name: str) -> Path | None:
+    """A file of a folder or a Hub repository. None if it has none, or if it is not in the cache in offline mode."""
+    if Path(source).exists():
+        path = Path(source, name)
+        return path if path.is_file() else None
+    try:
+        return Path(hf_hub_download(str(source), name))
+    except LocalEntryNotFoundError:
+        if not is_offline_mode():
+            raise
+    except EntryNotFoundError:
+        pass
+    return None
+
+
+def read_json(source: str | Path, name: str) -> Any:
+    """The content of a JSON file that may be missing (an empty dictionary then)."""
+    file = find_file(source, name)
+    if file is None:
+        return {}
+    with reading(source):
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def modules_of(source: str | Path) -> list[dict[str, str]]:
+    """The modules of which sentence-transformers makes a model, the encoder first; none if it does not know it. A
+    ValueError if they, or the files that belong to them, name code of others."""
+    modules = read_json(source, "modules.json")
+    if modules == {}:
+        return []
+    settings = {}
+    check_modules(modules, settings, str(source))
+    names = ["config_sentence_transformers.json", *SENTENCE_CONFIGS]
+    names += [f"{module['path']}/config.json" for module in modules if module["path"]]
+    for name in names:
+        settings[name] = read_json(source, name)
+        if not isinstance(settings[name], dict):
+            raise ValueError(f"{source}: {name} is no JSON object; save the model again")
+    check_modules(modules, settings, str(source))
+    return modules
+
+
+# --- models and tokenizers ---
 
 
 def saved_config(path: str) -> PreTrainedConfig:
     """The config of a model in a folder or on the Hub, without running its code; a ValueError for an adapter, or for so
     many labels that their names would fill the memory."""
     _check_no_adapter(path)
-    count = None
-    with suppress(
-        OSError, ValueError, AttributeError, RecursionError
-    ):  # loading it says what is wrong
-        count = json.loads(Path(path, "config.json").read_text(encoding="utf-8")).get("num_labels")
+    saved = {}
+    with suppress(OSError, ValueError, RecursionError):  # loading it says what is wrong
+        file = find_file(path, "config.json")
+        if file is not None:
+            saved = json.loads(file.read_text(encoding="utf-8"))
+    _check_config(path, saved)
+    with reading(path):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    drop_foreign_code(vars(config), "config.json", path)
+    return config
+
+
+def _check_config(path: str, saved: Any) -> None:
+    """Refuse (a ValueError) a config.json whose values Transformers would fail on without a clear word."""
+    if not isinstance(saved, dict):
+        raise ValueError(f"model: {path!r} has a config.json that is no JSON object")
+    count = saved.get("num_labels")
     if isinstance(count, int) and count > MAX_LABELS:
         raise ValueError(f"model: {path!r} has num_labels={count:,}; use {MAX_LABELS:,} at most")
-    with reading(path):
-        return AutoConfig.from_pretrained(path, trust_remote_code=False)
+    names = saved.get("architectures") or []
+    if not isinstance(names, list) or not all(map(_is_identifier, names)):
+        raise ValueError(
+            f"model: {path!r} has architectures={names!r:.80} in config.json; use a list of one class name"
+        )
+    labels = saved.get("id2label")
+    if labels is not None and not _are_labels(labels):
+        raise ValueError(
+            f"model: {path!r} has id2label={labels!r:.80} in config.json; use names by numbers from 0"
+        )
+    list(find_references(saved, "config.json"))  # refuses kernels of other repositories
+
+
+def _is_identifier(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier()
+
+
+def _are_labels(labels: Any) -> bool:
+    if not isinstance(labels, dict):
+        return False
+    numbers = [key.isascii() and key.isdecimal() and len(key) < 10 for key in labels]
+    names = [isinstance(name, (str, int, float)) for name in labels.values()]
+    return all(numbers) and all(names)
 
 
 def _check_no_adapter(folder: str | Path) -> None:
@@ -76,8 +165,25 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
         raise ValueError(
             f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
         )
+    drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
     check_tokenizer(tokenizer)
     return tokenizer
+
+
+def load_sentence_transformer(model_class: Any, path: str, **options: Any) -> Any:
+    """Open a model of sentence-transformers (`model_class`: `SentenceTransformer`, `CrossEncoder`, …) without remote
+    code; a ValueError if it names code of others, or if its tokenizer cannot be used."""
+    saved_config(path)
+    saved_tokenizer(path)
+    modules_of(path)
+    with reading(path):
+        model = model_class(path, trust_remote_code=False, **options)
+        tokenizer = model.tokenizer
+    if model.transformers_model is not None:
+        drop_foreign_code(vars(model.transformers_model.config), "config.json", path)
+    drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
+    check_tokenizer(tokenizer)  # sentence_bert_config.json may have changed it
+    return model
 
 
 def minibert_config(path: str) -> MiniBertConfig:
@@ -94,8 +200,10 @@ def load_reported(
 ) -> tuple[PreTrainedModel, list[str]]:
     """Call `model_class.from_pretrained` without remote code (by default in `dtype_of_saved`) and `check_complete`;
     returns the model and the names of its new weights."""
+    if "config" not in options:
+        options["config"] = saved_config(str(path))
     if "dtype" not in options:
-        options["dtype"] = dtype_of_saved(saved_config(str(path)))
+        options["dtype"] = dtype_of_saved(options["config"])
     # The head of another task may have another width (`embedding_size`).
     options |= dict(
         output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=not head

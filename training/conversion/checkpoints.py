@@ -40,7 +40,7 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
             )
         with reading(path):
             model, report = getattr(module, name).from_pretrained(
-                path, output_loading_info=True, ignore_mismatched_sizes=True
+                path, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )
         if not report["missing_keys"]:
             break

@@ -6,17 +6,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from huggingface_hub import hf_hub_download, is_offline_mode
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
 from ..common.loading import (
+    SENTENCE_CONFIGS,
     VOCABULARIES,
     check_new,
+    find_file,
+    modules_of,
     new_folder,
+    read_json,
     reading,
     saved_config,
     saved_tokenizer,
@@ -29,11 +31,6 @@ Architecture = Literal[
     "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
     "jina_embeddings_v3", "eurobert",
 ]  # fmt: skip
-# Where sentence-transformers looks for the longest text, first to last.
-SENTENCE_CONFIGS = tuple(
-    f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
-)
 # By any of these, sentence-transformers knows a model that PyLate saved.
 PYLATE_SETTINGS = {
     "query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens",
@@ -76,6 +73,7 @@ def convert(
         )
     if architecture and changes:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={architecture!r} out")
+    modules = modules_of(source)  # refuses code of others
     check_query_expansion(source)
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
@@ -85,7 +83,7 @@ def convert(
         print("\n".join(said))
     elif ours:
         model = to_native(model, architecture)
-    if any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source)):
+    if any(module["type"].endswith("WeightedLayerPooling") for module in modules):
         model.config.output_hidden_states = (
             True  # without it, that module gets the last layer alone
         )
@@ -99,32 +97,6 @@ def convert(
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
     files = ("tokenizer_config.json", *VOCABULARIES)
     return saved_tokenizer(source) if any(find_file(source, name) for name in files) else None
-
-
-def find_file(source: str, name: str) -> Path | None:
-    """A file of a folder or a Hub repository. None if it has none, or if it is not in the cache in offline mode."""
-    if Path(source).exists():
-        return Path(source, name) if Path(source, name).is_file() else None
-    try:
-        return Path(hf_hub_download(source, name))
-    except LocalEntryNotFoundError:
-        if not is_offline_mode():
-            raise
-    except EntryNotFoundError:
-        pass
-    return None
-
-
-def read_json(source: str, name: str) -> Any:
-    """The content of a JSON file that may be missing (an empty dictionary then)."""
-    file = find_file(source, name)
-    with reading(source):
-        return json.loads(file.read_text(encoding="utf-8")) if file else {}
-
-
-def modules_of(source: str) -> list[dict[str, str]]:
-    """The modules of which sentence-transformers makes a model, the encoder first; none if it does not know it."""
-    return list(read_json(source, "modules.json"))
 
 
 def check_query_expansion(source: str) -> None:

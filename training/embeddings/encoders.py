@@ -7,7 +7,6 @@ model say how it pools, whether it normalises, where it cuts texts off and which
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -23,12 +22,11 @@ from sentence_transformers import (
     SparseEncoder,
 )
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
-from sentence_transformers.util import load_file_path
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
 from ..common.files import check_folder, lock_file, whole
-from ..common.loading import check_weights, minibert_config, reading
+from ..common.loading import check_weights, load_sentence_transformer, minibert_config, read_json
 from ..common.precision import dtype_of_saved
 from ..common.printing import warn
 from ..common.processes import shared_cores
@@ -78,13 +76,8 @@ def check_encoder(
 
 def saved_kind(path: str) -> str:
     """The kind that sentence-transformers saved a model as; dense if it did not."""
-    with reading(path):
-        settings = load_file_path(path, "config_sentence_transformers.json")
-        saved = (
-            json.loads(Path(settings).read_text(encoding="utf-8")).get("model_type")
-            if settings
-            else None
-        )
+    settings = read_json(path, "config_sentence_transformers.json")
+    saved = settings.get("model_type") if isinstance(settings, dict) else None
     return next((kind for kind, made in KINDS.items() if made.__name__ == saved), "dense")
 
 
@@ -110,8 +103,8 @@ def open_encoder(
         raise ValueError(
             f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; {use}"
         )
-    with reading(path):
-        model = KINDS[kind](path, model_kwargs={"dtype": dtype or dtype_of_saved(config)})
+    options = {"dtype": dtype or dtype_of_saved(config)}
+    model = load_sentence_transformer(KINDS[kind], path, model_kwargs=options)
     check_weights(path, model.transformers_model)
     model.max_seq_length = max_length or min(model.max_seq_length, config.max_position_embeddings)
     replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
@@ -141,8 +134,8 @@ def encode(
 def open_reranker(path: str) -> CrossEncoder:
     """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError if it is none."""
     config = check_encoder(path, reranker=True)
-    with reading(path):
-        model = CrossEncoder(path, model_kwargs={"dtype": dtype_of_saved(config)})
+    options = {"dtype": dtype_of_saved(config)}
+    model = load_sentence_transformer(CrossEncoder, path, model_kwargs=options)
     check_weights(path, model.transformers_model)
     model.max_seq_length = min(model.max_seq_length, config.max_position_embeddings)
     return model

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from transformers import AutoConfig
 
-from ..common.loading import reading
+from ..common.loading import load_sentence_transformer, saved_config
 from .encoders import encode, saved_kind, score_pairs
 
 
@@ -26,16 +25,16 @@ def open_teacher(
         return None
     if path == student or Path(path).resolve() == Path(student).resolve():
         raise ValueError(f"teacher: {path!r} is the model that is trained; give another one")
-    with reading(path):
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-        classifies = (config.architectures or [""])[0].endswith("ForSequenceClassification")
-        if classifies and config.num_labels == 1:
-            return CrossEncoder(path)
-        if classifies or reranker or saved_kind(path) != "dense":
-            raise ValueError(
-                f"teacher: {path!r} is neither a reranker with one score nor a dense embedding model; give one"
-            )
-        return SentenceTransformer(path)
+    config = saved_config(path)
+    head = (config.architectures or [""])[0]
+    classifies = head.endswith("ForSequenceClassification")
+    if classifies and config.num_labels == 1:
+        return load_sentence_transformer(CrossEncoder, path)
+    if classifies or reranker or saved_kind(path) != "dense":
+        raise ValueError(
+            f"teacher: {path!r} is neither a reranker with one score nor a dense embedding model; give one"
+        )
+    return load_sentence_transformer(SentenceTransformer, path)
 
 
 def labels_of(teacher: Any, columns: Sequence[str], kind: str) -> str:

@@ -31,7 +31,7 @@ from ..common.callbacks import (
 )
 from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..common.files import lock_output, write_json, written_whole
-from ..common.loading import check_weights, minibert_config, quietly, without_bars
+from ..common.loading import check_weights, load_sentence_transformer, minibert_config, without_bars
 from ..common.options import option
 from ..common.precision import check_training, resolve_precision
 from ..common.printing import warn
@@ -308,14 +308,13 @@ def finetune_rerank(
             ).tolist()
             return {"spearman": metrics.correlations(scores, held_out["label"][:])["spearman"]}
 
-        with quietly():
-            # it would make a decoder compare its logits of "yes" and "no"
-            as_reranker = {"architectures": [RERANKER]}
-            # another task's head may be of another width
-            weights = {"dtype": "float32", "ignore_mismatched_sizes": not is_reranker}
-            encoder = st.CrossEncoder(
-                model, num_labels=1, model_kwargs=weights, config_kwargs=as_reranker
-            )
+        # it would make a decoder compare its logits of "yes" and "no"
+        as_reranker = {"architectures": [RERANKER]}
+        # another task's head may be of another width
+        weights = {"dtype": "float32", "ignore_mismatched_sizes": not is_reranker}
+        encoder = load_sentence_transformer(
+            st.CrossEncoder, model, num_labels=1, model_kwargs=weights, config_kwargs=as_reranker
+        )
         check_weights(model, encoder.transformers_model, head=is_reranker)
         rows = teach(taught_by, rows, encoder, "scores", not args.disable_tqdm)
         # None is true for a model without gradient checkpointing, and fails here with several processes

@@ -154,15 +154,13 @@ def card_for(
     license: str | None = None,
     facts: CardFacts | None = None,
 ) -> str:
-    """The card that goes up with the model in `folder`: its README.md, whose snippets load `repository` at `revision`;
+    """The card that goes up with the model in `folder`, which `stage` has filled: its README.md, whose snippets load `repository` at `revision`;
     or a new one from `facts`, if that is no card, or one that a library left unfinished."""
     path = folder / CARD
     text = path.read_text(encoding="utf-8") if is_card(path) else ""
     if not text or any(words in text for words in UNFINISHED):
-        if path.exists():
-            print(
-                f"{printable(path)} is not a complete model card (it lacks metadata); a generated one is uploaded"
-            )
+        if text:
+            print(f"{CARD} is a card that a library left unfinished; a generated one is uploaded")
         text = render_card(folder, facts or CardFacts(), repository)
     text = re.sub(
         r"^model_id = .*$", lambda _: f"model_id = {code(repository)}", text, flags=re.MULTILINE

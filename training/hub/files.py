@@ -1,12 +1,20 @@
 """What of a folder may go up to the Hub. Every upload of this package, by `push` and by trainers, is staged here."""
 
-import json
+import os
 import shutil
+import stat
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-CODE = tuple(sorted(path.name for path in ROOT.glob("*_minibert.py")))
+from ..common.trust import (
+    OUR_FILES,
+    PACKAGE,
+    check_references,
+    read_settings,
+    relative_imports,
+)
+
 # Nothing else goes up: no state of a training (a pickle, in which a token may be), no report (which has paths of this
 # machine; the card has its metrics), no file of the user's beside the model.
 ALLOWED = (
@@ -28,8 +36,10 @@ FOLDERS = tuple(pattern.split("/")[0] for pattern in ALLOWED if "/" in pattern)
 def allowed(name: str) -> bool:
     """Whether a file may go up, by its path in the folder (`1_Pooling/config.json`)."""
     parts = name.split("/")
-    patterns = (pattern.split("/") for pattern in (*ALLOWED, *CODE))
-    return any(len(parts) == len(each) and all(map(fnmatchcase, parts, each)) for each in patterns)
+    patterns = (pattern.split("/") for pattern in (*ALLOWED, *OUR_FILES))
+    return any(
+        len(parts) == len(pattern) and all(map(fnmatchcase, parts, pattern)) for pattern in patterns
+    )
 
 
 def is_card(path: Path) -> bool:
@@ -41,70 +51,137 @@ def is_card(path: Path) -> bool:
 
 def list_files(folder: Path) -> tuple[list[str], list[str]]:
     """The paths in `folder` of the files that may go up, and what else is in there. Symbolic links are not followed."""
-    go, stay = [], []
+    allowed_names = []
+    other_names = []
     for entry in sorted(folder.iterdir()):
-        opened = (
-            entry.is_dir()
-            and not entry.is_symlink()
-            and any(fnmatchcase(entry.name, each) for each in FOLDERS)
-        )
-        for path in sorted(entry.iterdir()) if opened else [entry]:
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if is_folder and any(fnmatchcase(entry.name, pattern) for pattern in FOLDERS):
+            paths = sorted(entry.iterdir())
+        else:
+            paths = [entry]
+        for path in paths:
             name = path.relative_to(folder).as_posix()
-            goes = (
-                allowed(name)
-                and path.is_file()
-                and not path.is_symlink()
-                and (name != CARD or is_card(path))
-            )
-            (go if goes else stay).append(name)
-    return go, stay
+            if allowed(name) and path.is_file() and not path.is_symlink():
+                allowed_names.append(name)
+            else:
+                other_names.append(name)
+    return allowed_names, other_names
 
 
-def stage(folder: str | Path, target: str | Path, own_code: bool = False) -> list[str]:
-    """Copy what of `folder` goes up to `target`. A whole model brings this package's code files.
+def copy_file(folder: Path, name: str, target: Path) -> None:
+    """Copy a file below `folder` to the same name below `target`, where nothing has that name. It is opened once, and no
+    link in `name` is followed: what has been put in its place since it was listed is an OSError."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    *folders, file_name = name.split("/")
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    if os.open in os.supports_dir_fd:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        for step in [*folders, file_name]:
+            parent = handle
+            try:
+                handle = os.open(step, flags, dir_fd=parent)
+            finally:
+                os.close(parent)
+    else:  # Windows
+        handle = os.open(folder / name, flags | os.O_BINARY)
+    with open(handle, "rb") as source:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(f"{name} in {str(folder)!r} is no file any more; nothing is uploaded")
+        with open(target / name, "xb") as copied:
+            shutil.copyfileobj(source, copied)
+
+
+@dataclass
+class Staged:
+    """What `stage` has done."""
+
+    left_out: list[str]  # paths in the folder that do not go up
+    own_code: list[str] = field(default_factory=list)  # files of the folder that are not ours
+
+
+def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = False) -> Staged:
+    """Copy what of `folder` goes up to `target`, an empty folder. A whole model brings this package's model files.
+
+    Everything is checked in the copy, which nobody else can change.
 
     Args:
-        own_code: code in `folder` that differs from this package's goes up in its place.
-
-    Returns:
-        The paths that are left out.
+        trust_remote_code: Code in `folder` that differs from this package's goes up in its place, and so do other files
+            of Python that the configs name, with those that they import.
 
     Raises:
-        ValueError: there is other code in the folder, an adapter that names a folder of this machine, or a module that
-            does not go up.
+        ValueError: The files name or hold other code, an adapter is for a folder of this machine, or a module does not
+            go up.
     """
-    folder, target = Path(folder), Path(target)
+    folder = Path(folder)
+    target = Path(target)
     names, left_out = list_files(folder)
+    for name in names:
+        copy_file(folder, name, target)
+    if CARD in names and not is_card(target / CARD):
+        (target / CARD).unlink()
+        left_out.append(CARD)
     if "adapter_config.json" in names:
-        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get(
-            "base_model_name_or_path"
-        )
-        if base and (Path(base).exists() or base.startswith(("/", ".", "~"))):
-            raise ValueError(
-                f"{folder}: the adapter is for {base!r}, which nobody else has; push that model first"
-            )
-    modules = (
-        json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        if "modules.json" in names
-        else []
-    )
-    for path in [str(dict(module).get("path", "")) for module in modules]:
-        if path and not any(fnmatchcase(path, each) and "/" not in path for each in FOLDERS):
-            raise ValueError(
-                f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or such"
-            )
-    changed = [
-        name
-        for name in names
-        if name in CODE and (folder / name).read_bytes() != (ROOT / name).read_bytes()
-    ]
-    if changed and not own_code:
+        _check_adapter(folder, target)
+    if "modules.json" in names:
+        _check_modules(folder, target)
+    named_files = check_references(target, trust_remote_code)
+    changed = [name for name in names if name in OUR_FILES and _differs(target / name)]
+    if changed and not trust_remote_code:
         raise ValueError(
             f"{folder}: {', '.join(changed)} differs from this package's (saved by another version, or changed): "
             "remove it, and this package's code goes up; or read it and give --trust_remote_code true, which runs it"
         )
-    ours = [name for name in CODE if name not in names and "config.json" in names]
-    for name, source in (dict.fromkeys(names, folder) | dict.fromkeys(ours, ROOT)).items():
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, target / name)
-    return left_out
+    if changed:  # it may need files that this version has no more
+        named_files += [path.name for path in sorted(folder.glob("*_minibert.py"))]
+    own_code = [*changed, *_copy_code(folder, target, named_files)]
+    left_out = [name for name in left_out if name not in own_code]
+    if "config.json" in names:
+        for name in OUR_FILES:
+            if not (target / name).exists():
+                shutil.copyfile(PACKAGE / name, target / name)
+    return Staged(left_out, own_code)
+
+
+def _differs(file: Path) -> bool:
+    return file.read_bytes() != (PACKAGE / file.name).read_bytes()
+
+
+def _check_adapter(folder: Path, staged: Path) -> None:
+    settings = read_settings(staged / "adapter_config.json", "adapter_config.json")
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    if base and (Path(str(base)).exists() or str(base).startswith(("/", ".", "~"))):
+        raise ValueError(
+            f"{folder}: the adapter is for {base!r}, which nobody else has; push that model first"
+        )
+
+
+def _check_modules(folder: Path, staged: Path) -> None:
+    modules = read_settings(staged / "modules.json", "modules.json")
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise ValueError(f"{folder}: modules.json is no list of modules; save the model again")
+    for module in modules:
+        path = str(module.get("path", ""))
+        if path and not any(fnmatchcase(path, name) and "/" not in path for name in FOLDERS):
+            raise ValueError(
+                f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or such"
+            )
+
+
+def _copy_code(folder: Path, target: Path, names: list[str]) -> list[str]:
+    """Copy files of Python from `folder`, with those that they import; the names of those that were not there yet."""
+    copied = []
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop(0)
+        if name in copied:
+            continue
+        if not (target / name).exists():
+            is_missing = not (folder / name).exists()
+            if is_missing and name in OUR_FILES:
+                continue
+            if is_missing or (folder / name).is_symlink():
+                raise ValueError(f"{folder}: {name} is named as code, but is no file there")
+            copy_file(folder, name, target)
+            copied.append(name)
+        waiting += [x for x in relative_imports(target / name) if not (target / x).exists()]
+    return copied

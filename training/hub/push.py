@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi, get_token
+from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
+from ...configuration_minibert import MiniBertConfig
 from ..common.files import printable
 from ..common.printing import format_table, warn
 from .card import CARD, card_for
-from .files import ALLOWED, CODE, stage
+from .files import ALLOWED, stage
 
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -60,7 +62,7 @@ def push(
         revision: The branch to push to, made if it does not exist; by default main.
         private: Make the repository private.
         license: The licence of the weights, by its name on the Hub (apache-2.0, mit, …).
-        trust_remote_code: Run and upload code in the folder that differs from this package's.
+        trust_remote_code: Run and upload code in the folder that differs from this package's, or that its configs name.
         dry_run: Check everything and show what would be uploaded, but upload nothing.
         api: The client, from Python, with a token of its own; by default the token is that of `hf auth login`.
 
@@ -69,7 +71,7 @@ def push(
         the folder, and what `verify_remote_code` found (`verified`).
 
     Raises:
-        ValueError: The folder is no complete model, has other code, or does not load.
+        ValueError: The folder is no complete model, names or has other code, or does not load.
         OSError: The Hub cannot be reached or says no.
     """
     source, api = Path(folder).expanduser(), api or HfApi(library_name="minibert")
@@ -87,8 +89,12 @@ def push(
         repository = repository if "/" in repository else f"{user}/{repository}"
     with tempfile.TemporaryDirectory() as work:
         staged = Path(work)
-        left_out = stage(source, staged, own_code=trust_remote_code)
-        card = card_for(source, repository, revision, license)
+        copied = stage(source, staged, trust_remote_code)
+        left_out = copied.left_out
+        if copied.own_code:
+            names = ", ".join(f"{name} ({size_of(staged / name)})" for name in copied.own_code)
+            print(f"Code of the folder's own, which is run now and goes up: {names}")
+        card = card_for(staged, repository, revision, license)
         (staged / CARD).write_text(card, encoding="utf-8")
         verified = verify_remote_code(staged)
         paths = sorted(path for path in staged.rglob("*") if path.is_file())
@@ -112,11 +118,8 @@ def push(
             return pushed
         with hub_errors(folder, repository, **options):
             repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
-            is_public = private and not api.repo_info(repository).private
-        if is_public:
-            raise ValueError(
-                f"{repository} is there already and is public; give another name, or leave --private out"
-            )
+        if private:
+            check_private(api, repository)
         with hub_errors(folder, repository, **options):
             upload(api, staged, repository, revision, "Upload a MiniBERT model")
     pushed["url"] = f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
@@ -125,12 +128,35 @@ def push(
 
 
 def check_push(training: TrainingArguments) -> None:
-    """Refuse (a ValueError) before a training what would make pushing its model fail: no name of a repository, no
-    token, or a `hub_strategy` that uploads checkpoints."""
-    validate_repo_id(repository_of(training))
+    """Refuse before a training what would make pushing its model fail.
+
+    Raises:
+        ValueError: no name of a repository, no token, a `hub_strategy` that uploads checkpoints, or a private repository
+            is asked for and a public one of that name exists.
+        OSError: a private repository is asked for, and the Hub cannot be reached.
+    """
+    repository = repository_of(training)
+    validate_repo_id(repository)
     check_strategy(training)
     if (training.hub_token or get_token()) is None:
         raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")
+    if training.hub_private_repo:
+        check_private(HfApi(token=training.hub_token, library_name="minibert"), repository)
+
+
+def check_private(api: HfApi, repository: str) -> None:
+    """Refuse (a ValueError) a repository that exists and is public; one that does not exist yet passes."""
+    with hub_errors():
+        if "/" not in repository:
+            repository = f"{api.whoami()['name']}/{repository}"
+        try:
+            is_private = api.repo_info(repository).private
+        except RepositoryNotFoundError:
+            is_private = True
+    if not is_private:
+        raise ValueError(
+            f"{repository} exists already and is public; give another name, or do not ask for a private repository"
+        )
 
 
 def check_strategy(training: TrainingArguments) -> None:
@@ -161,6 +187,10 @@ def repository_of(training: TrainingArguments) -> str:
     return training.hub_model_id or Path(training.output_dir).absolute().name
 
 
+def size_of(file: Path) -> str:
+    return f"{file.stat().st_size:,} bytes"
+
+
 def _check_model(folder: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"folder: {str(folder)!r} does not exist, or is not a folder")
@@ -175,6 +205,14 @@ def _check_model(folder: Path) -> None:
             raise ValueError(
                 f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it"
             )
+
+
+def is_whole_model(folder: Path) -> bool:
+    """Whether a folder has all files that `verify_remote_code` loads, of a MiniBERT."""
+    if not all((folder / name).is_file() for name in REQUIRED):
+        return False
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config.get("model_type") == MiniBertConfig.model_type
 
 
 def verify_remote_code(folder: str | Path) -> dict[str, Any]:
@@ -207,10 +245,16 @@ def upload(
     """Commit a folder that `stage` has filled, on a branch that is made if it is not there."""
     if revision:
         api.create_branch(repository, branch=revision, exist_ok=True)
+    code = [path.name for path in staged.glob("*.py")]
     return api.upload_folder(
-        repo_id=repository, folder_path=staged, revision=revision, commit_message=message,
-        allow_patterns=[*ALLOWED, *CODE], delete_patterns=REPLACED, run_as_future=not wait,
-    )  # fmt: skip
+        repo_id=repository,
+        folder_path=staged,
+        revision=revision,
+        commit_message=message,
+        allow_patterns=[*ALLOWED, *code],
+        delete_patterns=REPLACED,
+        run_as_future=not wait,
+    )
 
 
 @contextmanager

@@ -9,32 +9,58 @@ from huggingface_hub import CommitInfo, HfApi
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import PushInProgress
 
+from ...configuration_minibert import MiniBertConfig
+from ..common.trust import drop_foreign_code
 from .card import CARD, CardFacts, card_for, facts_from_trainer, published_name, save_card
 from .files import stage
-from .push import check_strategy, hub_errors, repository_of, upload
+from .push import (
+    check_private,
+    check_strategy,
+    hub_errors,
+    is_whole_model,
+    repository_of,
+    upload,
+    verify_remote_code,
+)
 
 
 class HubMixin:
     """Put before `Trainer` (or any class made of it): `class MyTrainer(HubMixin, Trainer): pass`.
 
     `Trainer` alone uploads whatever lies in the output folder. With this, uploads after every save and at the end have
-    the files that `hub.files` allows, with the model's code, so that every commit loads; the card is that of
-    `save_card`; and `hub_token` is not in the arguments that are saved with every checkpoint.
+    the files that `hub.files` allows, with the model's code; before the first one, the model is loaded in a process
+    without the package, so that every commit loads; the card is that of `save_card`; and `hub_token` is not in the arguments that are saved with every checkpoint.
     """
 
     card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run
     hub_token: str | None = None
+    verified: bool = False  # whether what goes up has been loaded without the package
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         if self.args.hub_token is not None:
-            self.hub_token, self.args = self.args.hub_token, copy.copy(self.args)
+            self.hub_token = self.args.hub_token
+            self.args = copy.copy(self.args)
             self.args.hub_token = None
+        # What a library outside of this package has loaded may name code of others.
+        where = "the model of the trainer"
+        config = getattr(self.model, "config", None)
+        if config is not None:
+            drop_foreign_code(vars(config), "config.json", where, keep_files=True)
+        if hasattr(self.processing_class, "init_kwargs"):
+            settings = self.processing_class.init_kwargs
+            drop_foreign_code(settings, "tokenizer_config.json", where, keep_files=True)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """As `Trainer.init_hf_repo`; a ValueError if a private repository is asked for and the one there is public."""
         check_strategy(self.args)
+        if private is None:
+            private = self.args.hub_private_repo
+        token = token or self.hub_token or self.args.hub_token  # `Trainer.__init__` calls this
+        if private and self.is_world_process_zero():
+            check_private(HfApi(token=token, library_name="minibert"), repository_of(self.args))
         with hub_errors():
-            super().init_hf_repo(token=token or self.hub_token, private=private)
+            super().init_hf_repo(token=token, private=private)
 
     def push_to_hub(
         self, commit_message: str = "End of training", blocking: bool = True, token: str | None = None,
@@ -73,12 +99,17 @@ class HubMixin:
         self, folder: str, message: str, token: str | None = None, revision: str | None = None
     ) -> Future:
         """Upload a copy of what goes up, since a checkpoint may be deleted meanwhile."""
-        staged, revision = tempfile.TemporaryDirectory(), revision or self.args.hub_revision
-        stage(folder, staged.name)
+        staged = tempfile.TemporaryDirectory()
+        revision = revision or self.args.hub_revision
+        copied = Path(staged.name)
+        stage(folder, copied, self._has_own_class())
+        if not self.verified and is_whole_model(copied):
+            verify_remote_code(copied)
+            self.verified = True
         if Path(folder, CARD).exists() and Path(folder, "config.json").exists():
             facts = self.card or facts_from_trainer(vars(self.state), self.args)
-            card = card_for(Path(folder), self.hub_model_id, revision, facts=facts)
-            Path(staged.name, CARD).write_text(card, encoding="utf-8")
+            card = card_for(copied, self.hub_model_id, revision, facts=facts)
+            (copied / CARD).write_text(card, encoding="utf-8")
 
         def finish(job: Future) -> None:
             staged.cleanup()
@@ -86,9 +117,15 @@ class HubMixin:
                 print(f"An upload to {self.hub_model_id} failed: {error}")
 
         api = HfApi(token=token or self.hub_token, library_name="minibert")
-        job = upload(api, Path(staged.name), self.hub_model_id, revision, message, wait=False)
+        job = upload(api, copied, self.hub_model_id, revision, message, wait=False)
         job.add_done_callback(finish)
         return job
+
+    def _has_own_class(self) -> bool:
+        """Whether the model is of a class that the user has written, and that runs already."""
+        package = MiniBertConfig.__module__.rpartition(".")[0]
+        model = self.accelerator.unwrap_model(self.model)
+        return not type(model).__module__.startswith((f"{package}.", "transformers.", "peft."))
 
     def create_model_card(self, language=None, license=None, tags=None, **given) -> None:
         """Write the card into the output folder, with language, license, tags, finetuned_from and dataset as for

@@ -22,6 +22,7 @@ from ..common.loading import minibert_config, saved_tokenizer, without_bars
 from ..common.precision import without_autocast
 from ..common.processes import first_process_first
 from ..common.training_result import TrainingResult
+from ..common.trust import drop_foreign_code
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, CorpusSplits, check_stream, mix_streams, prepare_documents
@@ -197,7 +198,9 @@ def resolve_config(
         raise ValueError(f"config_overrides: unknown field {name!r}; use {close}")
     if path is not None:
         minibert_config(path)  # has the best messages for a wrong path
-        return MiniBertConfig.from_pretrained(path, **{**fields, **overrides})
+        config = MiniBertConfig.from_pretrained(path, **{**fields, **overrides})
+        drop_foreign_code(vars(config), "config.json", path)
+        return config
     return getattr(MiniBertConfig, preset)(size, **{**fields, **overrides})
 
 

@@ -1,0 +1,454 @@
+"""Saved models whose files name code of others, against every command: the code writes a file when it is imported, and
+that file never appears; nor does any name of it go into what is saved or published."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import refusal, run, save_model, sentences, write_rows
+from transformers import AutoModelForMaskedLM, BertConfig, BertModel
+
+import minibert
+from minibert import train_tokenizer
+from minibert.training.common import loading, trust
+from minibert.training.hub import files
+from minibert.training.hub import push as hub_push
+
+QUICK = ["--max_steps", 1, "--bf16", "false", "--use_cpu", "true", "--disable_tqdm", "true"]
+MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+]
+POOLING = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Harmless models: a masked language model, a classifier, an embedding model, a reranker, a BERT."""
+    root = tmp_path_factory.mktemp("saved")
+    tokenizer = train_tokenizer(sentences(100), vocab_size=80, show_progress=False)
+    for name in ("masked", "embedder"):
+        save_model(root / name, tokenizer, "modernbert", "ForMaskedLM")
+    for name, count in (("reranker", 1), ("classifier", 2)):
+        save_model(root / name, tokenizer, "bert", "ForSequenceClassification", num_labels=count)
+    (root / "embedder" / "modules.json").write_text(json.dumps(MODULES))
+    (root / "embedder" / "1_Pooling").mkdir()
+    (root / "embedder" / "1_Pooling" / "config.json").write_text(json.dumps(POOLING))
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    BertModel(BertConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(root / "bert")
+    tokenizer.save_pretrained(root / "bert")
+    return root
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    """A file that appears when hostile code is imported, from whatever place."""
+    trap = tmp_path / "trap"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "evil.py").write_text(evil_code(trap))
+    (elsewhere / "evil_package.py").write_text(evil_code(trap))
+    monkeypatch.syspath_prepend(str(elsewhere))  # as if it were installed
+    yield trap
+    assert not trap.exists()
+
+
+def evil_code(trap: Path) -> str:
+    return f"open({str(trap)!r}, 'w').close()\nclass Evil:\n    pass\n"
+
+
+def edit(path: Path, **changes) -> None:
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(settings | changes))
+
+
+def copy_of(saved: Path, name: str, tmp_path: Path, trap: Path) -> Path:
+    """A copy with hostile code beside the model."""
+    folder = tmp_path / name
+    shutil.copytree(saved / name, folder)
+    (folder / "evil.py").write_text(evil_code(trap))
+    return folder
+
+
+def name_evil_code(folder: Path, name: str) -> None:
+    """Put the name of hostile code everywhere that Transformers would look for one."""
+    auto_classes = ["AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoTokenizer", "AutoOther"]
+    auto_classes += ["AutoModelForSequenceClassification"]
+    pipelines = {"fill-mask": {"impl": name, "pt": ["AutoModelForMaskedLM"], "type": "text"}}
+    edit(
+        folder / "config.json",
+        auto_map=dict.fromkeys(auto_classes, name),
+        custom_pipelines=pipelines,
+        other_config={"auto_map": {"AutoConfig": name}},
+        converted_rest={"fields": {"custom_pipelines": pipelines}},
+    )
+    edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [name, name]})
+
+
+PLACES = {
+    "beside": "evil.Evil",
+    "elsewhere": "{elsewhere}--evil.Evil",
+    "repository": "other/repo--evil.Evil",
+}
+
+
+def place(which: str, tmp_path: Path) -> str:
+    return PLACES[which].format(elsewhere=tmp_path / "elsewhere")
+
+
+def names_in(folder: Path) -> list[str]:
+    """Everything in the JSON files of a folder that names the hostile code."""
+    return [str(path) for path in folder.rglob("*.json") if "evil" in path.read_text().lower()]
+
+
+# --- loading: nothing runs, and nothing goes along ---
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A file of each kind of data."""
+    texts = sentences(60)
+    (tmp_path / "text.txt").write_text("\n\n".join(texts))
+    pairs = [dict(query=a, positive=b) for a, b in zip(texts[:30], texts[30:])]
+    write_rows(tmp_path / "pairs.jsonl", pairs)
+    scored = [
+        dict(sentence1=a, sentence2=b, score=n % 2)
+        for n, (a, b) in enumerate(zip(texts[:30], texts[30:]))
+    ]
+    write_rows(tmp_path / "scored.jsonl", scored)
+    labelled = [dict(text=text, label="ab"[n % 2]) for n, text in enumerate(texts)]
+    write_rows(tmp_path / "labelled.jsonl", labelled)
+    return tmp_path
+
+
+SAVING = {
+    "pretrain": ("masked", ["pretrain", "--model_name_or_path", "MODEL", "--data", "text.txt", "--seq_length", 16,
+                            "--output_dir", "OUT", *QUICK]),
+    "classify": ("masked", ["finetune", "classify", "--data", "labelled.jsonl", "--model", "MODEL", "--output_dir", "OUT", *QUICK]),
+    "classify bert": ("bert", ["finetune", "classify", "--data", "labelled.jsonl", "--model", "MODEL", "--output_dir", "OUT",
+                               *QUICK]),
+    "finetune embed": ("embedder", ["finetune", "embed", "pairs.jsonl", "--model", "MODEL", "--output_dir", "OUT",
+                                    *QUICK]),
+    "finetune rerank": ("reranker", ["finetune", "rerank", "scored.jsonl", "--model", "MODEL", "--output_dir", "OUT",
+                                     *QUICK]),
+    "convert": ("bert", ["convert", "MODEL", "OUT"]),
+    "convert back": ("masked", ["convert", "MODEL", "OUT"]),
+    "convert set": ("embedder", ["convert", "MODEL", "OUT", "--set", "local_attention=6"]),
+    "export native": ("masked", ["export", "MODEL", "OUT", "--format", "native"]),
+    "export": ("embedder", ["export", "MODEL", "OUT", "--format", "sentence-transformers"]),
+    "tokenizer": ("masked", ["prepare", "--data", "text.txt", "--output_dir", "OUT", "--tokenizer", "MODEL", "--seq_length", 16]),
+}  # fmt: skip
+READING = {
+    "fill": ("masked", ["fill", "ka [MASK]", "--model", "MODEL"]),
+    "embed": ("embedder", ["embed", "ka lo", "--model", "MODEL", "--output", "vectors.npy"]),
+    "rerank": ("reranker", ["rerank", "ka lo", "ka", "lo", "--model", "MODEL"]),
+    "search": ("embedder", ["search", "index", "--data", "text.txt", "--model", "MODEL"]),
+    "evaluate embed": ("embedder", ["evaluate", "embed", "scored.jsonl", "--model", "MODEL"]),
+    "evaluate": ("classifier", ["evaluate", "classify", "--test", "labelled.jsonl", "--model", "MODEL"]),
+}  # fmt: skip
+
+
+def fill_in(arguments, model: Path, out: Path):
+    places = {"MODEL": model, "OUT": out}
+    return [places.get(argument, argument) for argument in arguments]
+
+
+@pytest.mark.parametrize("command", SAVING)
+def test_what_is_saved_names_no_code_of_others(command, saved, trap, data, monkeypatch, capsys):
+    monkeypatch.chdir(data)
+    name, arguments = SAVING[command]
+    model = copy_of(saved, name, data, trap)
+    name_evil_code(model, place("elsewhere", data))
+    run(*fill_in(arguments, model, data / "out"))
+    assert "code of others, which is not run and does not go along" in capsys.readouterr().err
+    assert names_in(data / "out") == []
+    assert list((data / "out").rglob("evil*")) == []
+
+
+@pytest.mark.parametrize("which", PLACES)
+@pytest.mark.parametrize("command", READING)
+def test_what_is_read_runs_no_code_of_others(command, which, saved, trap, data, monkeypatch):
+    monkeypatch.chdir(data)
+    name, arguments = READING[command]
+    model = copy_of(saved, name, data, trap)
+    if command == "evaluate":
+        edit(model / "config.json", id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1})
+    name_evil_code(model, place(which, data))
+    run(*fill_in(arguments, model, data / "out"))
+
+
+@pytest.mark.parametrize("which", [*PLACES, "installed"])
+@pytest.mark.parametrize(
+    "command", ["embed", "search", "evaluate embed", "finetune embed", "convert set", "export"]
+)
+def test_modules_of_others_are_refused(command, which, saved, trap, data, monkeypatch, capsys):
+    """By every command that opens them, before any of their code."""
+    monkeypatch.chdir(data)
+    name, arguments = (READING | SAVING)[command]
+    model = copy_of(saved, name, data, trap)
+    evil = "evil_package.Evil" if which == "installed" else place(which, data)
+    (model / "modules.json").write_text(json.dumps([MODULES[0], MODULES[1] | {"type": evil}]))
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert "modules.json names" in error and "code of others is never run" in error
+    assert not (data / "out" / "modules.json").exists()
+
+
+def test_an_activation_of_others_is_refused(saved, trap, tmp_path, capsys):
+    model = copy_of(saved, "embedder", tmp_path, trap)
+    dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    (model / "modules.json").write_text(json.dumps([*MODULES, dense]))
+    (model / "2_Dense").mkdir()
+    edit(model / "2_Dense" / "config.json", activation_function="evil_package.Evil")
+    assert "2_Dense/config.json names" in refusal(
+        capsys, "embed", "ka", "--model", model, "--output", tmp_path / "x.npy"
+    )
+    with pytest.raises(ValueError, match="names 'evil_package.Evil' .activation_function."):
+        files.stage(model, tmp_path / "staged")
+
+
+@pytest.mark.parametrize(
+    "command", ["embed", "rerank", "evaluate embed", "finetune embed", "finetune rerank", "fill"]
+)
+@pytest.mark.parametrize(
+    ("hostile", "message"),
+    [
+        (dict(model_max_length=0), "model_max_length=0"),
+        (dict(model_max_length=-5), "model_max_length=-5"),
+        ("normalizer", "multiplies a text"),
+    ],
+    ids=["0", "-5", "normalizer"],
+)  # fmt: skip
+def test_hostile_tokenizers_are_refused(
+    command, hostile, message, saved, data, monkeypatch, capsys
+):
+    monkeypatch.chdir(data)
+    name, arguments = (READING | SAVING)[command]
+    model = data / name
+    shutil.copytree(saved / name, model)
+    if hostile == "normalizer":
+        grow = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaa"}
+        steps = {"type": "Sequence", "normalizers": [grow] * 17}
+        edit(model / "tokenizer.json", normalizer=steps)
+    else:
+        edit(model / "tokenizer_config.json", **hostile)
+    assert message in refusal(capsys, *fill_in(arguments, model, data / "out"))
+
+
+@pytest.mark.parametrize(
+    "command", ["embed", "evaluate embed", "finetune embed", "convert set", "export"]
+)
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("modules.json", [1], "modules.json is no list of modules"),
+        ("modules.json", {"a": 1}, "modules.json is no list of modules"),
+        ("modules.json", [{"path": 1, "type": "x"}], "modules.json is no list of modules"),
+        ("sentence_bert_config.json", [1], "sentence_bert_config.json is no JSON object"),
+        ("config_sentence_transformers.json", 7, "config_sentence_transformers.json is no JSON object"),
+        ("config.json", {"architectures": -1}, "architectures=-1"),
+        ("config.json", {"architectures": ["x--y.z"]}, "architectures=['x--y.z']"),
+        ("config.json", {"id2label": -1}, "id2label=-1"),
+        ("config.json", {"id2label": {"a": "b"}}, "id2label={'a': 'b'}"),
+        ("config.json", {"id2label": {"0": {"x": 1}}}, "id2label={'0': {'x': 1}}"),
+        ("config.json", {"attn_implementation": "evil/kernel"}, "asks for the kernel 'evil/kernel'"),
+    ],
+)  # fmt: skip
+def test_odd_files_are_refused_by_one_line(
+    command, file, content, message, saved, data, monkeypatch, capsys
+):
+    monkeypatch.chdir(data)
+    name, arguments = (READING | SAVING)[command]
+    model = data / name
+    shutil.copytree(saved / name, model)
+    if isinstance(content, dict) and file == "config.json":
+        edit(model / file, **content)
+    else:
+        (model / file).write_text(json.dumps(content))
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert message in error and len(error.strip().splitlines()) == 1
+
+
+# --- publishing ---
+
+
+@pytest.fixture
+def unverified(monkeypatch):
+    """The check that runs a folder's code must not begin."""
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: pytest.fail("code is run"))
+
+
+def put(file: str, **changes):
+    def change(folder: Path, name: str) -> None:
+        text = json.dumps(changes).replace('"NAME"', json.dumps(name))
+        edit(folder / file, **json.loads(text))
+
+    return change
+
+
+def put_module(folder: Path, name: str) -> None:
+    (folder / "modules.json").write_text(json.dumps([MODULES[0], MODULES[1] | {"type": name}]))
+
+
+NAMINGS = {
+    "config": put("config.json", auto_map={"AutoConfig": "NAME"}),
+    "model": put("config.json", auto_map={"AutoModel": "NAME"}),
+    "head": put("config.json", auto_map={"AutoModelForMaskedLM": "NAME"}),
+    "unknown key": put("config.json", auto_map={"AutoWhatever": "NAME"}),
+    "list": put("config.json", auto_map=["NAME"]),
+    "sub-config": put("config.json", other_config={"a": [{"auto_map": {"AutoConfig": "NAME"}}]}),
+    "pipeline": put("config.json", custom_pipelines={"fill-mask": {"impl": "NAME"}}),
+    "score": put("config.json", sentence_transformers={"activation_fn": "NAME"}),
+    "tokenizer": put("tokenizer_config.json", auto_map={"AutoTokenizer": ["NAME", None]}),
+    "old tokenizer": put("tokenizer_config.json", auto_map=["NAME", None]),
+    "processor": put("tokenizer_config.json", auto_map={"AutoProcessor": "NAME"}),
+    "generation": put("generation_config.json", custom_generate="NAME"),
+    "module": put_module,
+}  # fmt: skip
+OUTSIDE = ["{elsewhere}--evil.Evil", "other/repo--evil.Evil", "{elsewhere}/evil.Evil", "../elsewhere/evil.Evil",
+           "..evil.Evil", "other/repo--modeling_minibert.MiniBertModel", "evil", "a.b.c.Evil", "evil.Evil\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("naming", NAMINGS)
+def test_push_refuses_code_of_others(naming, saved, trap, tmp_path, unverified, capsys):
+    folder = copy_of(saved, "embedder", tmp_path, trap)
+    NAMINGS[naming](folder, "evil.Evil")
+    error = refusal(capsys, "push", folder, "me/x", "--dry_run", "true")
+    assert "names 'evil.Evil'" in error and "--trust_remote_code true" in error
+    NAMINGS[naming](folder, f"{tmp_path / 'elsewhere'}--evil.Evil")
+    for trusted in ("false", "true"):
+        options = ["--dry_run", "true", "--trust_remote_code", trusted]
+        assert "code elsewhere is never run" in refusal(capsys, "push", folder, "me/x", *options)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_names_that_lead_out_of_the_folder_are_never_allowed(name, saved, trap, tmp_path):
+    name = name.format(elsewhere=tmp_path / "elsewhere")
+    folder = copy_of(saved, "masked", tmp_path, trap)
+    for naming in ("head", "pipeline", "tokenizer", "module"):
+        NAMINGS[naming](folder, name)
+        for trusted in (False, True):
+            target = tmp_path / f"staged {naming} {trusted}"
+            with pytest.raises(ValueError, match="code elsewhere is never run"):
+                files.stage(folder, target, trusted)
+        shutil.rmtree(folder)
+        folder = copy_of(saved, "masked", tmp_path, trap)
+
+
+def test_trusted_files_of_the_folder_go_up_with_what_they_import(
+    saved, trap, tmp_path, monkeypatch, capsys
+):
+    folder = copy_of(saved, "embedder", tmp_path, trap)
+    (folder / "helper.py").write_text("x = 1\n")
+    (folder / "mine.py").write_text("from .helper import x\nclass Mine:\n    pass\n")
+    auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+    edit(folder / "config.json", auto_map=auto_map | {"AutoModelForImageToText": "mine.Mine"})
+    monkeypatch.setattr(
+        hub_push, "verify_remote_code", lambda folder: dict(saved="x", auto_classes=[])
+    )
+    pushed = minibert.push(folder, "me/x", trust_remote_code=True, dry_run=True)
+    assert {"mine.py", "helper.py"} <= pushed["files"].keys()
+    assert "evil.py" in pushed["left_out"] and "mine.py" not in pushed["left_out"]
+    assert "goes up: mine.py (43 bytes), helper.py (6 bytes)" in capsys.readouterr().out
+    (folder / "mine.py").write_text("from ..elsewhere.evil import Evil\n")
+    with pytest.raises(ValueError, match="only files beside it can go up"):
+        files.stage(folder, tmp_path / "other", trust_remote_code=True)
+    (folder / "mine.py").unlink()
+    (folder / "mine.py").symlink_to(tmp_path / "elsewhere" / "evil.py")
+    with pytest.raises(ValueError, match="mine.py is named as code, but is no file there"):
+        files.stage(folder, tmp_path / "third", trust_remote_code=True)
+
+
+def test_pylate_goes_up_on_demand(saved, tmp_path):
+    folder = tmp_path / "colbert"
+    shutil.copytree(saved / "embedder", folder)
+    put_module(folder, "pylate.models.Dense.Dense")
+    with pytest.raises(ValueError, match="which is no code of this package"):
+        files.stage(folder, tmp_path / "no")
+    assert files.stage(folder, tmp_path / "yes", trust_remote_code=True).own_code == []
+
+
+def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path):
+    """Also those that this version has no more, and no newer ones among them."""
+    folder = tmp_path / "old"
+    shutil.copytree(saved / "masked", folder)
+    (folder / "retired_minibert.py").write_text("x = 1\n")
+    assert "retired_minibert.py" in files.stage(folder, tmp_path / "new").left_out
+    model_file = folder / "modeling_minibert.py"
+    model_file.write_text(f"from .retired_minibert import x\n{model_file.read_text()}")
+    with pytest.raises(ValueError, match="modeling_minibert.py differs from this package's"):
+        files.stage(folder, tmp_path / "refused")
+    staged = files.stage(folder, tmp_path / "staged", trust_remote_code=True)
+    assert {"modeling_minibert.py", "retired_minibert.py"} == set(staged.own_code)
+    assert (tmp_path / "staged" / "modeling_minibert.py").read_bytes() == model_file.read_bytes()
+
+
+def test_our_files_are_those_of_the_package():
+    assert {"configuration_minibert.py", "modeling_minibert.py"} <= set(trust.OUR_FILES)
+    assert set(trust.OUR_FILES) == {path.name for path in trust.PACKAGE.glob("*_minibert.py")}
+
+
+# --- a file that is exchanged while it is copied ---
+
+
+def exchange(monkeypatch, path: Path, target) -> None:
+    """Put something in the place of `path` when the files have been listed."""
+    listed = files.list_files
+
+    def list_files(folder):
+        names = listed(folder)
+        if path.is_dir():
+            path.rename(path.with_name("moved"))
+        else:
+            path.unlink()
+        target(path)
+        return names
+
+    monkeypatch.setattr(files, "list_files", list_files)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tokenizer.json", "README.md", "modeling_minibert.py", "1_Pooling/config.json", "1_Pooling"],
+)
+def test_a_link_that_appears_after_the_check_is_not_followed(name, saved, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    shutil.copytree(saved / "embedder", folder)
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "config.json").write_text('"secret"')
+    leads_to = secret if name == "1_Pooling" else secret / "config.json"
+    exchange(monkeypatch, folder / name, lambda path: path.symlink_to(leads_to))
+    with pytest.raises(OSError):
+        files.stage(folder, tmp_path / "staged")
+    copies = [path for path in (tmp_path / "staged").rglob("*") if path.is_file()]
+    assert not any("secret" in path.read_text(errors="replace") for path in copies)
+
+
+def test_a_pipe_does_not_hold_the_copy_up(saved, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    shutil.copytree(saved / "masked", folder)
+    exchange(monkeypatch, folder / "tokenizer.json", os.mkfifo)
+    with pytest.raises(OSError, match="no file any more"):
+        files.stage(folder, tmp_path / "staged")
+
+
+# --- what stays allowed ---
+
+
+def test_a_score_function_of_torch_is_kept(saved, tmp_path):
+    folder = tmp_path / "reranker"
+    shutil.copytree(saved / "reranker", folder)
+    edit(folder / "config.json", sentence_transformers={"activation_fn": SIGMOID})
+    files.stage(folder, tmp_path / "staged")
+    config = loading.saved_config(str(folder))
+    assert config.sentence_transformers == {"activation_fn": SIGMOID}
+
+
+def test_our_own_names_make_no_message(saved, tmp_path, capsys):
+    loading.load_reported(AutoModelForMaskedLM, saved / "masked")
+    loading.saved_tokenizer(saved / "masked")
+    assert "names" not in capsys.readouterr().err

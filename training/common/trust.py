@@ -1,0 +1,281 @@
+"""Which code the files of a saved model may name. One set of rules for every road: loading, training, converting,
+exporting, uploads during a training, and `minibert push`.
+
+Libraries import what these names say. A name is allowed without a word of the user if it is that of a model file of this
+package, or of a library that is installed anyway. With `--trust_remote_code true`, `minibert push` also takes a file that
+lies in the folder. A name that leads out of the folder is never allowed. Nothing is imported here.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .files import printable
+
+PACKAGE = Path(__file__).parents[2]
+# The model files, which go up with every model.
+OUR_FILES = tuple(sorted(path.name for path in PACKAGE.glob("*_minibert.py")))
+FILE_AND_CLASS = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", re.ASCII)
+DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+RELATIVE_IMPORT = re.compile(r"^\s*(?:from|import)\s+\.(\S+)", re.MULTILINE)
+LONGEST_NAME = 80  # characters of a name in a message
+# By the key of a JSON file that has names of code: the libraries whose names are allowed there.
+LIBRARIES = {
+    "auto_map": (),
+    "impl": (),  # in custom_pipelines
+    "custom_generate": (),
+    "type": ("sentence_transformers",),  # in modules.json
+    "types": ("sentence_transformers",),  # of a Router
+    "activation_fn": ("torch.nn", "sentence_transformers"),
+    "activation_function": ("torch.nn", "sentence_transformers"),
+    "sbert_ce_default_activation_function": ("torch.nn", "sentence_transformers"),
+    "parent_library": ("transformers", "sentence_transformers", "minibert"),  # of an adapter
+}
+ACTIVATIONS = ("activation_fn", "activation_function", "sbert_ce_default_activation_function")
+# An attention implementation with a slash is a repository of compiled code.
+KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
+# `sentence_transformers.MultiVectorEncoder` has classes of its own for these, and does not import PyLate.
+PYLATE = "pylate.models."
+# Large files without any name of code.
+NO_NAMES = ("tokenizer.json", "vocab.json", "added_tokens.json", "model.safetensors.index.json")
+
+
+@dataclass(frozen=True)
+class CodeReference:
+    """A name of code in a JSON file of a saved model."""
+
+    file: str
+    key: str  # auto_map, type, …
+    name: str
+
+    def __str__(self) -> str:
+        name = self.name
+        if len(name) > LONGEST_NAME:
+            name = f"{name[:LONGEST_NAME]}…"
+        return f"{printable(self.file)} names {printable(repr(name))} ({self.key})"
+
+    @property
+    def is_of_library(self) -> bool:
+        """Whether it is a name of a library that is allowed under this key."""
+        if not DOTTED_NAME.fullmatch(self.name) and self.name not in LIBRARIES[self.key]:
+            return False
+        return any(f"{self.name}.".startswith(f"{library}.") for library in LIBRARIES[self.key])
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a class in one of our model files, by its name alone."""
+        module = self.name.partition(".")[0]
+        return FILE_AND_CLASS.fullmatch(self.name) is not None and f"{module}.py" in OUR_FILES
+
+
+# --- reading the names ---
+
+
+def find_references(settings: Any, file: str) -> Iterator[CodeReference]:
+    """Every name of code in the content of a JSON file, however deep it lies."""
+    if isinstance(settings, list):
+        for item in settings:
+            yield from find_references(item, file)
+    if not isinstance(settings, dict):
+        return
+    for key, value in settings.items():
+        if key in KERNELS:
+            _check_kernel(value, file)
+        if not _may_name_code(key, file):
+            yield from find_references(value, file)
+            continue
+        for name in _strings(value):
+            if key not in ACTIVATIONS or "." in name:  # "gelu" is a name in a table
+                yield CodeReference(file, key, name)
+
+
+def _may_name_code(key: str, file: str) -> bool:
+    if key == "type":
+        return file == "modules.json"
+    return key in LIBRARIES
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings in a value, but for keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+
+
+def _check_kernel(value: Any, file: str) -> None:
+    for name in _strings(value):
+        if "/" in name:
+            raise ValueError(
+                f"{printable(file)} asks for the kernel {printable(repr(name[:LONGEST_NAME]))} of another repository;"
+                " remove attn_implementation from that file"
+            )
+
+
+def read_settings(path: Path, name: str) -> Any:
+    """The content of a JSON file; `name` is what an error calls it. A ValueError if it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = printable(" ".join(str(error).split())[:100])
+        raise ValueError(
+            f"{printable(name)} is not JSON ({reason}); save the model again"
+        ) from None
+
+
+def references_in(folder: Path) -> list[CodeReference]:
+    """Every name of code in the JSON files of a folder and of its subfolders."""
+    references = []
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
+        if path.name in NO_NAMES or not path.is_file():
+            continue
+        file = path.relative_to(folder).as_posix()
+        settings = read_settings(path, file)
+        try:
+            references += find_references(settings, file)
+        except RecursionError:
+            raise ValueError(
+                f"{printable(file)} is nested too deep; save the model again"
+            ) from None
+    return references
+
+
+# --- a folder that is published ---
+
+
+def check_references(folder: Path, trust_remote_code: bool = False) -> list[str]:
+    """Refuse (a ValueError) a folder that names other code than ours and that of libraries.
+
+    With `trust_remote_code`, files of Python in the folder are allowed, too; their names are returned. Whether our files
+    in the folder are as in this package, the caller checks.
+    """
+    own_files = {}
+    for reference in references_in(folder):
+        if reference.is_of_library or reference.is_ours:
+            continue
+        is_pylate = reference.key == "type" and reference.name.startswith(PYLATE)
+        if not FILE_AND_CLASS.fullmatch(reference.name) and not is_pylate:
+            raise ValueError(
+                f"{reference}, which is no class of a file in the folder: code elsewhere is never run and never"
+                " published; remove the name"
+            )
+        if not trust_remote_code:
+            raise ValueError(
+                f"{reference}, which is no code of this package: remove the name; or read the code and give"
+                " --trust_remote_code true, which runs and publishes it"
+            )
+        if not is_pylate:
+            own_files[f"{reference.name.partition('.')[0]}.py"] = reference
+    return list(own_files)
+
+
+def relative_imports(file: Path) -> list[str]:
+    """The files beside a file of Python that it imports (`from .name import …`), as Transformers looks for them; a
+    ValueError for one in another folder."""
+    names = []
+    for module in RELATIVE_IMPORT.findall(file.read_text(encoding="utf-8", errors="replace")):
+        if not re.fullmatch(r"[A-Za-z_]\w*", module, re.ASCII):
+            raise ValueError(
+                f"{file.name} imports {printable(repr('.' + module[:LONGEST_NAME]))}; only files beside it can go up"
+            )
+        names.append(f"{module}.py")
+    return names
+
+
+# --- a model that is loaded ---
+
+
+def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
+    """Refuse (a ValueError) the modules of a model of sentence-transformers if they are no list of modules, or name a
+    class of another library.
+
+    Args:
+        modules: The content of modules.json.
+        settings: The content of further files by their names: those of the modules.
+        where: The model, for the error.
+    """
+    if not isinstance(modules, list) or not all(map(_is_module, modules)):
+        raise ValueError(
+            f"{where}: modules.json is no list of modules, each with a path and a type; save the model again"
+        )
+    for file, content in {"modules.json": modules, **settings}.items():
+        for reference in find_references(content, file):
+            if reference.key == "type" and reference.name.startswith(PYLATE):
+                continue
+            if reference.key != "auto_map" and not reference.is_of_library:
+                raise ValueError(
+                    f"{where}: {reference}, which is no class of sentence-transformers; code of others is never run"
+                )
+
+
+def _is_module(module: Any) -> bool:
+    if not isinstance(module, dict):
+        return False
+    return isinstance(module.get("path"), str) and isinstance(module.get("type"), str)
+
+
+def drop_foreign_code(
+    settings: dict[str, Any], file: str, where: str | Path, keep_files: bool = False
+) -> None:
+    """Remove the names of code that is not ours from `settings`, in place, so that they are not saved again; says on
+    stderr what is left out.
+
+    Args:
+        settings: The attributes of a config, or what a tokenizer was made of.
+        file: The file that they come from.
+        where: The model, for the message.
+        keep_files: Keep names of files beside the model, such as a class that the user has registered.
+    """
+    foreign: list[CodeReference] = []
+    cleaned = _cleaned(settings, file, keep_files, foreign)
+    if not foreign:
+        return
+    settings.clear()
+    settings.update(cleaned)
+    names = "; ".join(dict.fromkeys(str(reference) for reference in foreign[:3]))
+    message = f"{printable(where)}: {names}: code of others, which is not run and does not go along"
+    if message not in _reported:
+        _reported.add(message)
+        print(message, file=sys.stderr)
+
+
+_reported: set[str] = set()  # messages, each of which is printed once
+
+
+def _cleaned(value: Any, file: str, keep_files: bool, foreign: list[CodeReference]) -> Any:
+    """A copy without what names foreign code; the names are added to `foreign`."""
+    if isinstance(value, list):
+        return [_cleaned(item, file, keep_files, foreign) for item in value]
+    if not isinstance(value, dict):
+        return value
+    cleaned = {}
+    for key, item in value.items():
+        if key == "custom_pipelines" or _may_name_code(key, file):
+            references = list(find_references({key: item}, file))
+            others = [x for x in references if not _may_stay(x, keep_files)]
+            foreign += others
+            if key == "auto_map" and isinstance(item, dict):
+                names = {x.name for x in others}
+                item = {name: x for name, x in item.items() if names.isdisjoint(_strings(x))}
+            elif others:
+                continue
+            cleaned[key] = item
+        else:
+            cleaned[key] = _cleaned(item, file, keep_files, foreign)
+    return cleaned
+
+
+def _may_stay(reference: CodeReference, keep_files: bool) -> bool:
+    # Transformers writes the repository before the name, in memory.
+    name = reference.name.rpartition("--")[2]
+    if reference.is_of_library or CodeReference(reference.file, reference.key, name).is_ours:
+        return True
+    return keep_files and FILE_AND_CLASS.fullmatch(reference.name) is not None
