@@ -18,6 +18,7 @@ import pytest
 import torch
 import yaml
 from accelerate import PartialState
+from datasets import Dataset, IterableDataset
 from safetensors.torch import load_file
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -27,10 +28,17 @@ from torch.testing import assert_close
 from transformers import Trainer
 
 import minibert
-from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert import (
+    MiniBertConfig,
+    MiniBertForMaskedLM,
+    PretrainingConfig,
+    PretrainingTrainer,
+    train_tokenizer,
+)
 from minibert.training.common.checkpoints import find_damage
 from minibert.training.common.processes import first_process_first
-from minibert.training.pretraining.trainer import PretrainingTrainer
+from minibert.training.data import mixtures
+from minibert.training.pretraining import trainer as trainer_module
 
 pytestmark = pytest.mark.slow  # every process takes seconds to begin
 SMALL = dict(
@@ -392,9 +400,147 @@ def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
     assert losses(tmp_path / "out") == losses(tmp_path / "whole")
 
 
+# --- when one cannot read its rows ---
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_an_unreadable_row_of_one_process_ends_all(tmp_path, ranks):
+    """In training and evaluation, of data sets and streams: a checkpoint, and the row, on every rank."""
+    said = finished(torchrun("unreadable", tmp_path, options=("--nproc_per_node", str(ranks))))
+    others = "another process could not read its rows; its message says which"
+    for source in ("map", "stream"):
+        for phase in ("training", "evaluation"):
+            lines = [line for line in said.splitlines() if line.startswith(f"{source} {phase}:")]
+            assert len(lines) == ranks, said
+            (checkpoint,) = (tmp_path / f"{source}-{phase}").glob("checkpoint-*")
+            step = checkpoint.name.split("-")[1]
+            saved = f"(step {step} is saved; repair the data and resume with --resume_from_checkpoint true)"
+            assert sum(f"part.jsonl, line 7: not JSON {saved}" in line for line in lines) == 1
+            assert sum(f"{others} {saved}" in line for line in lines) == ranks - 1
+            assert find_damage(checkpoint) is None
+    lines = [line for line in said.splitlines() if line.startswith("empty training:")]
+    assert len(lines) == ranks
+    assert all("some processes have no rows left while others have" in line for line in lines)
+
+
+def read_unreadable(folder: Path) -> None:
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    texts = sentences(0, 200)
+    tokenizer = train_tokenizer(texts, vocab_size=150, show_progress=False)
+    reads = {"left": -1}  # of the last rank, before one fails; negative: none fails
+
+    def read(batch):
+        if rank == ranks - 1:
+            reads["left"] -= 1
+            if reads["left"] == 0:
+                raise ValueError("part.jsonl, line 7: not JSON")
+        return batch
+
+    def stream_rows(shards):
+        for shard in shards:
+            for number in range(10_000):
+                if shard == ranks - 1 and phase == "training":
+                    read(None)
+                yield {"text": texts[number % 200]}
+
+    def stream_empty(shards):
+        for shard in shards:
+            for number in range(100 if shard == 0 else 0):
+                yield {"text": texts[number]}
+
+    mixtures.SAMPLE_ROWS = trainer_module.SAMPLE_ROWS = 4
+    rows = Dataset.from_dict({"input_ids": [list(range(5, 25))] * 400}).add_column(
+        "position_ids", [list(range(20))] * 400
+    )
+    held_out = rows.select(range(32))
+    shards = {"shards": list(range(ranks))}
+    for source in ("map", "stream", "empty"):
+        for phase in ("training", "evaluation") if source != "empty" else ("training",):
+            train, evaluation = rows, held_out
+            if source == "stream":
+                train = IterableDataset.from_generator(stream_rows, gen_kwargs=shards)
+            elif source == "empty":
+                train = IterableDataset.from_generator(stream_empty, gen_kwargs=shards)
+            elif phase == "training":
+                train = rows.with_transform(read)
+            if phase == "evaluation":
+                evaluation = held_out.with_transform(read)
+            args = PretrainingConfig(
+                str(folder / f"{source}-{phase}"), max_steps=500,
+                per_device_eval_batch_size=2, seq_length=48, bf16=False, eval_strategy="steps", eval_steps=3,
+                save_strategy="no", embedding_init="random", report_to="none", disable_tqdm=True,
+                per_device_train_batch_size=32 if source == "stream" else 2,
+            )  # fmt: skip
+            config = MiniBertConfig.minibert("tiny", **SMALL["config_overrides"])
+            reads["left"] = -1
+            trainer = PretrainingTrainer(config, args, None, train, evaluation, tokenizer)
+            # a stream is tokenized and packed by 4,096 documents
+            reads["left"] = 2 if phase == "evaluation" else 5000 if source == "stream" else 10
+            try:
+                trainer.train()
+            except ValueError as error:
+                print(f"{source} {phase}: {error}\n", end="", flush=True)
+            PartialState().wait_for_everyone()
+
+
+# --- as documented ---
+
+
+def test_documented_commands_run(tmp_path):
+    """Those of docs/pretraining.md on a machine without a GPU, as they stand but for two processes."""
+    page = (Path(__file__).parents[1] / "docs" / "pretraining.md").read_text()
+    commands = [line.split() for line in page.splitlines() if line.startswith("torchrun ")]
+    assert len(commands) == 2
+    (tmp_path / "text.txt").write_text("\n".join(sentences(0, 60)))
+    minibert.prepare(str(tmp_path / "text.txt"), output_dir=str(tmp_path / "rows"), vocab_size=150)
+    package = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": package, "CUDA_VISIBLE_DEVICES": ""}
+    port = 20_000 + os.getpid() % 10_000
+    for command in commands:
+        machines = 2 if "--nnodes" in command else 1
+        command[command.index("--nproc_per_node") + 1] = str(2 // machines)
+        command = [word.replace("host1:29500", f"localhost:{port}") for word in command]
+        command = [word.replace("/shared/run", str(tmp_path / "run")) for word in command]
+        options = dict(cwd=tmp_path, env=environment, text=True)
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        program = [sys.executable, "-m", "torch.distributed.run", *command[1:]]
+        launchers = [subprocess.Popen(program, **options, **pipes) for _ in range(machines)]
+        said = "".join(finished(launcher) for launcher in launchers)
+        assert said.count("Saved to") == 1, said
+        assert (tmp_path / command[-1] / "report.json").exists()
+
+
+@pytest.mark.parametrize("job", ["classify", "embed", "rerank"])
+def test_finetune_without_a_gpu(trained, tmp_path, job):
+    """`torchrun … finetune`, without --use_cpu."""
+    folder, _ = trained
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        "-m",
+    ]
+    command += ["minibert.training.cli", "finetune", job, "--model", str(folder / "one/mlm")]
+    data = folder / job if job == "classify" else folder / job / "train.jsonl"
+    command += ["--data", str(data), "--max_steps", "2", "--output_dir", str(tmp_path / "out")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = finished(subprocess.Popen(command, env=environment, **pipes))
+    assert said.count("Saved to") == 1, said
+
+
 def main(data: str, output: str = "", *names: str) -> None:
     if data in ("fsdp2", "patience"):
         return share_weights() if data == "fsdp2" else be_patient()
+    if data == "unreadable":
+        return read_unreadable(Path(output))
     more = json.loads(names[-1]) if names[-1].startswith("{") else {}
     first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
     if "DIES" in os.environ and first:

@@ -210,6 +210,28 @@ def test_bytes_that_are_not_utf8(write, streaming, monkeypatch):
         read(write("a.csv", b"text\none\n\xff\n"), streaming)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_half_a_character_is_named_by_its_line(write, streaming):
+    lines = [r'{"text": "\ud83d\ude00 is whole"}', r'{"text": "\ud83d is not"}']
+    assert read(write("a.jsonl", lines[0]), streaming) == ["😀 is whole"]
+    with pytest.raises(ReadError, match=r"b.jsonl, line 2: .* is half of a character"):
+        read(write("b.jsonl", "\n".join(lines)), streaming)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_with_a_byte_order_mark(write, streaming, encoding):
+    """As Windows' editor writes it; beside a file in UTF-8."""
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    write("folder/a.txt", f"{mark}größer\nals".encode(encoding))
+    write("folder/b.txt", "plain ä")
+    write("folder/c.txt", f"{mark}ein Absatz\n \nzwei\nZeilen".encode(encoding))
+    expected = ["größer", "als", "plain ä", "ein Absatz", "zwei\nZeilen"]
+    assert sorted(read("folder", streaming)) == sorted(expected)
+    with pytest.raises(ReadError, match=r"cut.txt' is not UTF-16.* text: truncated data at offset"):
+        read(write("cut.txt", "\ufefftext".encode(encoding)[:-1]), streaming)
+
+
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".parquet"])
 def test_a_file_that_changed_and_kept_its_time_is_read_again(write, suffix, tmp_path):
     for text in ("first", "other"):

@@ -262,3 +262,24 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
     shard.write_bytes(shard.read_bytes()[:-1])
     said = refusal(capsys, "pretrain", "--data", rows, "--output_dir", run_folder)
     assert "train-00001.parquet' is missing or has changed; prepare the rows again" in said
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "[]", "{", "null", "[" * 100_000, {"train": []}, {"train": {"../a.parquet": {"rows": 1, "bytes": 1}}},
+        {"arguments": {"data": 3}}, {"arguments": None}, {"seq_length": "48"}, {"validation": {"a": 1}},
+        {"tokenizer_sha256": 5}, {"packing": None},
+    ],
+)  # fmt: skip
+def test_a_manifest_of_another_shape_is_refused(tmp_path, changed):
+    manifest = {
+        "validation_size": 0.05, "seq_length": 48, "packing": "packed", "tokenizer_sha256": "0", "arguments": {},
+        "train": {}, "validation": {},
+    }  # fmt: skip
+    path = tmp_path / "minibert_rows.json"
+    path.write_text(json.dumps(manifest))
+    assert PreparedRows(tmp_path).made["seq_length"] == 48
+    path.write_text(changed if isinstance(changed, str) else json.dumps(manifest | changed))
+    with pytest.raises(ValueError, match="is not what minibert prepare writes; prepare the rows"):
+        PreparedRows(tmp_path)

@@ -200,6 +200,22 @@ def test_a_row_that_a_stream_has_again_gets_other_masks(tokenizer, tmp_path):
     assert len(masks) > 10
 
 
+@pytest.mark.parametrize("files", [1, 2])
+def test_workers_without_a_file_do_not_count(tokenizer, tmp_path, files):
+    """A stream of fewer files than workers: the rate falls with the steps, not with the workers."""
+    shards = [list(range(part, 160, files)) for part in range(files)]
+
+    def rows(shards):
+        for shard in shards:
+            yield from (padded_rows(tokenizer)[number] for number in shard)
+
+    options = dict(gen_kwargs={"shards": shards})
+    stream = datasets.IterableDataset.from_generator(rows, **options)
+    seen = train(tokenizer, tmp_path, stream, dataloader_num_workers=3)
+    assert len(seen) == 24
+    assert same(seen, list(expected_batches(tokenizer, seen, 24, streamed=True)))
+
+
 def test_rate_schedule_follows_a_corrected_number_of_steps(tokenizer):
     collator, corrected = (MaskedLMCollator(tokenizer, seed=0, **SCHEDULES[1]) for _ in range(2))
     callback = MaskingProgress(collator)

@@ -33,10 +33,8 @@ def make_trainer(folder, kind=OurTrainer, **given):
     shape = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
     config = MiniBertConfig(vocab_size=40, **shape)
     ids = torch.randint(5, 40, (16, 12))
-    training = TrainingArguments(
-        str(folder), use_cpu=True, save_strategy="steps", save_steps=2, max_steps=4, report_to="none",
-        **{"disable_tqdm": True} | given
-    )  # fmt: skip
+    defaults = dict(save_steps=2, max_steps=4, disable_tqdm=True, report_to="none", use_cpu=True)
+    training = TrainingArguments(str(folder), save_strategy="steps", **defaults | given)
     rows = [{"input_ids": row, "labels": row} for row in ids]
     return kind(MiniBertForMaskedLM(config), training, train_dataset=rows)
 
@@ -192,3 +190,35 @@ def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
     assert Table in before and Table not in [
         type(callback) for callback in trainer.callback_handler.callbacks
     ]
+
+
+def resumable(folder, **given):
+    trainer = make_trainer(folder, **{"save_total_limit": None} | given)
+    add_callbacks(trainer)
+    trainer.add_callback(callbacks.SettingsState({"a": 1}))
+    return trainer
+
+
+def test_other_intervals_take_effect_when_resumed(tmp_path):
+    """Those of the checkpoint are in its trainer_state.json."""
+    resumable(tmp_path, max_steps=2, save_steps=2, logging_steps=2).train()
+    trainer = resumable(tmp_path, max_steps=8, save_steps=3, logging_steps=4)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    saved = sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("checkpoint-*"))
+    assert saved == [2, 3, 6, 8]
+    assert [log["step"] for log in trainer.state.log_history if "loss" in log] == [2, 4, 8]
+
+
+def test_a_longer_training_has_the_rates_of_its_schedule(tmp_path):
+    """From the first step after the checkpoint on."""
+    rates = {}
+    for name, resumed_from in (("unbroken", None), ("resumed", 4)):
+        folder = tmp_path / name
+        if resumed_from:
+            resumable(folder, max_steps=4).train()
+        trainer = resumable(folder, max_steps=8, logging_steps=1)
+        checkpoint = str(folder / "checkpoint-4") if resumed_from else None
+        trainer.train(resume_from_checkpoint=checkpoint)
+        history = trainer.state.log_history
+        rates[name] = [log["learning_rate"] for log in history if log["step"] > 4 and "loss" in log]
+    assert rates["resumed"] == rates["unbroken"] and len(rates["resumed"]) == 4

@@ -9,11 +9,13 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from accelerate import PartialState
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -29,7 +31,7 @@ from transformers.trainer_utils import SaveStrategy, rotate_checkpoints
 
 from .checkpoints import check_same, write_manifest
 from .printing import warn
-from .processes import on_any_rank
+from .processes import StepwiseLoader, check_batches, on_any_rank
 
 FEW_STEPS = 50  # new weights learn little in fewer steps
 FEW_LOGS = 4  # logs that a norm or a loss is compared with
@@ -243,10 +245,12 @@ class SettingsState(TrainerCallback, ExportableState):
     def __init__(self, settings: dict[str, Any]):
         self.settings = json.loads(json.dumps(settings))
 
-    def on_train_begin(self, args, state, control, **kwargs):
-        state.stateful_callbacks.setdefault(
-            type(self).__name__, self.state()
-        )  # a plain `Trainer`'s has none
+    def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
+        # the state of a plain `Trainer` has none
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        if state.global_step > 0:  # a checkpoint was loaded, with the intervals and rates of then
+            state.compute_steps(args, state.max_steps)
+            restore_learning_rates(lr_scheduler)
 
     def state(self) -> dict[str, Any]:
         return {"args": {"settings": self.settings}, "attributes": {}}
@@ -266,6 +270,20 @@ class SettingsState(TrainerCallback, ExportableState):
         )
 
 
+def restore_learning_rates(scheduler: Any) -> None:
+    """Set the rates of the next step to those of the schedule. A checkpoint keeps the rates, which
+    are others if the training has become longer."""
+    scheduler = getattr(scheduler, "scheduler", scheduler)  # out of accelerate's wrapper
+    if not isinstance(scheduler, LambdaLR):
+        return
+    rates = []
+    for base_rate, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas):
+        rates.append(base_rate * factor(scheduler.last_epoch))
+    for group, rate in zip(scheduler.optimizer.param_groups, rates):
+        group["lr"] = rate
+    scheduler.load_state_dict(scheduler.state_dict() | {"_last_lr": rates})  # which is logged
+
+
 class CheckpointMixin:
     """A mixin that stands before `Trainer`. Every checkpoint gets a manifest before an older one is removed. If a
     checkpoint cannot be written, an OSError names it; if rows cannot be read, one is saved before the error."""
@@ -278,27 +296,40 @@ class CheckpointMixin:
                 if isinstance(callback, SaveAndStop):
                     callback.restore()
 
-    def get_batch_samples(self, *args, **kwargs):
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        batches = []
         error = None
         try:
-            batch = super().get_batch_samples(*args, **kwargs)
+            for batch in islice(epoch_iterator, num_batches):
+                batches.append(batch)
         except Exception as raised:
             error = raised
-        if not on_any_rank(error is not None):
-            return batch
-        step, error = (
-            self.state.global_step,
-            error or ValueError("another process could not read its rows"),
-        )
+        try:
+            check_batches(len(batches), error)  # before `Trainer` gathers the number of targets
+        except Exception as raised:
+            self._stop_with_checkpoint(raised)
+        return super().get_batch_samples(iter(batches), num_batches, device)
+
+    def evaluation_loop(self, dataloader, *args, **kwargs):
+        loader = StepwiseLoader(dataloader)
+        try:
+            return super().evaluation_loop(loader, *args, **kwargs)
+        except Exception as error:
+            if error is loader.error and self.is_in_train:
+                self._stop_with_checkpoint(error)
+            raise
+
+    def _stop_with_checkpoint(self, error: Exception) -> NoReturn:
+        """Save a checkpoint, unless there is nothing to save, and raise the error of the rows."""
+        step = self.state.global_step
         if step == 0:
             raise error
         if not (Path(self.args.output_dir) / f"checkpoint-{step}").exists():
             self.args.save_only_model = False
             self._save_checkpoint(self.model_wrapped, None)
             self.control = self.callback_handler.on_save(self.args, self.state, self.control)
-        reason = (str(error).strip() or type(error).__name__).splitlines()[
-            -1
-        ]  # the traceback of a worker ends with it
+        # the traceback of a worker ends with the reason
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         raise ValueError(
             f"{reason} (step {step} is saved; repair the data and {RESUME})"
         ) from error

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,25 +21,92 @@ def shares_weights(training: TrainingArguments) -> bool:
     return bool(training.fsdp or training.deepspeed) or "true" in map(str.lower, by_accelerate)
 
 
+def use_cpu_without_accelerator(training: TrainingArguments) -> None:
+    """Set `use_cpu` where there is no accelerator; for the beginning of `__post_init__`.
+
+    Without it, Transformers refuses bf16, and processes that a launcher has started on CPUs form no
+    group: each takes itself for the first one.
+    """
+    if not torch.accelerator.is_available():
+        training.use_cpu = True
+
+
 def of_first_rank(value: Any) -> Any:
     """The first process's value on all of them: they must decide alike, though clocks and folders may differ."""
-    return broadcast_object_list([value])[0] if _several() else value
+    return broadcast_object_list([value])[0] if _in_group() else value
 
 
 def on_any_rank(condition: bool) -> bool:
     """Whether it is so in any of the processes; asks them without waiting for their accelerators."""
-    if not _several():
-        return condition
-    found = torch.tensor(int(condition))
-    distributed.all_reduce(found, distributed.ReduceOp.MAX, _cpu_group())
-    return bool(found)
+    return bool(largest_of_ranks(int(condition))[0])
+
+
+def largest_of_ranks(*numbers: int) -> list[int]:
+    """The largest value of each number in any of the processes, which must all call this at the same point."""
+    if not _in_group():
+        return list(numbers)
+    largest = torch.tensor(numbers)
+    distributed.all_reduce(largest, distributed.ReduceOp.MAX, _cpu_group())
+    return largest.tolist()
+
+
+def check_batches(count: int, error: Exception | None) -> None:
+    """Raise in all processes what keeps one of them from its next batches; the others would wait for it forever.
+
+    Args:
+        count: the number of batches that this process has taken, the same on all of them.
+        error: why it has no more, if reading them has failed.
+    """
+    failed, most, least_negated = largest_of_ranks(int(error is not None), count, -count)
+    if error is not None:
+        raise error
+    if failed:
+        raise ValueError("another process could not read its rows; its message says which")
+    if most != -least_negated:
+        raise ValueError(
+            "some processes have no rows left while others have; give as many files as processes,"
+            " of about the same size, or a stream that begins again (`stream.repeat(None)`)"
+        )
+
+
+class StepwiseLoader:
+    """A data loader of which all processes take a batch at the same time, so that an error of one
+    (kept as `error`) ends them all."""
+
+    def __init__(self, loader: Iterable):
+        self.loader = loader
+        self.error: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator:
+        batches = iter(self.loader)
+        has_batch = True
+        while has_batch:
+            try:
+                batch, error = next(batches, None), None
+            except Exception as raised:
+                batch, error = None, raised
+            has_batch = batch is not None
+            try:
+                check_batches(int(has_batch), error)
+            except Exception as raised:
+                self.error = raised
+                raise
+            if has_batch:
+                yield batch
 
 
 @contextmanager
 def first_process_first() -> Iterator[None]:
     """The first process of every machine does what follows alone; then the others do, and find in caches what it made.
     That may take long: `TrainingArguments.main_process_first` would end the training after `ddp_timeout`."""
-    first, several = PartialState().is_local_main_process, _several()
+    first = PartialState().is_local_main_process
+    several = _in_group()
     group = distributed.new_group(backend="gloo", timeout=timedelta(days=30)) if several else None
     if several and not first:
         distributed.barrier(group)
@@ -50,7 +117,7 @@ def first_process_first() -> Iterator[None]:
         distributed.barrier(group)  # … and may take as long
 
 
-def _several() -> bool:
+def _in_group() -> bool:
     return (
         distributed.is_available()
         and distributed.is_initialized()

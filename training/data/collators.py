@@ -289,7 +289,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if progress.updates != self._updates:
             self._updates, self._batches = progress.updates, 0
         # A data loader gives its batches to its workers in turn (unless `dataloader_in_order=False`).
-        batch = self._batches if worker is None else self._batches * worker.num_workers + worker.id
+        batch = self._batches
+        if worker is not None:
+            batch = self._batches * _busy_workers(worker) + worker.id
         self._batches += 1
         return progress, batch + progress.step * progress.batches_per_step
 
@@ -361,6 +363,20 @@ def check_masking(masking: Any) -> None:
     for name, rate in rates.items():
         if rate is not None and not -1e-9 <= rate <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {rate:g}")
+
+
+def _busy_workers(worker: Any) -> int:
+    """The number of workers that make batches. Of a stream with fewer files than workers, `datasets`
+    gives each of the first ones a file, and nothing to the others.
+
+    Args:
+        worker: what `get_worker_info` returns.
+    """
+    if not isinstance(worker.dataset, IterableDataset):
+        return worker.num_workers
+    stream = getattr(worker.dataset, "dataset", worker.dataset)  # out of accelerate's wrapper
+    files = getattr(stream, "num_shards", worker.num_workers)
+    return min(worker.num_workers, files)
 
 
 def _concatenate(

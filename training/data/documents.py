@@ -5,7 +5,6 @@ Of a table only the column of the text is read. A document of a text file is a p
 """
 
 import functools
-import glob
 import hashlib
 import inspect
 import math
@@ -14,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -25,9 +24,10 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import Coverage, check_coverage, tokenizer_backend
+from ..common.files import matching_paths
 from . import tables
 from .builtin_corpus import builtin_documents, builtin_files
-from .rows import ReadError, read_rows
+from .rows import ReadError, detect_encoding, read_rows
 from .sentences import sentence_table
 from .tables import FORMATS, DatasetOrStream
 
@@ -91,15 +91,15 @@ def load_sources(
         (entry, _groups(entry, layout)) for entry in data
     ]:  # all are found before any is read
         parts = []
-        for (kind, layout_of_files), files in groups.items():
-            text = _load(kind, layout_of_files, files, text_column, streaming)
+        for group, files in groups.items():
+            text = _load(group, files, text_column, streaming)
             if isinstance(text, datasets.Dataset) and (
                 missing := text.data.table["text"].null_count
             ):
                 print(
                     f"{name_of(entry)!r}: {missing:,} of {len(text):,} rows have no text and are left out"
                 )
-            paragraphs = layout_of_files == "paragraph"
+            paragraphs = group.layout == "paragraph"
             step = (
                 sentence_table
                 if sample_by == "sentence"
@@ -123,7 +123,7 @@ def language_of(entry: Source) -> tuple[str | None, Source]:
     """Split an entry `language=entry` into its language (None if it names none) and the rest."""
     named = LANGUAGE.fullmatch(entry) if isinstance(entry, str) else None
     if (
-        named is None or os.path.exists(entry) or glob.glob(entry, recursive=True)
+        named is None or os.path.exists(entry) or matching_paths(entry)
     ):  # a path may have a "=" in it
         return None, entry if isinstance(entry, DatasetOrStream) else str(entry)
     return named["language"], named["entry"]
@@ -137,51 +137,66 @@ def name_of(entry: Source) -> str:
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
-def _groups(entry: Source, sample_by: str) -> dict[tuple[str, str | None], Any]:
-    """Group the content of an entry by kind and, for text, by layout: files, a name of the Hub, or a data set."""
+class FileGroup(NamedTuple):
+    """How the files of a group are read."""
+
+    file_format: str  # "loaded" (no files), "hub" (no files), or a value of `tables.FORMATS`
+    layout: str | None = None  # of text: "line", "paragraph" or "document"
+    encoding: str | None = None  # of text
+
+
+def _groups(entry: Source, sample_by: str) -> dict[FileGroup, Any]:
+    """Group the content of an entry: the files that are read alike, a name of the Hub, or a data set."""
     path = language_of(entry)[1]
     if isinstance(path, DatasetOrStream):
-        return {("loaded", None): path}
+        return {FileGroup("loaded"): path}
     if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
         raise ValueError(
             f"data: {path!r} holds prepared rows, but text is needed; give the text that they were made of"
         )
-    if not (files := tables.find_files(path)):
-        return {("hub", None): path}
-    groups: dict[tuple[str, str | None], list[str]] = {}
+    files = tables.find_files(path)
+    if not files:
+        return {FileGroup("hub"): path}
+    groups: dict[FileGroup, list[str]] = {}
     for file in filter(os.path.getsize, files):
-        kind = FORMATS.get(Path(file).suffix.lower())
-        if kind is None:
-            known = ", ".join(FORMATS)
-            raise ValueError(
-                f"data: the suffix of {file!r} is unknown; use {known} (rename it to .txt to read it as text)"
-            )
-        layout = None if kind != "text" else _layout(file) if sample_by == "auto" else sample_by
-        groups.setdefault((kind, layout), []).append(file)
+        group = _group_of(file, sample_by)
+        groups.setdefault(group, []).append(file)
     if not groups:
         raise ValueError(f"data: all files of {name_of(entry)!r} are empty; give files with text")
     return groups
 
 
-def _layout(file: str) -> str:
+def _group_of(file: str, sample_by: str) -> FileGroup:
+    file_format = FORMATS.get(Path(file).suffix.lower())
+    if file_format is None:
+        suffixes = ", ".join(FORMATS)
+        raise ValueError(
+            f"data: the suffix of {file!r} is unknown; use {suffixes} (rename it to .txt to read it as text)"
+        )
+    if file_format != "text":
+        return FileGroup(file_format)
+    encoding = detect_encoding(file)
+    layout = _layout(file, encoding) if sample_by == "auto" else sample_by
+    return FileGroup("text", layout, encoding)
+
+
+def _layout(file: str, encoding: str) -> str:
     with open(file, "rb") as stream:
-        begins = stream.read(BYTES_TO_SEE).strip()
-    return "paragraph" if re.search(BLANK_LINE.encode(), begins) else "line"
+        begins = stream.read(BYTES_TO_SEE).decode(encoding, errors="replace").strip()
+    return "paragraph" if re.search(BLANK_LINE, begins) else "line"
 
 
-def _load(
-    kind: str, layout: str | None, source: Any, column: str | None, streaming: bool
-) -> DatasetOrStream:
+def _load(group: FileGroup, source: Any, column: str | None, streaming: bool) -> DatasetOrStream:
     """The texts of a group, in a column `text`."""
-    if kind == "loaded":
+    if group.file_format == "loaded":
         return _select_text(source, column)
-    if kind == "hub":
+    if group.file_format == "hub":
         return _select_text(tables.load_hub(source, split="train", streaming=streaming), column)
-    version = tables.checksum(source, is_text=kind == "text")
-    if kind == "text":
-        options = dict(encoding="utf-8-sig", sample_by=layout, streaming=streaming, name=version)
-        return tables.load_files("text", source, **options)
-    if kind == "parquet":
+    version = tables.checksum(source, group.encoding)
+    if group.file_format == "text":
+        options = dict(encoding=group.encoding, sample_by=group.layout, streaming=streaming)
+        return tables.load_files("text", source, name=version, **options)
+    if group.file_format == "parquet":
         features = tables.parquet_features(source)
         column = _choose_column(tables.string_columns(features), column)
         options = dict(

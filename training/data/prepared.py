@@ -64,16 +64,51 @@ def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of prepared rows; a ValueError if it is not as `save_rows` writes it."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        manifest = None
+    if not _is_manifest(manifest):
+        raise ValueError(
+            f"data: {str(path)!r} is not what minibert prepare writes; prepare the rows again"
+        )
+    return manifest
+
+
+def _is_manifest(manifest: Any) -> bool:
+    types = {"seq_length": int, "packing": str, "tokenizer_sha256": str, "arguments": dict}
+    types |= dict.fromkeys(SPLITS, dict)
+    if not isinstance(manifest, dict):
+        return False
+    for name, expected in types.items():
+        if not isinstance(manifest.get(name), expected):
+            return False
+    if not isinstance(manifest.get("validation_size"), int | float):
+        return False
+    data = manifest["arguments"].get("data", [])
+    if not isinstance(data, list) or not all(isinstance(entry, str) for entry in data):
+        return False
+    shards = [*manifest["train"].items(), *manifest["validation"].items()]
+    return all(_is_shard(name, counts) for name, counts in shards)
+
+
+def _is_shard(name: str, counts: Any) -> bool:
+    if os.path.basename(name) != name or not isinstance(counts, dict):
+        return False
+    return isinstance(counts.get("rows"), int) and isinstance(counts.get("bytes"), int)
+
+
 class PreparedRows:
     """A folder that `minibert prepare` has finished; a ValueError if a shard is missing or has changed."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.manifest = json.loads((self.folder / ROWS_MANIFEST).read_text(encoding="utf-8"))
+        self.manifest = read_manifest(self.folder / ROWS_MANIFEST)
         self.made = {name: self.manifest[name] for name in MADE}
-        self.data: list[str] = self.manifest["arguments"].get(
-            "data", []
-        )  # the text that they were made of
+        # the text that they were made of
+        self.data: list[str] = self.manifest["arguments"].get("data", [])
         for name, counts in (self.manifest["train"] | self.manifest["validation"]).items():
             path = self.folder / name
             if not path.is_file() or path.stat().st_size != counts["bytes"]:

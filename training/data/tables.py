@@ -16,6 +16,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..common.files import files_under, matching_paths, unique_files
 from ..common.printing import warn
 from .rows import ReadError, conll_rows, is_conll, read_rows
 
@@ -232,24 +233,26 @@ def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
         raise ReadError(f"{names} cannot be read as {loader}: {_reason(error)}") from error
 
 
-def checksum(files: Iterable[str], is_text: bool = False) -> str:
+def checksum(files: Iterable[str], encoding: str | None = None) -> str:
     """A checksum of the contents of files, by which their rows are cached. (A file may change and
-    keep its date.) A ReadError for bytes that are not UTF-8, if the files are text."""
+    keep its date.) A ReadError for bytes that are no text in the `encoding`, if one is given."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         digest.update(file.encode(errors="surrogateescape") + b"\0")
-        decoder = codecs.getincrementaldecoder("utf-8")()
+        decoder = codecs.getincrementaldecoder(encoding or "utf-8")()
         block = b"..."
         with open(file, "rb") as stream:
             while block:
                 block = stream.read(1 << 24)
                 digest.update(block)
+                if encoding is None:
+                    continue
                 try:
-                    decoder.decode(block if is_text else b"", final=not block)
+                    decoder.decode(block, final=not block)
                 except UnicodeDecodeError as error:
                     offset = stream.tell() - len(error.object) + error.start
                     raise ReadError(
-                        f"{file!r} is not UTF-8 text: {error.reason} at offset {offset}"
+                        f"{file!r} is not {error.encoding.upper()} text: {error.reason} at offset {offset}"
                     ) from None
     return digest.hexdigest()
 
@@ -265,7 +268,7 @@ def find_files(item: str, field: str = "data") -> list[str]:
     if os.path.isdir(item):
         files = files_in(item, FORMATS)
     elif glob.has_magic(item):
-        files = sorted(file for file in glob.glob(item, recursive=True) if os.path.isfile(file))
+        files = unique_files(matching_paths(item))
     else:
         _split_hub_name(item, field)
         return []
@@ -278,17 +281,15 @@ def find_files(item: str, field: str = "data") -> list[str]:
 
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
-    """All files under a folder with these suffixes, sorted, without hidden ones. Compressed files
-    are reported."""
-    paths = sorted(glob.glob(os.path.join(glob.escape(str(folder)), "**"), recursive=True))
+    """`files_under` a folder with these suffixes. Compressed files are reported."""
+    paths = files_under(folder)
     compressed = [Path(path).name for path in paths if Path(path).suffix.lower() in COMPRESSED]
     if compressed:
         print(
             f"{str(folder)!r}: {len(compressed)} compressed files ({compressed[0]!r}, …) are left "
             "out; unpack them to use them"
         )
-    with_suffix = [path for path in paths if Path(path).suffix.lower() in suffixes]
-    return [path for path in with_suffix if os.path.isfile(path)]
+    return [path for path in paths if Path(path).suffix.lower() in suffixes]
 
 
 def load_hub(item: str, field: str = "data", **options: Any) -> Any:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sentence_transformers as st
-import torch
 from accelerate.utils import extract_model_from_parallel
 from datasets import Dataset
 from sentence_transformers.base.evaluation import BaseEvaluator
@@ -35,6 +34,7 @@ from ..common.loading import check_weights, load_sentence_transformer, minibert_
 from ..common.options import option
 from ..common.precision import check_training, resolve_precision
 from ..common.printing import warn
+from ..common.processes import use_cpu_without_accelerator
 from ..common.training_result import TrainingResult
 from ..evaluation import metrics
 from ..evaluation.baselines import few_to_measure, judge
@@ -86,8 +86,7 @@ class _Defaults:
     )
 
     def __post_init__(self):
-        # without use_cpu, Transformers refuses bf16 where there is no accelerator
-        self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
+        use_cpu_without_accelerator(self)
         super().__post_init__()
 
 

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..common.options import option
-from ..common.processes import shares_weights
+from ..common.processes import shares_weights, use_cpu_without_accelerator
 
 
 @dataclass
@@ -62,8 +61,7 @@ class FinetuningConfig(TrainingArguments):
             raise ValueError(
                 "bf16_full_eval, fp16_full_eval: they would save the model in half precision; use bf16"
             )
-        if self.bf16 and not torch.accelerator.is_available():
-            self.use_cpu = True  # without it, Transformers refuses bf16 on a CPU
+        use_cpu_without_accelerator(self)
         super().__post_init__()
         if self.lora is not None and (self.lora < 1 or self.freeze != "none"):
             raise ValueError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import numpy as np
 
+from ..common.files import unique_files
 from ..data import tables
 from ..data.documents import text_digests
 from .annotations import from_annotations
@@ -136,6 +137,8 @@ def _files_of(folder: Path) -> dict[str, list[Path]]:
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in tables.TABLES or tables.is_conll(file):
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
+    for split, shards in files.items():
+        files[split] = [Path(name) for name in unique_files(map(str, shards))]
     for split in files.keys() & {name for names in SPLITS.values() for name in names}:
         first, *others = files[split]
         if others and "-of-" not in first.stem:

@@ -6,14 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...tokenization import train_tokenizer
 from ..common.options import option
 from ..common.precision import check_training
-from ..common.processes import shares_weights
+from ..common.processes import shares_weights, use_cpu_without_accelerator
 
 ADAMW = ("adamw_torch_fused", "adamw_torch")  # values of --optim that can be combined with Muon
 # The default learning rate by optimizer. With Muon, which has its own, it is that of embeddings, norms and heads.
@@ -162,8 +161,7 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     )
 
     def __post_init__(self):
-        if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
-            self.use_cpu = True  # without it, Transformers refuses bf16 on a CPU
+        use_cpu_without_accelerator(self)
         super().__post_init__()
 
 
