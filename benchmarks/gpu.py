@@ -1,434 +1,342 @@
-"""MiniBERT against Transformers' BERT and ModernBERT on one GPU.
+"""MiniBERT against Transformers' BERT and ModernBERT on one GPU, and variants of its training step.
 
-    python benchmarks/gpu.py --work speed --output runs/gpu                   # five minutes
-    python benchmarks/gpu.py --work learning --data .gpu --output runs/gpu    # two minutes for each of three trainings
-    python benchmarks/gpu.py --work speed --device cpu --tiny true            # does the script work
+    python benchmarks/gpu.py --work facts                            # 15 seconds: versions and kernels
+    python benchmarks/gpu.py --work speed --output runs/gpu          # baselines, profiles, variants, size large
+    python benchmarks/gpu.py --work learning --data .gpu             # four recipes, 100 seconds each
+    python benchmarks/gpu.py --work plan                             # what each of them runs, with its seconds
+    python benchmarks/gpu.py --device cpu --tiny true --slower 10    # does the script work
+
+Every measurement is a process of its own with a time limit. It appends a JSON line to OUTPUT/WORK.jsonl as soon as it has
+a result, so that a run that is cut off has brought something. What fails, or takes too long, leaves a line, too.
 
 It needs torch and Transformers alone. `.ci/gpu-pack` makes the folder of `--data`: `ids.npy` (uint16, documents one
-after the other, each `[CLS] … [SEP]`) and a tokenizer. Peak rates are those of dense bf16 products on an H100 or H200.
+after the other, each `[CLS] … [SEP]`) and a tokenizer.
 """
 
-import itertools
+import contextlib
+import dataclasses
 import json
-import operator
-import statistics
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import torch
-import transformers
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    HfArgumentParser,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-)
-from transformers.modeling_layers import GradientCheckpointingLayer
+START = time.monotonic()  # the imports below take seconds of a run, too
 
-from minibert import MaskedLMCollator, MiniBertConfig, MiniBertForMaskedLM
+from gpu_models import BATCH_NAMES
+from transformers import HfArgumentParser
 
-PEAK = 989e12  # FLOP/s
-MASKED = 0.3
+# A run with its tests fits into ten minutes: `.ci/gpu` runs facts (20 s), tests (100 s), and speed.
+RUN_SECONDS = dict(facts=20, speed=450, learning=580)
+# A measurement may take this much longer than planned.
+PATIENCE = 1.5
+NATURAL = ("natural, 8,192", "natural, 32,768")
+VARIANT_BATCHES = ("8 x 1,024", "natural, 8,192", "natural, 32,768")
+LARGE_BATCHES = ("32 x 1,024", "natural, 32,768")
 
 
 @dataclass
 class Options:
-    work: Literal["speed", "learning"] = "speed"
+    work: Literal["facts", "speed", "learning", "plan", "worker"] = "speed"
     device: str = "cuda"
     tiny: bool = False
     output: str = "runs/gpu"
     data: str = ".gpu"
-    repeats: int = 5
-    seconds: float = 120.0
+    seconds: float = 100.0  # of each training of `learning`
+    best_variant: str = "graph and head"  # of `learning`
+    slower: float = 1.0  # multiplies all limits of time; a rehearsal on a CPU needs more
 
 
-# --- models and batches ---
+@dataclass(frozen=True)
+class Measurement:
+    """What one process does.
+
+    Args:
+        part: "facts", "training", "inference" or "learning".
+        seconds: planned, with compilation.
+        model: a model, or a recipe of `learning`.
+    """
+
+    part: str
+    seconds: float
+    model: str = ""
+    variant: str = "layers"
+    size: str = "base"
+    batches: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        parts = [self.part, self.model]
+        if self.part == "training":
+            parts += [self.size, self.variant]
+        return ", ".join(part for part in parts if part)
 
 
-def minibert_config(size: str, tiny: bool, **fields: Any) -> MiniBertConfig:
-    """The vocabulary is a multiple of 64."""
-    return MiniBertConfig.minibert("tiny" if tiny else size, vocab_size=30592, **fields)
+def baseline(model: str, seconds: float, batches: tuple[str, ...] = BATCH_NAMES) -> Measurement:
+    return Measurement("training", seconds, model, batches=batches)
 
 
-def modernbert(size: str, tiny: bool) -> ModernBertForMaskedLM:
-    """The same shape, with a vocabulary computed at masked tokens alone, its fastest setting."""
-    ours = minibert_config(size, tiny)
-    names = (
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-    )
-    special = dict(
-        pad_token_id=0, bos_token_id=None, eos_token_id=None, cls_token_id=2, sep_token_id=3
-    )
-    shape = {name: getattr(ours, name) for name in names}
-    return ModernBertForMaskedLM(ModernBertConfig(**shape, **special, sparse_prediction=True))
+def variant(name: str, seconds: float, **fields: Any) -> Measurement:
+    options = dict(batches=VARIANT_BATCHES) | fields
+    return Measurement("training", seconds, "MiniBERT", name, **options)
 
 
-def bert(size: str, tiny: bool) -> BertForMaskedLM:
-    shape = (
-        {"large": (1024, 24, 16, 4096), "base": (768, 12, 12, 3072)}[size]
-        if not tiny
-        else (128, 2, 2, 512)
-    )
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    vocabulary = minibert_config(size, tiny).vocab_size
-    return BertForMaskedLM(
-        BertConfig(**dict(zip(names, shape)), vocab_size=vocabulary, max_position_embeddings=8192)
-    )
-
-
-MODELS: dict[str, Callable[[str, bool], Any]] = {
-    "MiniBERT": lambda size, tiny: MiniBertForMaskedLM(minibert_config(size, tiny)),
-    "ModernBERT": modernbert,
-    "BERT": bert,
+# In the order of their worth: where a run is cut off, the last ones are missing.
+PLANS = {
+    "facts": [Measurement("facts", 15)],
+    "speed": [
+        baseline("MiniBERT", 40),
+        baseline("ModernBERT", 40),
+        baseline("ModernBERT, packed", 20, NATURAL),
+        variant("graph", 30),
+        variant("graph and head", 35),
+        variant("head", 20),
+        variant("bf16 residual", 20),
+        variant("fused residual", 20),
+        variant("cuDNN", 15, batches=NATURAL),
+        variant("FA3", 10, batches=NATURAL),
+        variant("FA4", 10, batches=NATURAL),
+        baseline("BERT", 20),
+        variant("layers", 25, size="large", batches=LARGE_BATCHES),
+        Measurement("training", 25, "ModernBERT", size="large", batches=LARGE_BATCHES),
+        variant("graph and head", 30, size="large", batches=LARGE_BATCHES),
+        baseline("ModernBERT, masks", 15, NATURAL),
+        variant("autotune", 45),
+        variant("not compiled", 10),
+        Measurement("inference", 5, "MiniBERT", "not compiled"),
+        Measurement("inference", 5, "ModernBERT", "not compiled"),
+        Measurement("inference", 5, "BERT", "not compiled"),
+    ],
+    "learning": [
+        Measurement("learning", 140, "MiniBERT"),
+        Measurement("learning", 140, "ModernBERT, plain AdamW"),
+        Measurement("learning", 140, "ModernBERT, best recipe"),
+        Measurement("learning", 140, "MiniBERT, best variant"),
+    ],
 }
 
 
-def random_lengths(tokens: int, longest: int) -> list[int]:
-    """Of documents as they come: a median of 300 tokens, a few very long ones."""
-    chance, lengths = np.random.default_rng(0), []
-    while sum(lengths) < tokens:
-        lengths.append(int(np.clip(chance.lognormal(5.7, 0.8), 8, longest)))
-    lengths[-1] -= sum(lengths) - tokens
-    return [length for length in lengths if length]
+# --- the process of one measurement ---
 
 
-def packed(lengths: list[int], vocabulary: int, device: torch.device) -> dict[str, Any]:
-    """One row, as MiniBERT's collator makes it."""
-    bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-    ids = torch.randint(5, vocabulary, (1, sum(lengths)))
-    labels = torch.where(torch.rand(ids.shape) < MASKED, ids, -100)
-    places = (labels[0] != -100).nonzero().squeeze(1)
-    batch = dict(
-        input_ids=ids,
-        labels=labels,
-        masked_lm_positions=places,
-        cu_seq_lens_q=bounds,
-        cu_seq_lens_k=bounds,
-    )
-    longest = dict(max_length_q=max(lengths), max_length_k=max(lengths))
-    return {name: x.to(device) for name, x in batch.items()} | longest
+def work(measurement: Measurement, options: Options) -> None:
+    """Run one measurement, and append its rows."""
+    import gpu_learning
+    import gpu_measure
+    import torch
 
-
-def padded(lengths: list[int], vocabulary: int, device: torch.device) -> dict[str, Any]:
-    """A row for each document, as other models need it."""
-    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    ids = torch.randint(5, vocabulary, real.shape) * real
-    batch = dict(
-        input_ids=ids, labels=torch.where((torch.rand(real.shape) < MASKED) & real, ids, -100)
-    )
-    batch |= {} if real.all() else dict(attention_mask=real.long())
-    return {name: x.to(device) for name, x in batch.items()}
-
-
-def step_flops(config: MiniBertConfig, lengths: list[int]) -> float:
-    """Of a training step: 6 for each weight of a matrix and token (those of the vocabulary at masked tokens alone), and
-    12 · width for each pair of tokens that see each other, in every layer."""
-    width, tokens = config.hidden_size, sum(lengths)
-    layer = 4 * width**2 + 3 * width * config.intermediate_size
-    head = MASKED * (width**2 + width * config.vocab_size)
-    pairs = 0
-    for kind in config.layer_types:
-        window = config.sliding_window * 2 + 1 if kind == "sliding_attention" else max(lengths)
-        pairs += sum(length * min(length, window) for length in lengths)
-    return 6 * tokens * (config.num_hidden_layers * layer + head) + 12 * width * pairs
-
-
-# --- timing ---
-
-
-def wait(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def compile_layers(model: torch.nn.Module, device: torch.device) -> None:
-    """Compile one layer, for any number of tokens, and use its code for all layers alike."""
-    for layer in model.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
-            layer.compile(
-                dynamic=True, backend="inductor" if device.type == "cuda" else "aot_eager"
-            )
-
-
-class Step:
-    """A training step in bf16 with fused AdamW, with compiled layers or without."""
-
-    def __init__(self, name: str, size: str, options: Options, compiled: bool = False):
-        torch.manual_seed(0)
-        self.device = torch.device(options.device)
-        with self.device:
-            self.model = MODELS[name](size, options.tiny).train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
-        if compiled:
-            compile_layers(self.model, self.device)
-
-    def __call__(self, batch: dict[str, Any]) -> None:
-        with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda"):
-            loss = self.model(**batch).loss
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-
-def measure(
-    what: str, works: dict[str, Callable[[], Any]], tokens: int, options: Options
-) -> list[dict[str, Any]]:
-    """Median seconds of each, and those of the first call; all run in every round. What fails is left out, as is what
-    needs more memory than there is."""
-    device, found, first = torch.device(options.device), {name: [] for name in works}, {}
-    for turn in range(-2, 1 if options.tiny else options.repeats):
-        for name in list(found):
-            try:
-                start = wait(device)
-                works[name]()
-                seconds = wait(device) - start
-            except Exception as error:
-                print(f"{what}, {name}: {type(error).__name__}: {str(error)[:1000]}")
-                del found[name]
-                continue
-            first.setdefault(name, seconds)
-            found[name] += [seconds] if turn >= 0 else []  # the first two are not timed
-    medians = {name: statistics.median(seconds) for name, seconds in found.items()}
-    ours = min(
-        (x for name, x in medians.items() if name.startswith("MiniBERT")), default=float("nan")
-    )
-    return [
-        dict(
-            what=what,
-            model=name,
-            seconds=seconds,
-            first=first[name],
-            tokens=tokens / seconds,
-            times=seconds / ours,
-        )
-        for name, seconds in medians.items()
-    ]
-
-
-def training_rows(size: str, options: Options) -> Iterator[dict[str, Any]]:
-    device, config = torch.device(options.device), minibert_config(size, options.tiny)
-    unit = 32 if options.tiny else 1024
-    kinds = {
-        f"8 documents of {unit}": [unit] * 8,
-        f"one document of {8 * unit}": [8 * unit],
-        f"{8 * unit} tokens, natural lengths": random_lengths(8 * unit, unit),
-        f"32 documents of {unit}": [unit] * 32,
-        f"{32 * unit} tokens, natural lengths": random_lengths(32 * unit, unit),
-    }
-    steps = {name: Step(name, size, options) for name in MODELS} if size == "base" else {}
-    for name in ("MiniBERT", "ModernBERT") if size == "base" else ("MiniBERT",):
-        steps[f"{name}, compiled"] = Step(name, size, options, compiled=True)
-    for kind, lengths in kinds.items():
-        works = {
-            name: partial(
-                step,
-                (packed if name.startswith("MiniBERT") else padded)(
-                    lengths, config.vocab_size, device
-                ),
-            )
-            for name, step in steps.items()
-        }
-        for row in measure(f"training, {size}, {kind}", works, sum(lengths), options):
-            share = step_flops(config, lengths) / row["seconds"] / PEAK
-            yield row | (dict(mfu=share) if row["model"].startswith("MiniBERT") else {})
-
-
-def inference_rows(options: Options) -> Iterator[dict[str, Any]]:
+    torch._dynamo.config.recompile_limit = 64  # all layers of a model share one function
     device = torch.device(options.device)
-    mixed = random_lengths(512 if options.tiny else 64 * 300, 64 if options.tiny else 512)
-    models = {}
-    for name in MODELS:
-        torch.manual_seed(0)
-        with device:
-            model = MODELS[name]("base", options.tiny).base_model.eval()
-        models[name] = model.to(torch.bfloat16 if device.type == "cuda" else None)
-    for kind, lengths in (
-        ("mixed lengths to 512", mixed),
-        ("one text of 8,192", [256 if options.tiny else 8192]),
-    ):
-        batch = padded(lengths, 250, device)
-        batch.pop("labels")
-        works = {
-            name: partial(torch.inference_mode()(model), **batch) for name, model in models.items()
-        }
-        yield from measure(f"inference, base, {kind}", works, sum(lengths), options)
+    if measurement.part == "facts":
+        rows = gpu_measure.measure_facts(device)
+    elif measurement.part == "training":
+        rows = gpu_measure.measure_training(
+            measurement.model,
+            measurement.size,
+            measurement.variant,
+            measurement.batches,
+            device,
+            options.tiny,
+        )
+    elif measurement.part == "inference":
+        rows = gpu_measure.measure_inference(measurement.model, device, options.tiny)
+    else:
+        rows = gpu_learning.measure_learning(
+            measurement.model,
+            Path(options.data),
+            options.best_variant,
+            options.seconds,
+            device,
+            options.tiny,
+        )
+    for row in rows:
+        append(options, row)
 
 
-def profile_rows(options: Options, compiled: bool = False) -> Iterator[dict[str, Any]]:
-    """The ten dearest kernels of a step, and the share of its time in which no kernel runs."""
-    device, step = torch.device(options.device), Step("MiniBERT", "base", options, compiled)
-    batch = packed(
-        random_lengths(256 if options.tiny else 8192, 1024), step.model.config.vocab_size, device
-    )
-    for _ in range(4):
-        start = wait(device)
-        step(batch)
-        seconds = wait(device) - start
-    with torch.profiler.profile() as profile:
-        step(batch)
-        wait(device)
-    kind = (
-        torch.autograd.DeviceType.CUDA if device.type == "cuda" else torch.autograd.DeviceType.CPU
-    )
-    cost = operator.attrgetter(
-        "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
-    )
-    events = [
-        event
-        for event in profile.key_averages()
-        if event.device_type == kind and not event.is_user_annotation
-    ]
-    total = sum(map(cost, events))
-    what = f"profile of a step, {'compiled' if compiled else 'not compiled'}"
-    yield dict(
-        what=what,
-        model="no kernel runs",
-        share=max(0.0, 1 - total / 1e6 / seconds),
-        seconds=seconds,
-    )
-    for event in sorted(events, key=cost, reverse=True)[:10]:
-        yield dict(what=what, model=event.key[:90], share=cost(event) / total, calls=event.count)
+def worker(options: Options) -> None:
+    """Import all that takes seconds, then wait for a measurement on standard input."""
+    import gpu_learning  # noqa: F401
 
-
-# --- learning ---
-
-
-def read_rows(folder: Path, length: int) -> list[dict[str, list[int]]]:
-    """Documents packed one after the other into rows of about `length` tokens, longer ones cut."""
-    ids = np.load(folder / "ids.npy").astype(np.int64)
-    bounds = [*np.flatnonzero(ids == ids[0]), len(ids)]
-    rows, row, positions = [], [], []
-    for start, stop in itertools.pairwise(bounds):
-        for piece in range(start, stop, length):
-            tokens = ids[piece : min(piece + length, stop)].tolist()
-            if len(row) + len(tokens) > length:
-                rows.append(dict(input_ids=row, position_ids=positions))
-                row, positions = [], []
-            row, positions = row + tokens, positions + list(range(len(tokens)))
-    return [*rows, dict(input_ids=row, position_ids=positions)]
-
-
-def learning_rows(options: Options) -> Iterator[dict[str, Any]]:
-    """Held-out loss against seconds: MiniBERT with Muon on packed rows, ModernBERT with AdamW at two rates."""
-    from transformers import AutoTokenizer
-
-    from minibert.training.optimization.muon import muon_optimizer
-
-    tokenizer = AutoTokenizer.from_pretrained(Path(options.data) / "tokenizer")
-    rows = read_rows(Path(options.data), 128 if options.tiny else 1024)
-    held, rows = (
-        rows[:: 4 if options.tiny else 50][:64],
-        [row for i, row in enumerate(rows) if i % 50],
-    )
-    for name, rate in (("MiniBERT", 2e-3), ("ModernBERT", 5e-4), ("ModernBERT", 1e-3)):
-        torch.manual_seed(0)
-        ours, device = name == "MiniBERT", torch.device(options.device)
-        with device:
-            model = MODELS[name]("base", options.tiny)
-        collate = MaskedLMCollator(tokenizer, mlm_probability=MASKED, seed=0, unpadded=ours)
-        fixed = collate.for_evaluation()
-        if ours:
-            decayed = [key for key, p in model.named_parameters() if p.dim() > 1]
-            optimizer = muon_optimizer(
-                model,
-                decayed,
-                learning_rate=rate,
-                muon_learning_rate=3.5e-3,
-                weight_decay=0.3,
-                betas=(0.9, 0.98),
-            )
-        else:
-            optimizer = torch.optim.AdamW(
-                model.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True
-            )
-        compile_layers(model, device)
-        rates = [group["lr"] for group in optimizer.param_groups]
-
-        def loss_of(rows, collate, model=model, device=device, ours=ours):
-            batch = {
-                key: x.to(device) if isinstance(x, torch.Tensor) else x
-                for key, x in collate(rows).items()
-            }
-            batch = batch if ours else {key: x for key, x in batch.items() if key != "position_ids"}
-            with torch.autocast(device.type, torch.bfloat16, device.type == "cuda"):
-                return model(**batch).loss
-
-        start, evaluating, step, losses = wait(device), 0.0, 0, []
-        while (share := (time.perf_counter() - start - evaluating) / options.seconds) < 1:
-            for group, full in zip(optimizer.param_groups, rates):  # linear, by the clock
-                group["lr"] = full * min(share / 0.05, (1 - share) / 0.95)
-            first = step * 16 % max(len(rows) - 16, 1)
-            collate.set_progress(epoch=step * 16 // len(rows))
-            loss_of(model.train() and rows[first : first + 16], collate).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            step += 1
-            if share > (len(losses) + 1) / 12:
-                begin = wait(device)
-                losses.append((share * options.seconds, evaluate(model, held, fixed, loss_of)))
-                evaluating += wait(device) - begin
-        losses.append((options.seconds, evaluate(model, held, fixed, loss_of)))
-        yield dict(
-            what="learning, base",
-            model=f"{name}, {rate:g}",
-            steps=step,
-            losses=losses,
-            loss=losses[-1][1],
+    line = sys.stdin.readline()
+    if not line:
+        return
+    request = json.loads(line)
+    options.output = request.pop("path")
+    request["batches"] = tuple(request["batches"])
+    measurement = Measurement(**request)
+    try:
+        work(measurement, options)
+    except Exception as error:
+        append(
+            options,
+            dict(
+                what=measurement.name,
+                model=measurement.model,
+                failed=f"{type(error).__name__}: {str(error)[:1000]}",
+            ),
         )
 
 
-def evaluate(model, rows, collate, loss_of) -> float:
-    model.eval()
-    with torch.no_grad():
-        found = [float(loss_of(rows[i : i + 16], collate)) for i in range(0, len(rows), 16)]
-    return statistics.mean(found)
+def append(options: Options, row: dict[str, Any]) -> None:
+    """Add a line to the file of results, and print it."""
+    with open(options.output, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    print(describe(row), flush=True)
 
 
-# --- the whole ---
+def describe(row: dict[str, Any]) -> str:
+    """A row as one line of text."""
+    texts = []
+    for name, value in row.items():
+        if name in ("what", "model"):
+            texts.append(str(value))
+        elif isinstance(value, float):
+            texts.append(f"{name} {value:.4g}")
+        elif name != "dearest":
+            texts.append(f"{name} {value}")
+    return "  ".join(text for text in texts if text)
+
+
+# --- the run ---
+
+
+class Run:
+    """All measurements of a plan, one after the other. What does not fit into its time is left out, with a line."""
+
+    def __init__(self, options: Options):
+        self.options = options
+        self.deadline = START + RUN_SECONDS[options.work] * options.slower
+        self.path = Path(options.output) / f"{options.work}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("", encoding="utf-8")
+        # All processes share what inductor compiles.
+        cache = Path(tempfile.gettempdir()) / "minibert_gpu_cache"
+        self.environment = os.environ | dict(TORCHINDUCTOR_CACHE_DIR=str(cache))
+        self.processes: list[subprocess.Popen] = []
+
+    def start(self) -> subprocess.Popen:
+        """A process that imports, then waits."""
+        options = dataclasses.asdict(self.options) | dict(work="worker")
+        arguments = []
+        for name, value in options.items():
+            arguments += [f"--{name}", str(value)]
+        process = subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            stdin=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def measure(self, measurements: list[Measurement]) -> None:
+        try:
+            waiting = self.start()
+            for measurement in measurements:
+                left = self.deadline - time.monotonic()
+                if left < 5:
+                    self.note(measurement, "skipped: the run has no time left")
+                    continue
+                process = waiting
+                self.send(process, measurement)
+                waiting = self.start()  # it imports while the other one measures
+                self.wait(process, measurement, left)
+        finally:
+            for process in self.processes:
+                stop(process)
+
+    def send(self, process: subprocess.Popen, measurement: Measurement) -> None:
+        request = dataclasses.asdict(measurement) | dict(path=str(self.path))
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.close()
+
+    def wait(self, process: subprocess.Popen, measurement: Measurement, left: float) -> None:
+        limit = min(measurement.seconds * PATIENCE * self.options.slower, left)
+        try:
+            code = process.wait(timeout=limit)
+            if code:
+                self.note(measurement, f"the process ended with the code {code}")
+        except subprocess.TimeoutExpired:
+            stop(process)
+            self.note(measurement, f"stopped after {limit:.0f} seconds")
+
+    def note(self, measurement: Measurement, text: str) -> None:
+        options = dataclasses.replace(self.options, output=str(self.path))
+        append(options, dict(what=measurement.name, model=measurement.model, failed=text))
+
+    def rows(self) -> list[dict[str, Any]]:
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def stop(process: subprocess.Popen) -> None:
+    """End a process and all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# --- summaries ---
+
+
+def print_plan() -> None:
+    for name, measurements in PLANS.items():
+        planned = sum(measurement.seconds for measurement in measurements)
+        print(f"{name}: {planned:.0f} seconds planned, {RUN_SECONDS[name]} at most")
+        for measurement in measurements:
+            print(f"  {measurement.seconds:5.0f}  {measurement.name}")
+
+
+def print_speed(rows: list[dict[str, Any]]) -> None:
+    """Thousands of tokens a second of each model and variant on each batch, and its share of ModernBERT's."""
+    timed = [row for row in rows if "tokens" in row]
+    reference = {
+        row["what"]: row["tokens"]
+        for row in timed
+        if row["model"] == "ModernBERT" and row["variant"] in ("layers", "not compiled")
+    }
+    for row in sorted(timed, key=lambda row: row["what"]):
+        times = row["tokens"] / reference.get(row["what"], float("nan"))
+        name = f"{row['model']}, {row['variant']}"
+        peak = f"{row['mfu']:.1%}" if "mfu" in row else ""
+        print(f"{row['what']:34} {name:36} {row['tokens'] / 1000:8.1f} {times:6.2f} {peak}")
+
+
+def print_learning(rows: list[dict[str, Any]]) -> None:
+    """The last held-out loss of each recipe, and the seconds that it takes to the last losses of the others."""
+    from gpu_learning import seconds_to_loss
+
+    runs: dict[str, list] = {}
+    for row in rows:
+        if "loss" in row:
+            runs.setdefault(row["model"], []).append(row)
+    for target_name, target_rows in runs.items():
+        target = target_rows[-1]["loss"]
+        print(f"to the last loss of {target_name}, {target:.3f}:")
+        for name, run_rows in runs.items():
+            seconds = seconds_to_loss(run_rows, target)
+            print(f"  {name:28}", "never" if seconds is None else f"{seconds:.0f} s")
 
 
 def main() -> None:
     (options,) = HfArgumentParser(Options).parse_args_into_dataclasses()
-    device = torch.device(options.device)
-    torch._dynamo.config.recompile_limit = (
-        64  # all kinds of layers of all models share one function
-    )
-    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    machine = dict(
-        device=name,
-        torch=torch.__version__,
-        cuda=torch.version.cuda,
-        transformers=transformers.__version__,
-    )
-    speed = [training_rows("base", options), inference_rows(options), profile_rows(options)]
-    speed += [profile_rows(options, compiled=True), training_rows("large", options)]
-    parts = [learning_rows(options)] if options.work == "learning" else speed
-    rows, path = [], Path(options.output) / f"{options.work}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    print(machine | dict(date=time.strftime("%Y-%m-%d")))
-    for row in itertools.chain.from_iterable(parts):
-        rows.append(row)
-        path.write_text(
-            json.dumps(dict(machine=machine, rows=rows), indent=1)
-        )  # what is measured by now is kept
-        numbers = {key: f"{x:.4g}" for key, x in row.items() if isinstance(x, float | int)}
-        print(
-            f"{row['what']:<52} {row['model']:<24}",
-            *(f"{key} {x}" for key, x in numbers.items()),
-            flush=True,
-        )
+    if options.work == "worker":
+        return worker(options)
+    if options.work == "plan":
+        return print_plan()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # `timeout` sends it: end the processes
+    run = Run(options)
+    run.measure(PLANS[options.work])
+    if options.work == "speed":
+        print_speed(run.rows())
+    elif options.work == "learning":
+        print_learning(run.rows())
 
 
 if __name__ == "__main__":

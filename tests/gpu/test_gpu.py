@@ -3,9 +3,11 @@
 Only the model, the collator and Muon are used, which need no `datasets`.
 """
 
+import contextlib
 import copy
 import functools
 import itertools
+import signal
 
 import pytest
 import torch
@@ -264,10 +266,49 @@ def test_a_packed_training_step_does_not_wait_for_the_device(cuda):
             torch.cuda.set_sync_debug_mode("default")
 
 
+@contextlib.contextmanager
+def skip_after(seconds: float, reason: str):
+    """Skip the test if it takes longer: compiling for a GPU may take minutes, and a borrowed one is lent for few."""
+
+    def skip(signum, frame):
+        pytest.skip(f"{reason} took more than {seconds:g} seconds")
+
+    previous = signal.signal(signal.SIGALRM, skip)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_compilation_that_takes_too_long_is_skipped_with_its_reason():
+    def compile_slowly(graph, inputs):
+        while True:
+            pass
+
+    function = torch.compile(lambda x: x + 1, backend=compile_slowly)
+    with (
+        pytest.raises(pytest.skip.Exception, match="compiling took more than 0.5 seconds"),
+        skip_after(0.5, "compiling"),
+    ):
+        function(torch.ones(2))
+    torch._dynamo.reset()
+
+
 @pytest.mark.parametrize(
     "preset, part", [("bert", "layers"), ("minibert", "layers"), ("minibert", "model")]
 )
 def test_compiled_code_serves_every_length(preset, part, device):
+    try:
+        with skip_after(120, f"compiling {part} of {preset}"):
+            compare_compiled(preset, part, device)
+    finally:
+        torch._dynamo.reset()
+
+
+def compare_compiled(preset, part, device):
+    """Losses and gradients of a compiled model, and whether it is compiled again for new lengths."""
     model = build("MiniBertForMaskedLM", preset).to(device)
     torch._dynamo.reset()
     backend, count = ("inductor", 20) if device.type == "cuda" else ("aot_eager", 4)
@@ -290,7 +331,6 @@ def test_compiled_code_serves_every_length(preset, part, device):
             if parameter.grad is not None:
                 assert_close(name, parameter.grad.cpu(), expected[name].grad.cpu(), 5e-2)
     assert not counters["stats"].get("unique_graphs")
-    torch._dynamo.reset()
 
 
 def test_gradient_checkpointing_changes_nothing(device):
