@@ -270,7 +270,9 @@ def test_pipes_devices_and_broken_links(tmp_path, monkeypatch):
     os.symlink("nowhere", "link")
     for name in ("pipe", "pipe.jsonl", "link", "/dev/null"):
         for read in (read_table, find_files, load_hub):
-            with pytest.raises(ValueError, match=f"'{name}' (is no file|does not exist)"):
+            with pytest.raises(
+                ValueError, match=f"'{name}' (is not a regular file|does not exist)"
+            ):
                 read(name)
 
 

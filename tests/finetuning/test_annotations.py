@@ -7,9 +7,11 @@ from helpers import write_rows
 from toy_reviews import load, sentences
 
 import minibert
+from minibert import train_tokenizer
 from minibert.training.data.rows import ReadError
 from minibert.training.data.tables import read_table
 from minibert.training.finetuning.tasks.classification import SINGLE, Classify
+from minibert.training.finetuning.tasks.tagging import Tag
 
 ANNA = {"tokens": ["Anna", "Berg", "sang", "."], "ner_tags": ["B-PER", "I-PER", "O", "O"]}
 TEXT = "Anna Berg sang."
@@ -90,6 +92,41 @@ def test_spans_of_characters(row, tmp_path):
     assert rows_of(file) == [{**ANNA, "ner_tags": ["O"] * 4}, ANNA]
     (tmp_path / "a.json").write_text(json.dumps([other, row]))
     assert rows_of(tmp_path / "a.json")[1] == ANNA
+
+
+@pytest.mark.parametrize("column", ["label", "entities", "spans"])
+def test_an_export_without_any_span(column, tmp_path):
+    """Another file of the same annotators tells what the empty lists are."""
+    span = [0, 9, "PER"] if column == "label" else {"start": 0, "end": 9, "label": "PER"}
+    train = write_rows(tmp_path / "a.jsonl", [{"text": TEXT, column: [span]}])
+    empty = write_rows(tmp_path / "b.jsonl", [{"text": TEXT, column: []}] * 2)
+    splits = load(train=[train, empty], validation=[empty])
+    assert splits["train"]["ner_tags"][:] == [ANNA["ner_tags"], ["O"] * 4, ["O"] * 4]
+    assert splits["validation"]["ner_tags"][:] == [["O"] * 4] * 2
+    assert Tag(train_tokenizer([TEXT] * 9, vocab_size=40, show_progress=False)).read(splits)
+
+
+def test_answers_are_settled_over_all_files(tmp_path):
+    """In a file of one label, rejected rows lack it only if no other file has another label."""
+    files = []
+    for label in ("SPAM", "OFFER"):
+        rows = [
+            {"text": f"{label} {answer}", "label": label, "answer": answer}
+            for answer in ("accept", "reject")
+        ]
+        files.append(write_rows(tmp_path / f"{label}.jsonl", rows))
+    split = load(train=files, validation_size=None)["train"]
+    assert split["label"][:] == ["SPAM", "OFFER"]
+
+
+def test_rows_to_validate_on_with_other_columns(tmp_path):
+    train = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a"], "ner_tags": ["O"]}])
+    other = write_rows(tmp_path / "b.jsonl", [{"words": ["a"], "tags": ["O"]}])
+    splits = load(train=[train], validation=[other])
+    with pytest.raises(
+        ValueError, match=r"b\.jsonl' has no column 'tokens' \(it has words, tags\)"
+    ):
+        Tag(train_tokenizer(["a"] * 9, vocab_size=40, show_progress=False)).read(splits)
 
 
 def test_a_word_is_cut_where_a_span_ends(tmp_path):

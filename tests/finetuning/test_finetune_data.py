@@ -105,6 +105,46 @@ class TestSplits:
         assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
         assert len(splits["validation"]) == 3
 
+    @pytest.mark.parametrize(
+        "names",
+        [
+            ("training", "validate", "testing"),
+            ("train", "development", "test"),
+            ("TRAIN", "Val", "Test"),
+        ],
+    )
+    def test_other_names_of_splits(self, tmp_path, names, capsys):
+        for count, name in enumerate(names, 3):
+            write(tmp_path / f"{name}.csv", ROWS[:count])
+        splits = load(data=str(tmp_path))
+        sizes = {name: len(split) for name, split in splits.items()}
+        assert sizes == {"train": 3, "validation": 4, "test": 5}
+        assert "not" not in capsys.readouterr().out
+
+    @pytest.mark.parametrize("name", ["eval", "dev", "notes"])
+    def test_tables_that_are_not_used_are_named(self, tmp_path, name, capsys):
+        """ "eval" is the validation split to some, the test split to others."""
+        for split in ("train", "validation", name):
+            write(tmp_path / f"{split}.csv", ROWS)
+        assert {*load(data=str(tmp_path))} == {"train", "validation"}
+        assert f"train, validation are used, not {name}.csv; give other" in capsys.readouterr().out
+        rows = datasets.Dataset.from_list(ROWS)
+        splits = datasets.DatasetDict(train=rows, validation=rows, validation_mismatched=rows)
+        load(data=splits)
+        assert "not validation_mismatched" in capsys.readouterr().out
+
+    def test_a_folder_without_any_split(self, tmp_path):
+        write(tmp_path / "eval.csv", ROWS)
+        with pytest.raises(ValueError, match="data: the splits are eval.csv; use files"):
+            load(data=str(tmp_path))
+
+    def test_paths_and_empty_rows_in_memory(self, tmp_path):
+        write(tmp_path / "train.csv", ROWS)
+        assert len(load(train=tmp_path / "train.csv", validation_size=None)["train"]) == 10
+        empty = datasets.Dataset.from_list(ROWS).select([])
+        with pytest.raises(ValueError, match="test: 'the data set' has no rows"):
+            load(train=tmp_path / "train.csv", test=empty)
+
     @pytest.mark.parametrize("names", [("train-v1.1", "train-v2.0"), ("train", "train-v1.1")])
     def test_tables_that_are_no_shards_are_not_joined(self, tmp_path, names):
         for name in names:

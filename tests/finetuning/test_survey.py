@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 import minibert
 from minibert import MiniBertForSequenceClassification
-from minibert.training.finetuning.data import stratify
+from minibert.training.finetuning.holdout import stratify
 from minibert.training.finetuning.survey import survey, warnings
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.classification import MULTI, Classify

@@ -39,8 +39,7 @@ def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[in
 
     Raises:
         ReadError: a row is not an object, or has more or fewer cells than the header; a quote is
-        not
-            closed; or the bytes are no text, see `detect_encoding`.
+            not closed; or the bytes are not text, see `detect_encoding`.
     """
     file = Path(file)
     try:
@@ -166,9 +165,8 @@ def _check_cells(cells: Sequence[str], columns: Sequence[str], is_tsv: bool, loc
             f"{location}: {len(cells)} cells, but {len(columns)} columns; put a cell with a "
             "separator or a line break in quotes, and add missing cells"
         )
-    if is_tsv and any(
-        "\t" in cell for cell in cells
-    ):  # several rows between two quotes in the text
+    # a tab in a cell stands for several rows between two quotes in the text
+    if is_tsv and any("\t" in cell for cell in cells):
         raise ReadError(
             f"{location}: a cell of a tsv has a tab; a cell that begins with a quote must end with "
             'one; write quotes inside of it twice, as "a ""b"" c"'

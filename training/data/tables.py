@@ -251,8 +251,9 @@ def checksum(files: Iterable[str], encoding: str | None = None) -> str:
                     decoder.decode(block, final=not block)
                 except UnicodeDecodeError as error:
                     offset = stream.tell() - len(error.object) + error.start
+                    name = error.encoding.upper()
                     raise ReadError(
-                        f"{file!r} is not {error.encoding.upper()} text: {error.reason} at offset {offset}"
+                        f"{file!r} is not {name} text: {error.reason} at offset {offset}"
                     ) from None
     return digest.hexdigest()
 
@@ -319,8 +320,8 @@ def _check_regular(path: str, field: str) -> None:
     """Refuse what could be read once only, or has no end."""
     if os.path.lexists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ValueError(
-            f"{field}: {path!r} is no file (but a pipe, a device or a broken link); write the data "
-            "into a file"
+            f"{field}: {path!r} is not a regular file (but a pipe, a device or a broken link); write "
+            "the data into a file"
         )
 
 

@@ -1,108 +1,202 @@
-"""Exports of annotation tools as rows of `tokens` and `ner_tags`, or of `text` and `label`: doccano's and Prodigy's."""
+"""Exports of annotation tools (doccano's and Prodigy's) as rows of `tokens` and `ner_tags`, or of
+`text` and `label`."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 
 ANSWERS = {"accept", "reject", "ignore"}  # Prodigy's, in the column "answer"
-SPANS, TEXTS = ("spans", "entities", "label", "labels"), ("text", "data")
-EXAMPLE = '{"text": "Anna sang", "label": [[0, 4, "PER"]]}'
+SPAN_COLUMNS = ("spans", "entities", "label", "labels")
+TEXT_COLUMNS = ("text", "data")
 STRINGS = datasets.List(datasets.Value("string"))
 
 
-def from_annotations(rows: datasets.Dataset) -> datasets.Dataset:
-    """Rows with spans of characters get `tokens` and `ner_tags`, those with Prodigy's answers a `label`; others stay. A
-    ValueError for a span that is outside of its text, or overlaps another one."""
+class Span(NamedTuple):
+    """The characters of a text from `start` to before `end`, which have a label."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """What the columns of an export mean. It is settled over all files, since one of them may have
+    no spans, or no accepted rows."""
+
+    span_column: str | None  # of spans of characters
+    has_answers: bool  # rows are accepted, rejected or ignored (Prodigy)
+    is_binary: bool  # one label was asked for: a rejected row is one without it
+
+
+def find_format(tables: Sequence[datasets.Dataset]) -> ExportFormat:
+    """The format of the tables of all splits, which may be no export at all."""
+    answers: set[Any] = set()
+    labels: set[str] = set()
+    is_choice = False
+    for table in tables:
+        columns = set(table.column_names)
+        if "answer" in columns:
+            answers.update(map(str, table["answer"]))
+        if columns & {"spans", "accept"}:
+            is_choice = True
+        elif "label" in columns:
+            labels.update(label for label in table["label"] if isinstance(label, str))
+    span_column = None
+    for column in SPAN_COLUMNS:
+        if span_column is None and any(_has_spans(table, column) for table in tables):
+            span_column = column
+    has_answers = bool(answers) and answers <= ANSWERS
+    is_binary = has_answers and not is_choice and len(labels) == 1
+    return ExportFormat(span_column, has_answers, is_binary)
+
+
+def from_annotations(rows: datasets.Dataset, export: ExportFormat) -> datasets.Dataset:
+    """The rows of one file. Those with spans of characters get `tokens` and `ner_tags`, those with
+    Prodigy's answers a `label`; others stay. A ValueError for a span that is outside of its text,
+    or overlaps another one."""
+    if export.has_answers and "answer" in rows.column_names:
+        rows = _select_answered(rows, export.is_binary)
     columns = rows.column_names
-    if "answer" in columns and {*rows["answer"]} <= ANSWERS:
-        rows = _accepted(rows)
-    column = next((name for name in SPANS if name in columns and _has_spans(rows, name)), None)
-    text = next((name for name in TEXTS if name in columns), None)
-    if column is None or text is None or "ner_tags" in columns:
+    text_column = next((name for name in TEXT_COLUMNS if name in columns), None)
+    if export.span_column not in columns or text_column is None or "ner_tags" in columns:
         return rows
-    words = rows["tokens"] if "tokens" in columns else [None] * len(rows)
-    tagged = []
-    for number, row in enumerate(zip(rows[text], rows[column], words), 1):
-        try:
-            tagged.append(_tag(*row))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{column}: spans of row {number}: {error}; write them as {EXAMPLE}"
-            ) from None
-    rows = rows.remove_columns([name for name in (column, "tokens") if name in columns])
-    for name, values in zip(("tokens", "ner_tags"), zip(*tagged)):
-        rows = rows.add_column(name, list(values), feature=STRINGS)
-    return rows
-
-
-def _accepted(rows: datasets.Dataset) -> datasets.Dataset:
-    """The rows that were answered. "accept" holds the options chosen; where one label is asked for, "label" has it in
-    the rows that were accepted, and is empty in those that were rejected."""
-    answers, names = rows["answer"][:], rows.column_names
-    labels = rows["label"] if "label" in names and not {"spans", "accept"} & {*names} else []
-    binary = len({label for label in labels if isinstance(label, str)}) == 1
-    kept = [
-        i
-        for i, answer in enumerate(answers)
-        if answer == "accept" or (binary and answer == "reject")
-    ]
-    print(
-        f"{len(rows) - len(kept):,} of {len(rows):,} rows are left out (ignored{', rejected' * (not binary)})"
-    )
-    rows = rows.select(kept)
-    if not (binary or "accept" in names):
-        return rows.remove_columns("answer")
-    labels = (
-        [[label] * (answers[i] == "accept") for i, label in zip(kept, rows["label"])]
-        if binary
-        else rows["accept"]
-    )
-    rows = rows.remove_columns([name for name in ("answer", "accept", "label") if name in names])
-    return rows.add_column("label", list(labels), feature=STRINGS)
+    return _tag_words(rows, text_column, export.span_column)
 
 
 def _has_spans(rows: datasets.Dataset, column: str) -> bool:
-    """Whether the first list of a column that is not empty has spans: {start, end, label}, or [start, end, label]."""
-    first = next((value for value in rows[column] if isinstance(value, list) and value), [None])[0]
-    if isinstance(first, Mapping):
-        return "label" in first and bool({"start", "start_offset"} & first.keys())
-    return (
-        isinstance(first, list)
-        and len(first) == 3
-        and all(isinstance(each, int) for each in first[:2])
-    )
+    """Whether the first list of a column that is not empty has spans: {start, end, label}, or
+    [start, end, label]."""
+    if column not in rows.column_names:
+        return False
+    for value in rows[column]:
+        if isinstance(value, list) and value:
+            return _is_span(value[0])
+    return False
 
 
-def _tag(
-    text: str, spans: Sequence[Any] | None, words: Sequence[Mapping[str, Any]] | None
-) -> tuple[list, list]:
-    """Words (Prodigy's, or words and marks, cut where a span begins or ends) and their tags in scheme BIO."""
-    found, end = [], 0
-    for span in spans or []:
-        if isinstance(span, Mapping):
-            span = [span.get(f"{edge}_offset", span.get(edge)) for edge in ("start", "end")] + [
-                span["label"]
-            ]
-        found.append(tuple(span))
-    found.sort()
-    for first, last, _ in found:
-        if not end <= first < last <= len(text):
+def _is_span(item: Any) -> bool:
+    if isinstance(item, Mapping):
+        return "label" in item and ("start" in item or "start_offset" in item)
+    if not isinstance(item, list) or len(item) != 3:
+        return False
+    return isinstance(item[0], int) and isinstance(item[1], int)
+
+
+# --- Answers ---
+
+
+def _select_answered(rows: datasets.Dataset, is_binary: bool) -> datasets.Dataset:
+    """The rows that were answered. "accept" holds the options chosen; where one label is asked for,
+    "label" has it in the rows that were accepted, and is empty in those that were rejected."""
+    selected_answers = {"accept", "reject"} if is_binary else {"accept"}
+    selected = [i for i, answer in enumerate(rows["answer"]) if answer in selected_answers]
+    num_left_out = len(rows) - len(selected)
+    reasons = "ignored" if is_binary else "ignored, rejected"
+    if num_left_out:
+        print(f"{num_left_out:,} of {len(rows):,} rows are left out ({reasons})")
+    rows = rows.select(selected)
+    if is_binary:
+        labels = []
+        for label, answer in zip(rows["label"], rows["answer"]):
+            labels.append([label] if answer == "accept" else [])
+        rows = rows.remove_columns("label").add_column("label", labels, feature=STRINGS)
+    elif "accept" in rows.column_names:
+        labels = rows["accept"][:]
+        if "label" in rows.column_names:
+            rows = rows.remove_columns("label")
+        rows = rows.remove_columns("accept").add_column("label", labels, feature=STRINGS)
+    return rows.remove_columns("answer")
+
+
+# --- Spans ---
+
+
+def _tag_words(rows: datasets.Dataset, text_column: str, span_column: str) -> datasets.Dataset:
+    """`rows` with `tokens` and `ner_tags` in place of spans of characters."""
+    words = [None] * len(rows)
+    replaced = [span_column]
+    if "tokens" in rows.column_names:
+        words = rows["tokens"]
+        replaced.append("tokens")
+    all_tokens = []
+    all_tags = []
+    columns = zip(rows[text_column], rows[span_column], words)
+    for number, (text, spans, words_of_text) in enumerate(columns, 1):
+        try:
+            tokens, tags = _tag_text(text, spans, words_of_text)
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{[first, last]} overlaps another one, or is outside of {text[:100]!r}"
-            )
-        end = last
+                f"{span_column}: spans of row {number}: {error}; write them as "
+                '{"text": "Anna sang", "label": [[0, 4, "PER"]]}'
+            ) from None
+        all_tokens.append(tokens)
+        all_tags.append(tags)
+    rows = rows.remove_columns(replaced)
+    rows = rows.add_column("tokens", all_tokens, feature=STRINGS)
+    return rows.add_column("ner_tags", all_tags, feature=STRINGS)
+
+
+def _tag_text(
+    text: str, spans: Sequence[Any] | None, words: Sequence[Mapping[str, Any]] | None
+) -> tuple[list[str], list[str]]:
+    """Words (Prodigy's, or words and marks, cut where a span begins or ends) and their tags in
+    scheme BIO."""
+    sorted_spans = _sort_spans(text, spans or [])
     if words is None:
-        edges = [0, *(edge for span in found for edge in span[:2]), len(text)]
-        parts = ((a, re.finditer(r"\w+|[^\w\s]", text[a:b])) for a, b in pairwise(edges))
-        places = [(a + word.start(), a + word.end()) for a, of_part in parts for word in of_part]
+        bounds = _split_words(text, sorted_spans)
     else:
-        places = [(word["start"], word["end"]) for word in words]
-    tags, last = [], None
-    for start, stop in places:
-        span = next((span for span in found if span[0] < stop and start < span[1]), None)
-        tags.append("O" if span is None else f"{'I' if span is last else 'B'}-{span[2]}")
-        last = span
-    return [text[start:stop] for start, stop in places], tags
+        bounds = [(word["start"], word["end"]) for word in words]
+    tokens = []
+    tags = []
+    previous = None
+    for start, end in bounds:
+        overlapping = (span for span in sorted_spans if span.start < end and start < span.end)
+        span = next(overlapping, None)
+        if span is None:
+            tags.append("O")
+        elif span is previous:
+            tags.append(f"I-{span.label}")
+        else:
+            tags.append(f"B-{span.label}")
+        tokens.append(text[start:end])
+        previous = span
+    return tokens, tags
+
+
+def _sort_spans(text: str, items: Sequence[Any]) -> list[Span]:
+    """The spans of a text in their order; a ValueError if one overlaps another or has no text."""
+    spans = []
+    for item in items:
+        if isinstance(item, Mapping):
+            start = item.get("start_offset", item.get("start"))
+            end = item.get("end_offset", item.get("end"))
+            spans.append(Span(start, end, item["label"]))
+        else:
+            spans.append(Span(*item))
+    spans.sort()
+    previous_end = 0
+    for span in spans:
+        if not previous_end <= span.start < span.end <= len(text):
+            raise ValueError(
+                f"{[span.start, span.end]} overlaps another one, or is outside of {text[:100]!r}"
+            )
+        previous_end = span.end
+    return spans
+
+
+def _split_words(text: str, spans: Iterable[Span]) -> list[tuple[int, int]]:
+    """Where the words and marks of a text begin and end."""
+    edges = [0]
+    for span in spans:
+        edges += [span.start, span.end]
+    edges.append(len(text))
+    bounds = []
+    for start, end in pairwise(edges):
+        for word in re.finditer(r"\w+|[^\w\s]", text[start:end]):
+            bounds.append((start + word.start(), start + word.end()))
+    return bounds

@@ -20,7 +20,7 @@ from transformers import (
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
 from ...evaluation.metrics import EntityScores, class_scores
-from ..data import FILE, as_list, bad_value, each_row
+from ..data import FILE, as_list, bad_value, check_column, each_row
 from ..imbalance import class_weights
 from . import label_schemes as schemes
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels, shortened
@@ -76,12 +76,14 @@ class Tag(Task):
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
+        """As `Task.read`, without sentences that have no word."""
         (column,) = self.find_texts(next(iter(splits.values())))
-        has_words = partial(lambda column, row: row[column] != [], column)
-        return super().read(
-            datasets.DatasetDict({k: split.filter(has_words) for k, split in splits.items()}),
-            config,
-        )
+        with_words = datasets.DatasetDict()
+        for name, split in splits.items():
+            check_column(split, column)
+            filled = [i for i, words in enumerate(split[column]) if words != []]
+            with_words[name] = split.select(filled) if len(filled) < len(split) else split
+        return super().read(with_words, config)
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         each_row(split, self._check_words, split[self.text_columns[0]])
