@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
-from helpers import save_model
+from helpers import refusal, save_model, write_rows
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 from processes import Python
@@ -329,6 +329,54 @@ def test_checkpoints_are_no_strategy(strategy, tmp_path):
         hub_push.check_push(training)
 
 
+# --- private is asked before a training ---
+
+WORDS = ["a good book", "a dull book", "the end of the list", "the first text", "return the list"]
+ROADS = {
+    "pretrain": ["pretrain", "--data", "text.txt", "--vocab_size", "60"],
+    "classify": ["finetune", "classify", "--data", "labelled.jsonl", "--model", "MODEL"],
+    "embed": ["finetune", "embed", "pairs.jsonl", "--model", "MODEL"],
+    "rerank": ["finetune", "rerank", "pairs.jsonl", "--model", "MODEL"],
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_a_public_repository_is_refused_before_the_training(
+    road, hub, folder, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n\n".join(WORDS * 20))
+    write_rows(tmp_path / "labelled.jsonl", [dict(text=x, label=x[0]) for x in WORDS * 20])
+    write_rows(tmp_path / "pairs.jsonl", [dict(query=x, positive=x) for x in WORDS * 20])
+    hub.private["tester/known"] = False
+    arguments = [str(folder) if part == "MODEL" else part for part in ROADS[road]]
+    where = ["--push_to_hub", "true", "--hub_private_repo", "true", "--hub_token", TOKEN]
+    for name in ("tester/known", "known"):
+        options = [*where, "--hub_model_id", name, "--output_dir", "out"]
+        error = refusal(capsys, *arguments, *options, "--max_steps", "1")
+        assert "tester/known exists already and is public" in error
+    assert not (tmp_path / "out").exists() and not hub.commits
+
+
+def test_a_trainer_asks_before_it_begins(hub, folder, tokenizer, tmp_path):
+    hub.private |= {"tester/public": False, "tester/private": True}
+    where = dict(hub_private_repo=True, hub_token=TOKEN)
+    with pytest.raises(ValueError, match="tester/public exists already and is public"):
+        train(folder, tokenizer, tmp_path, hub_model_id="tester/public", **where)
+    assert not hub.commits and not list(tmp_path.iterdir())
+    train(folder, tokenizer, tmp_path, hub_model_id="tester/private", **where)
+    assert {commit.repository for commit in hub.commits} == {"tester/private"}
+
+
+def test_a_hub_that_does_not_answer_is_told_before_the_training(hub, tmp_path, monkeypatch):
+    options = dict(hub_model_id="tester/x", hub_private_repo=True, hub_token=TOKEN, use_cpu=True)
+    training = TrainingArguments(str(tmp_path), push_to_hub=True, **options)
+    hub_push.check_push(training)  # no such repository: it will be made
+    monkeypatch.setattr(hub, "repo_info", lambda name: (_ for _ in ()).throw(OSError("no line")))
+    with pytest.raises(OSError, match="the Hub: no line"):
+        hub_push.check_push(training)
+
+
 # --- the check in another process ---
 
 
@@ -469,6 +517,40 @@ def test_every_commit_of_a_training_loads(hub, folder, tokenizer, tmp_path):
         left_out
     )
     assert 'revision="step-2"' in hub.branches["tester/run", "step-2"]["README.md"].decode()
+
+
+def test_a_training_is_loaded_without_the_package_once(
+    hub, folder, tokenizer, tmp_path, monkeypatch, capsys
+):
+    """Before the first upload; where that fails, nothing goes up."""
+    checked = []
+    monkeypatch.setattr(hub_trainer, "verify_remote_code", checked.append)
+    train(folder, tokenizer, tmp_path / "good", hub_model_id="tester/good")
+    assert len(checked) == 1 and len(hub.commits) == 2
+
+    def fails(folder):
+        raise ValueError("it does not load")
+
+    monkeypatch.setattr(hub_trainer, "verify_remote_code", fails)
+    train(folder, tokenizer, tmp_path / "bad", hub_model_id="tester/bad")
+    assert capsys.readouterr().out.count("was not uploaded: it does not load") == 2
+    assert len(hub.commits) == 2
+
+
+def test_names_of_code_elsewhere_do_not_go_up_in_a_training(hub, copy, tokenizer, tmp_path, capsys):
+    """A model that Transformers has loaded, by its own reading, still has them."""
+    evil = "other/repo--evil.Evil"
+    edit_config(
+        copy,
+        auto_map=AUTO_MAP | {"AutoModelForImageToText": evil},
+        custom_pipelines={"fill-mask": {"impl": evil}},
+    )
+    train(copy, tokenizer, tmp_path / "out", hub_model_id="tester/run").push_to_hub()
+    assert "code of others, which is not run and does not go along" in capsys.readouterr().err
+    assert len(hub.commits) == 3
+    for commit in hub.commits:
+        assert not any(b"evil" in data for data in commit.files.values())
+        assert json.loads(commit.files["config.json"])["auto_map"] == AUTO_MAP
 
 
 def test_a_project_as_output_folder(hub, folder, tokenizer, tmp_path):

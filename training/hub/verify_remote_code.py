@@ -32,6 +32,8 @@ def load(folder: str) -> dict:
         ids = f"ids up to {highest} for {config.vocab_size} word vectors, padding {pads or 'none'}"
         raise SystemExit(f"the tokenizer does not fit the model: {ids}")
     saved = config.architectures[0]
+    if not saved.isidentifier():
+        raise SystemExit(f"config.json names the class {saved!r}, which is no name of a class")
     auto_classes = {name: reference.split(".")[-1] for name, reference in config.auto_map.items()}
     del auto_classes["AutoConfig"]
     loaders = {name: getattr(transformers, name) for name in auto_classes}
