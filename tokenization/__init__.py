@@ -11,6 +11,7 @@ from .adapt import (
 )
 from .coverage import Coverage, check_coverage, check_tokenizer, measure_coverage
 from .extend import Extension, extend_tokenizer
+from .saved import follow_tokenizer_file, sample_ids, sample_ids_of_file, tokens_with_capitals
 from .train import train_tokenizer
 from .words import regular_tokens, word_start_table
 
@@ -23,11 +24,15 @@ __all__ = [
     "check_mask_token",
     "check_tokenizer",
     "extend_tokenizer",
+    "follow_tokenizer_file",
     "measure_coverage",
     "plain_tokenizer",
     "regular_tokens",
+    "sample_ids",
+    "sample_ids_of_file",
     "special_ids",
     "tokenizer_backend",
+    "tokens_with_capitals",
     "train_tokenizer",
     "word_start_table",
 ]

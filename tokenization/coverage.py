@@ -187,9 +187,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
         )
     if not tokenizer.is_fast:
         return
-    for part_name in ("normalizer", "decoder"):
-        part = getattr(tokenizer.backend_tokenizer, part_name)
-        _check_growth(list(_replacements(_state(part))), f"{part_name} of {name}")
+    check_growth(tokenizer.backend_tokenizer, name)
     try:
         tokenizer.decode(tokenizer(PROBE)["input_ids"])
     except BaseException as error:
@@ -205,6 +203,14 @@ def is_panic(error: BaseException) -> bool:
     """Whether Rust code gave up; `tokenizers` does not export the class, which is no
     `Exception`."""
     return type(error).__name__ == "PanicException"
+
+
+def check_growth(backend: Tokenizer, name: str) -> None:
+    """Refuse (a ValueError) a tokenizer whose replacements multiply a text. Nothing else of it is
+    run."""
+    for part_name in ("normalizer", "decoder"):
+        part = getattr(backend, part_name)
+        _check_growth(list(_replacements(_state(part))), f"{part_name} of {name}")
 
 
 def _check_growth(replacements: list[tuple[dict[str, str], str]], part: str) -> None:

@@ -28,9 +28,12 @@ from transformers.utils import logging
 
 from ...configuration_minibert import MAX_LABELS, MiniBertConfig
 from ...tokenization.coverage import check_tokenizer, is_panic
+from ...tokenization.saved import follow_tokenizer_file, tokens_with_capitals
 from .files import holds_something, lock_folder
 from .precision import dtype_of_saved
+from .printing import warn
 from .trust import check_modules, drop_foreign_code, find_references
+from .weights import check_unused, keep_untied
 
 # The files that may hold the vocabulary of a tokenizer.
 VOCABULARIES = (
@@ -154,7 +157,8 @@ def _check_no_adapter(folder: str | Path) -> None:
 
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if there is none."""
+    """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if there is none. Where
+    its class gives other ids than its tokenizer.json, that file is used, with a warning."""
     _check_no_adapter(path)
     with reading(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
@@ -167,7 +171,25 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
         )
     drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
     check_tokenizer(tokenizer)
-    return tokenizer
+    return _as_saved(path, tokenizer)
+
+
+def _as_saved(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    file = find_file(str(path), "tokenizer.json")
+    with reading(path):
+        followed = follow_tokenizer_file(tokenizer, file)
+    if followed is not tokenizer:
+        warn(
+            f"tokenizer: {str(path)!r} names the class {type(tokenizer).__name__}, which gives other ids than its"
+            " tokenizer.json; tokenizer.json is used"
+        )
+    if file is None and (cased_tokens := tokens_with_capitals(tokenizer)):
+        warn(
+            f"tokenizer: {str(path)!r} has {len(cased_tokens):,} tokens with capitals, but lower-cases all text, as"
+            ' Transformers does by default; if it is cased, write {"do_lower_case": false} into its'
+            " tokenizer_config.json"
+        )
+    return followed
 
 
 def load_sentence_transformer(model_class: Any, path: str, **options: Any) -> Any:
@@ -212,6 +234,8 @@ def load_reported(
         model, report = model_class.from_pretrained(path, **options)
     new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
     check_complete(path, model, new, head)
+    check_unused(path, model, report["unexpected_keys"])
+    keep_untied(path, model)
     return model, new
 
 
@@ -246,12 +270,14 @@ def check_complete(
 def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
     """`check_complete` for a model that sentence-transformers loaded, by the names in the files of the folder. A pooler
     that was not saved is removed from the model."""
+    keep_untied(path, model)
     files, prefix = sorted(Path(path).glob("*.safetensors")), f"{model.base_model_prefix}."
     saved = set()
     for file in files:
         with safe_open(file, "pt") as weights:
             saved |= {name.removeprefix(prefix) for name in weights.keys()}  # noqa: SIM118
     state = model.state_dict()
+    check_unused(path, model, saved - {name.removeprefix(prefix) for name in state})
     held = {
         weight.data_ptr() for name, weight in state.items() if name.removeprefix(prefix) in saved
     }  # tied ones too

@@ -10,6 +10,7 @@ from transformers.utils import logging
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ..common.loading import reading, saved_config
+from ..common.weights import keep_untied
 from .families import ARCHITECTURES, find_architecture
 
 logger = logging.get_logger(__name__)
@@ -68,4 +69,5 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         logger.warning(
             f"{path}: {type(model).__name__} has no place for {', '.join(other)}: left out"
         )
+    keep_untied(path, model)
     return model

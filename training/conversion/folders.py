@@ -24,6 +24,7 @@ from ..common.loading import (
     saved_tokenizer,
 )
 from .checkpoints import load
+from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
 from .native import from_native, to_native
 from .surgery import modify, parse_changes
 
@@ -44,10 +45,12 @@ def convert(
     *,
     architecture: Architecture | None = None,
     set: list[str] | dict[str, Any] = (),
+    no_check: bool = False,
 ) -> Path:
     """Convert a saved model between MiniBERT and BERT, ModernBERT, RoBERTa and their like, bit for bit.
 
-    Its tokenizer goes along, and so do the files of sentence-transformers, which say how an embedding model pools.
+    Its tokenizer goes along, and so do the files of sentence-transformers, which say how an embedding model pools. In
+    the end, source and target compute ten texts, and the largest difference of their logits is printed.
 
     Args:
         source: The model: a folder or a Hub name.
@@ -57,12 +60,15 @@ def convert(
         set: Fields to change in the MiniBERT that is written, as field=value (position_embedding_type=rope
             local_attention=128); prints what is kept and what is new. Mappings are JSON: 'rope_parameters={"rope_type":
             "yarn", "factor": 2}'.
+        no_check: Leave out the comparison of outputs, for which source and target must fit into memory in fp32. With
+            `set`, there is none.
 
     Returns:
         The target.
 
     Raises:
-        ValueError: The target holds something, or the model cannot be converted. Nothing is written then.
+        ValueError: The target holds something, the model cannot be converted, or the two give other outputs. Nothing
+            is written then.
     """
     source, target, changes = str(source), Path(target), parse_changes(set)
     check_new(target)
@@ -77,6 +83,10 @@ def convert(
     check_query_expansion(source)
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
+    compares = not changes and not no_check
+    if compares:
+        batch = sample_batch(loaded, tokenizer)
+        expected = sample_outputs(loaded, batch)
     model = loaded if ours else from_native(loaded)
     if changes:
         model, said = modify(model, changes)
@@ -90,6 +100,13 @@ def convert(
     with new_folder(target) as written:
         model.save_pretrained(written)
         save_rest(source, tokenizer, written, changes.get("max_position_embeddings"))
+        if tokenizer is not None:
+            check_saved_tokenizer(source, tokenizer, written)
+        if compares:
+            difference = check_outputs(sample_outputs(load(written), batch), expected)
+            print(
+                f"source and target differ by {difference:.1e} of the largest logit on ten texts"
+            )
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
     return target
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
+from ..common.weights import untied_weights
 from .architecture import CARRIED_IF_THERE, Architecture
 from .checkpoints import load
 from .families import ARCHITECTURES, find_architecture
@@ -50,6 +51,8 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
         | architecture.switches
         | architecture.minibert_fields(native, head, fields)
     )
+    if untied_weights(native):
+        fields["tie_word_embeddings"] = False
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.config_class.model_type
     config.converted_rest = architecture.rest(native, head)
@@ -104,9 +107,10 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         "add_pooling_layer" in inspect.signature(native_class).parameters
     )  # not a field of the config
     pooler = {"add_pooling_layer": model.pooler is not None} if has_switch else {}
-    native = native_class(
-        target.config_class(**copy.deepcopy(_native_fields(target, config, head))), **pooler
-    )
+    fields = _native_fields(target, config, head)
+    if untied_weights(model):
+        fields["tie_word_embeddings"] = False
+    native = native_class(target.config_class(**copy.deepcopy(fields)), **pooler)
 
     converted = {}
     for name, tensor in model.state_dict(prefix=_prefix(model)).items():

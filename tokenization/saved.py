@@ -1,0 +1,105 @@
+"""What a saved tokenizer makes of texts, compared with what its tokenizer.json says."""
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase, TokenizersBackend
+
+from .coverage import check_growth
+
+# Capitals, accents, other scripts, numbers, spaces and joined words: what tokenizers treat differently.
+SAMPLE_TEXTS = (
+    "The king sold a map near the river.",
+    "In 1848, Karl Marx and Friedrich Engels wrote 23 pages in London; 3,500 copies were printed.",
+    "Ça va très bien, merci! Où est la gare de Besançon?",
+    "Der Bäcker in Köln fragte: „Möchten Sie süße Brötchen?“",
+    "Москва не сразу строилась, говорит старая пословица.",
+    "北京是中国的首都。東京は日本の首都です。",
+    "كتب الطالب رسالة طويلة. एक छोटा सा गाँव था।",
+    "def main(args): return [x ** 2 for x in args if x != 0]  # e-mail: a.b@example.org",
+    "  Two  spaces,\ta tab,\nand a new line; don't re-use the well-known e-mail address 😀.",
+    # longer than the windows of models with local attention
+    " ".join(
+        f"On day {day} the old farmer carried {day} green apples to the market before dinner."
+        for day in range(1, 16)
+    ),
+)
+# Of an uncased vocabulary, only a few odd tokens have capitals.
+MAX_SHARE_WITH_CAPITALS = 0.01
+
+
+def sample_ids(
+    tokenizer: PreTrainedTokenizerBase, add_special_tokens: bool = True
+) -> list[list[int]]:
+    """The ids of `SAMPLE_TEXTS`."""
+    options = {"add_special_tokens": add_special_tokens, "truncation": False, "verbose": False}
+    return [tokenizer(text, **options)["input_ids"] for text in SAMPLE_TEXTS]
+
+
+def sample_ids_of_file(backend: Tokenizer, add_special_tokens: bool = True) -> list[list[int]]:
+    """The ids of `SAMPLE_TEXTS`, whole and without padding, by the library that reads tokenizer.json."""
+    backend.no_truncation()
+    backend.no_padding()
+    return [
+        backend.encode(text, add_special_tokens=add_special_tokens).ids for text in SAMPLE_TEXTS
+    ]
+
+
+def follow_tokenizer_file(
+    tokenizer: PreTrainedTokenizerBase, file: Path | None
+) -> PreTrainedTokenizerBase:
+    """`tokenizer` if it gives the ids of its tokenizer.json; else a tokenizer that does.
+
+    Transformers takes only the vocabulary from that file where tokenizer_config.json names a class such as
+    BertTokenizer or RobertaTokenizer, and builds the rest as the class does: other words, other capitals.
+
+    Args:
+        file: Its tokenizer.json. None: it has none, and is returned as it is, as one in Python is.
+    """
+    reads_file_itself = type(tokenizer) is TokenizersBackend
+    if file is None or reads_file_itself or not tokenizer.is_fast:
+        return tokenizer
+    backend = Tokenizer.from_file(str(file))
+    check_growth(backend, repr(str(tokenizer.name_or_path)))
+    # Without a template in the file, the class says where special tokens go.
+    with_template = backend.post_processor is not None
+    expected = sample_ids_of_file(backend, with_template)
+    if sample_ids(tokenizer, with_template) == expected:
+        return tokenizer
+    special_tokens = {
+        name: token
+        for name, token in tokenizer.special_tokens_map.items()
+        if isinstance(token, str) and backend.token_to_id(token) is not None
+    }
+    followed = TokenizersBackend(
+        tokenizer_file=str(file),
+        name_or_path=tokenizer.name_or_path,
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=tokenizer.model_input_names,
+        padding_side=tokenizer.padding_side,
+        truncation_side=tokenizer.truncation_side,
+        **special_tokens,
+    )
+    if sample_ids(followed, with_template) != expected:
+        raise ValueError(
+            f"tokenizer: {str(file)!r} gives other ids than the tokenizer that Transformers makes of it;"
+            " save it again by a current version of tokenizers"
+        )
+    return followed
+
+
+def tokens_with_capitals(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The tokens with capitals of a cased vocabulary, if the tokenizer lower-cases all text so that it never gives
+    them; none for any other tokenizer."""
+    normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
+    if normalizer is None or normalizer.normalize_str("A") != "a":
+        return []
+    special_tokens = tokenizer.get_added_vocab()
+    tokens = [
+        token
+        for token in tokenizer.get_vocab()
+        if token != token.lower()
+        and token not in special_tokens
+        and not token.startswith(("[", "<"))
+    ]
+    return tokens if len(tokens) > MAX_SHARE_WITH_CAPITALS * len(tokenizer) else []
