@@ -1,6 +1,7 @@
 """What would silently be another model after a conversion: it is kept, said, or refused before anything is written."""
 
 import json
+import logging
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training.common.loading import load_reported, saved_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.teachers import open_teacher
 from minibert.training.finetuning import models as finetuning_models
 
 TEXT = "The king sold a map near the river."
@@ -169,6 +171,17 @@ def test_weights_of_the_encoder_are_never_dropped_silently(name, tokenizers, tmp
             )
 
 
+def test_a_teacher_without_its_head_is_said(tokenizers, tmp_path, monkeypatch, caplog):
+    """It may be of any architecture, so Transformers' own report is shown."""
+    save_model(
+        tmp_path, tokenizers["wordpiece"], None, "BertForSequenceClassification", num_labels=1
+    )
+    edit_weights(tmp_path, lambda weights: weights.pop("classifier.weight"))
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    open_teacher(str(tmp_path), "student")
+    assert "classifier.weight" in caplog.text and "MISSING" in caplog.text
+
+
 # --- tokenizers ---
 
 
@@ -188,10 +201,10 @@ def tokenizers():
 
 
 def save_model(
-    folder, tokenizer, tokenizer_class: str | None, architecture: str = "BertModel"
+    folder, tokenizer, tokenizer_class: str | None, architecture: str = "BertModel", **fields
 ) -> None:
     model_class = getattr(transformers, architecture)
-    fields = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    fields |= dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     config = model_class.config_class(vocab_size=len(tokenizer), pad_token_id=0, **fields)
     torch.manual_seed(0)
     model_class(config).save_pretrained(folder)
@@ -212,7 +225,7 @@ def test_the_tokenizer_file_wins(algorithm, tokenizer_class, fits, tokenizers, t
     reference = Tokenizer.from_file(str(source / "tokenizer.json"))
     by_class = AutoTokenizer.from_pretrained(source)(TEXT)["input_ids"]
     assert (by_class == reference.encode(TEXT).ids) is fits
-    warning = f"names the class {tokenizer_class}, which gives other ids than its tokenizer.json"
+    warning = f"as {tokenizer_class}, which gives other ids than its tokenizer.json"
     said = run("convert", source, tmp_path / "ours", capsys=capsys)
     assert (warning in said) is not fits
     said = run("convert", tmp_path / "ours", tmp_path / "back", capsys=capsys)
@@ -233,6 +246,19 @@ def test_fine_tuning_reads_the_tokenizer_file(tokenizers, tmp_path, capsys):
     assert tokenizer(TEXT)["input_ids"] == tokenizers["cased"](TEXT)["input_ids"]
     assert "tokenizer.json is used" in capsys.readouterr().out
     assert "token_type_ids" in tokenizer(TEXT)
+
+
+def test_embedding_models_read_the_tokenizer_file(tokenizers, tmp_path):
+    """Students and teachers alike."""
+    save_model(tmp_path / "teacher", tokenizers["bpe"], "BertTokenizer")
+    convert(tmp_path / "teacher", tmp_path / "student")
+    edit_json(tmp_path / "student" / "tokenizer_config.json", tokenizer_class="BertTokenizer")
+    expected = tokenizers["bpe"](TEXT)["input_ids"]
+    encoder = open_encoder(str(tmp_path / "student"))
+    teacher = open_teacher(str(tmp_path / "teacher"), str(tmp_path / "student"))
+    for model in (encoder, teacher):
+        assert model.tokenizer(TEXT)["input_ids"] == expected
+        assert model.preprocess([TEXT])["input_ids"].tolist() == [expected]
 
 
 def test_a_file_without_a_template_leaves_special_tokens_to_the_class(tokenizers, tmp_path, capsys):

@@ -171,16 +171,18 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
         )
     drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
     check_tokenizer(tokenizer)
-    return _as_saved(path, tokenizer)
+    return fit_tokenizer(path, tokenizer)
 
 
-def _as_saved(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+def fit_tokenizer(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """`tokenizer`, which was loaded from `path`; or, with a warning, one that gives the ids of its tokenizer.json where
+    it does not. Warn of a cased vocabulary whose text is lower-cased."""
     file = find_file(str(path), "tokenizer.json")
     with reading(path):
         followed = follow_tokenizer_file(tokenizer, file)
     if followed is not tokenizer:
         warn(
-            f"tokenizer: {str(path)!r} names the class {type(tokenizer).__name__}, which gives other ids than its"
+            f"tokenizer: Transformers reads {str(path)!r} as {type(tokenizer).__name__}, which gives other ids than its"
             " tokenizer.json; tokenizer.json is used"
         )
     if file is None and (cased_tokens := tokens_with_capitals(tokenizer)):
@@ -192,19 +194,24 @@ def _as_saved(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTraine
     return followed
 
 
-def load_sentence_transformer(model_class: Any, path: str, **options: Any) -> Any:
+def load_sentence_transformer(
+    model_class: Any, path: str, show_warnings: bool = False, **options: Any
+) -> Any:
     """Open a model of sentence-transformers (`model_class`: `SentenceTransformer`, `CrossEncoder`, …) without remote
-    code; a ValueError if it names code of others, or if its tokenizer cannot be used."""
+    code; a ValueError if it names code of others, or if its tokenizer cannot be used. With `show_warnings`,
+    Transformers says which weights are new or left out."""
     saved_config(path)
-    saved_tokenizer(path)
+    tokenizer = saved_tokenizer(path)
     modules_of(path)
-    with reading(path):
+    with reading(path, show_warnings):
         model = model_class(path, trust_remote_code=False, **options)
-        tokenizer = model.tokenizer
+    if type(model.tokenizer) is not type(tokenizer):  # see `fit_tokenizer`
+        tokenizer.model_max_length = model.tokenizer.model_max_length
+        model[0].processor = tokenizer
     if model.transformers_model is not None:
         drop_foreign_code(vars(model.transformers_model.config), "config.json", path)
-    drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
-    check_tokenizer(tokenizer)  # sentence_bert_config.json may have changed it
+    drop_foreign_code(model.tokenizer.init_kwargs, "tokenizer_config.json", path)
+    check_tokenizer(model.tokenizer)  # sentence_bert_config.json may have changed it
     return model
 
 
@@ -375,10 +382,11 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """`quietly`; any error of a library that reads damaged files becomes a ValueError that names the path."""
+def reading(path: str | Path, show_warnings: bool = False) -> Iterator[None]:
+    """`quietly` (with `show_warnings`, only without bars); any error of a library that reads damaged files becomes a
+    ValueError that names the path."""
     try:
-        with quietly():
+        with without_bars() if show_warnings else quietly():
             yield
     except BaseException as error:
         is_clear = isinstance(error, (ValueError, OSError)) and not isinstance(

@@ -29,12 +29,12 @@ def open_teacher(
     head = (config.architectures or [""])[0]
     classifies = head.endswith("ForSequenceClassification")
     if classifies and config.num_labels == 1:
-        return load_sentence_transformer(CrossEncoder, path)
+        return load_sentence_transformer(CrossEncoder, path, show_warnings=True)
     if classifies or reranker or saved_kind(path) != "dense":
         raise ValueError(
             f"teacher: {path!r} is neither a reranker with one score nor a dense embedding model; give one"
         )
-    return load_sentence_transformer(SentenceTransformer, path)
+    return load_sentence_transformer(SentenceTransformer, path, show_warnings=True)
 
 
 def labels_of(teacher: Any, columns: Sequence[str], kind: str) -> str:
