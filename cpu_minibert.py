@@ -1,122 +1,152 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""What only CPUs need. On any other device the functions here do what `nn.Linear`, `nn.Dropout` and `F.cross_entropy`
-do, and the kernels are not used: skip this file unless you run on a CPU.
+"""What only CPUs need. On any other device the functions here do what `nn.Linear`, `nn.Dropout` and
+`F.cross_entropy` do, and the kernels are not used: skip this file unless you compute on a CPU.
 
 Shape suffixes: t tokens, d width, q queries, k keys.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
-from .sequences_minibert import at_least_fp32, is_captured, is_traced
+from .compat_minibert import (
+    FUSED_LINEAR,
+    HAS_FUSED_BF16,
+    at_least_fp32,
+    is_captured,
+    is_traced,
+    is_watched,
+)
 
 # --- what this processor does well ---
 
 FEATURES = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
 # Without AMX, SDPA computes bf16 products at the speed of fp32; a plain matrix product is faster.
 BF16_WITHOUT_AMX = FEATURES.get("avx512_bf16", False) and not FEATURES.get("amx_bf16", False)
-# The fused operator that torch.compile uses for a linear and the activation after it: oneDNN adds the bias and applies
-# the activation while a block of the product is still in the cache. It has no backward.
-FUSED_LINEAR, FUSED_DTYPES = getattr(torch.ops.mkldnn, "_linear_pointwise", None), set()
-# In inference it replaces `nn.Linear` for these types: bf16, and fp32 on AMD processors with AVX-512, where MKL, which
-# torch uses otherwise, runs at half speed.
-if (
-    FUSED_LINEAR
-    and torch.backends.mkldnn.is_available()
-    and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-):
-    FUSED_DTYPES.add(torch.bfloat16)
+
+
+def fused_dtypes() -> set[torch.dtype]:
+    """The types for which a fused linear replaces `nn.Linear` in inference.
+
+    These are bf16, and fp32 on AMD processors with AVX-512, where MKL, which torch uses otherwise,
+    runs at half speed.
+    """
+    if FUSED_LINEAR is None or HAS_FUSED_BF16 is None:
+        return set()
+    if not torch.backends.mkldnn.is_available() or not HAS_FUSED_BF16():
+        return set()
+    dtypes = {torch.bfloat16}
     if FEATURES.get("avx512_f", False) and "AMD" in FEATURES.get("cpu_name", ""):
-        FUSED_DTYPES.add(torch.float32)
+        dtypes.add(torch.float32)
+    return dtypes
+
+
+FUSED_DTYPES = fused_dtypes()
 
 # --- attention kernels: softmax(q kᵀ / √d + bias) v for [..., heads, queries, head width] ---
 
 # Documents shorter than this share kernel calls.
 SHORT = 128
-# The length of a packed row is a multiple of ROW_STEP. The number of rows of one length is a multiple of
-# ROW_COUNT, if there are more than ROW_COUNT.
-ROW_STEP, ROW_COUNT = 64, 4
+# The length of a packed row is a multiple of ROW_STEP. The number of rows of one length is a
+# multiple of ROW_COUNT, if there are more than ROW_COUNT.
+ROW_STEP = 64
+ROW_COUNT = 4
 # In inference, documents of the same length, rounded up to a multiple of this, share a call.
 LENGTH_STEP = 16
-# Without dropout, unfused attention is used for up to this many queries, and chunked attention computes half as many at
-# a time, so that the scores stay in the cache. In training, longer documents use SDPA: unfused attention would keep all
-# scores for the backward.
+# Without dropout, unfused attention is used for up to this many queries, and chunked attention
+# computes half as many at a time, so that the scores stay in the cache. In training, longer
+# documents use SDPA: unfused attention would keep all scores for the backward.
 UNFUSED_QUERIES = 512
+
+AttentionKernel = Callable[..., torch.Tensor]
 
 
 def unfused_attention(
-    q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None,
+    is_causal: bool,
+    dropout: float,
 ) -> torch.Tensor:
     """Two matrix products with a softmax between them."""
     scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
     if is_causal:
-        bias = torch.full(
-            scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=q.device
-        ).triu(1)
+        hidden = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=q.device)
+        bias = hidden.triu(1)
     if bias is not None:
         scores += bias
     probs = F.softmax(scores, dim=-1)
     if dropout:
-        probs, v = probs * random_keep(probs, dropout), v / (1 - dropout)
+        probs = probs * random_keep(probs, dropout)
+        v = v / (1 - dropout)
     return torch.matmul(probs, v)
 
 
 def chunked_attention(
-    q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None,
+    is_causal: bool,
+    dropout: float,
 ) -> torch.Tensor:
-    """The same for [n, heads, queries, head width] without gradients or dropout, one head and a few queries at a time,
-    so that their scores stay in the cache."""
-    out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
-    q, chunk = q * q.shape[-1] ** -0.5, UNFUSED_QUERIES // 2
-    for n in range(len(q)):
-        for h in range(q.shape[1]):
-            k_kd, v_dk = k[n, h].contiguous(), v[n, h].t().contiguous()
+    """The same for [n, heads, queries, head width] without gradients or dropout, one head and a few
+    queries at a time, so that their scores stay in the cache."""
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    rows, heads, length = q.shape[:3]
+    q = q * q.shape[-1] ** -0.5
+    chunk = UNFUSED_QUERIES // 2
+    for n in range(rows):
+        # A bias that only hides padding is one row for all queries.
+        bias_qk = None if bias is None else bias[n if len(bias) > 1 else 0, 0].expand(length, -1)
+        for h in range(heads):
+            k_kd = k[n, h].contiguous()
+            v_dk = v[n, h].t().contiguous()
             for start in range(0, length, chunk):
                 stop = min(start + chunk, length)
                 keys = stop if is_causal else length
                 scores_qk = _product(q[n, h, start:stop], k_kd[:keys])
                 if is_causal:
                     scores_qk += torch.full_like(scores_qk, float("-inf")).triu(1 + start)
-                if bias is not None:  # a bias that only hides padding is one row for all queries
-                    scores_qk += bias[n if len(bias) > 1 else 0, 0].expand(length, -1)[
-                        start:stop, :keys
-                    ]
+                if bias_qk is not None:
+                    scores_qk += bias_qk[start:stop, :keys]
                 out[n, h, start:stop] = _product(F.softmax(scores_qk, dim=-1), v_dk[:, :keys])
     return out
 
 
 def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """x yᵀ"""
-    return FUSED_LINEAR(x, y, None, "none", [], None) if x.dtype in FUSED_DTYPES else F.linear(x, y)
+    if x.dtype in FUSED_DTYPES:
+        return FUSED_LINEAR(x, y, None, *_NO_ACTIVATION)
+    return F.linear(x, y)
 
 
 def choose_cpu_kernel(
     dtype: torch.dtype, dropout: float, queries: int, keys: int
-) -> tuple[Any, str]:
-    """The kernel that replaces SDPA for this many queries and keys (None: SDPA itself), and the reason."""
+) -> AttentionKernel | None:
+    """The kernel that replaces SDPA for this many queries and keys; None: SDPA itself."""
     if dropout:  # SDPA would spend most of its time drawing random numbers one by one
-        return unfused_attention, "attention dropout"
-    if dtype == torch.bfloat16 and torch.is_grad_enabled() and queries <= UNFUSED_QUERIES:
-        return (
-            unfused_attention,
-            "SDPA's backward in bf16 is slower than plain products for short rows",
-        )
-    if not torch.is_grad_enabled() and queries == keys:
-        if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
-            return (
-                unfused_attention if queries <= UNFUSED_QUERIES else chunked_attention
-            ), "bf16 without AMX"
-        if dtype == torch.float32 and dtype in FUSED_DTYPES and queries > UNFUSED_QUERIES:
-            return chunked_attention, "fp32 on AMD"
-    return None, "plain products are slower here"
+        return unfused_attention
+    if torch.is_grad_enabled():
+        # SDPA's backward in bf16 is slower than plain products for short rows.
+        is_short = queries <= UNFUSED_QUERIES
+        return unfused_attention if dtype == torch.bfloat16 and is_short else None
+    if queries != keys:
+        return None
+    if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
+        return unfused_attention if queries <= UNFUSED_QUERIES else chunked_attention
+    if dtype == torch.float32 and dtype in FUSED_DTYPES and queries > UNFUSED_QUERIES:
+        return chunked_attention
+    return None
 
 
 # --- linears fused with their activation, in inference ---
 
+# What the fused operator takes for an activation: its name, its scalars, its algorithm.
 _NO_ACTIVATION = ("none", [], None)
 _FUSED_ACTIVATIONS = {
     type(ACT2FN["gelu"]): ("gelu", [], "none"),
@@ -131,69 +161,81 @@ _FUSED_ACTIVATIONS = {
 def project(
     linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, gated: bool = False
 ) -> torch.Tensor:
-    """Compute linear(x), or act(linear(x)), or, if gated, act(a) · b with a and b the halves of linear(x).
+    """Compute linear(x), or act(linear(x)), or, if gated, act(a) · b with a and b the halves of
+    linear(x).
 
     In inference on CPU this is one fused operation where oneDNN has it.
     """
-    if not _can_fuse(linear, x, act):
-        x, gate = linear(x).chunk(2, dim=-1) if gated else (linear(x), None)
-        x = x if act is None else act(x)
-        return x * gate if gated else x
+    if _can_fuse(linear, x, act):
+        return _project_fused(linear, x, act, gated)
+    x = linear(x)
+    if gated:
+        x, gate = x.chunk(2, dim=-1)
+        return act(x) * gate
+    return x if act is None else act(x)
+
+
+def _project_fused(
+    linear: nn.Linear, x: torch.Tensor, act: nn.Module | None, gated: bool
+) -> torch.Tensor:
     activation = _NO_ACTIVATION if act is None else _FUSED_ACTIVATIONS[type(act)]
     if not gated:
         return FUSED_LINEAR(x, linear.weight, linear.bias, *activation)
     weight, gate_weight = linear.weight.chunk(2)
-    bias, gate_bias = (None, None) if linear.bias is None else linear.bias.chunk(2)
+    bias = gate_bias = None
+    if linear.bias is not None:
+        bias, gate_bias = linear.bias.chunk(2)
     gate = FUSED_LINEAR(x, gate_weight, gate_bias, *_NO_ACTIVATION)
     return FUSED_LINEAR(x, weight, bias, *activation).mul_(gate)
 
 
 def _can_fuse(linear: nn.Module, x: torch.Tensor, act: nn.Module | None) -> bool:
-    """Whether the fused operation exists, is faster, and bypasses nothing that must see the modules: hooks, replaced
-    methods, quantized weights, dispatch modes such as one that counts operations."""
+    """Whether the fused operation exists, is faster, and bypasses nothing that must see the
+    modules: hooks, replaced methods, quantized weights, dispatch modes such as one that counts
+    operations."""
+    if x.dtype not in FUSED_DTYPES or x.device.type != "cpu" or torch.is_grad_enabled():
+        return False
+    if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
+        return False
+    if type(linear) is not nn.Linear or type(linear.weight) is not nn.Parameter:
+        return False
+    if linear.weight.dtype != x.dtype:
+        return False
+    if act is not None and type(act) not in _FUSED_ACTIVATIONS:
+        return False
     modules = [linear] if act is None else [linear, act]
-    return (
-        (act is None or type(act) in _FUSED_ACTIVATIONS)
-        and x.dtype in FUSED_DTYPES
-        and not (x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"))
-        and x.device.type == "cpu"
-        and not torch.is_grad_enabled()
-        and type(linear) is nn.Linear
-        and type(linear.weight) is nn.Parameter
-        and linear.weight.dtype == x.dtype
-        and not any(
-            m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules
-        )
-        and not is_traced(x)
-        and not (
-            torch.nn.modules.module._has_any_global_hook() or torch._C._len_torch_dispatch_stack()
-        )
-    )
+    if any("forward" in module.__dict__ for module in modules):
+        return False
+    return not is_traced(x) and not is_watched(*modules)
 
 
 # --- few shapes ---
 
 
-def bucket_rows(x_td: torch.Tensor, training: bool = False) -> int:
-    """How many rows to append to the unpadded tokens, [tokens, width], so that few lengths occur: 16 between a power of
-    two and the next.
+def num_padding_rows(x_td: torch.Tensor, training: bool = False) -> int:
+    """How many rows to append to the unpadded tokens, [tokens, width], so that few lengths occur:
+    16 between a power of two and the next.
 
-    oneDNN builds a kernel for every shape that it meets (in half precision, and wherever `project` fuses). The work on
-    the appended rows, 2 % on average, takes less time than that.
+    oneDNN builds a kernel for every shape that it meets (in half precision, and wherever `project`
+    fuses). The work on the appended rows, 2 % on average, takes less time than that.
     """
-    by_shape = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    by_shape = by_shape or (
-        x_td.dtype in FUSED_DTYPES and not (training or torch.is_grad_enabled())
-    )
-    if not by_shape or x_td.device.type != "cpu" or is_captured(x_td):
+    if x_td.device.type != "cpu":
         return 0
-    return -len(x_td) % max(16, 1 << max(0, len(x_td).bit_length() - 5))
+    is_half = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
+    has_gradients = training or torch.is_grad_enabled()
+    is_fused = x_td.dtype in FUSED_DTYPES and not has_gradients
+    if not (is_half or is_fused) or is_captured(x_td):
+        return 0
+    step = 1 << max(0, len(x_td).bit_length() - 5)
+    return -len(x_td) % max(16, step)
 
 
 def repeat_last(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
-    """Append the last row `count` times. (Rows of zeros would not do: in fp16 the gradient of their norm overflows.)"""
-    last = x.narrow(dim, -1, 1)
-    return torch.cat((x, last.expand(*(count if i == dim else -1 for i in range(x.dim())))), dim)
+    """Append the last row `count` times. (Rows of zeros would not do: in fp16 the gradient of their
+    norm overflows.)"""
+    shape = list(x.shape)
+    shape[dim] = count
+    return torch.cat((x, x.narrow(dim, -1, 1).expand(shape)), dim)
 
 
 # --- dropout with fewer random numbers ---
@@ -202,16 +244,15 @@ def repeat_last(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
 def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
     """A factor for each element of `like`: 1 with probability 1 - rate (to 1/65536), else 0.
 
-    One draw of the generator makes four decisions of 16 bits; `bernoulli_` draws once for each. The factors have the
-    dtype of `like`, since multiplying by booleans is slower.
+    One draw of the generator makes four decisions of 16 bits; `bernoulli_` draws once for each. The
+    factors have the dtype of `like`, since multiplying by booleans is slower.
     """
-    draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(
-        torch.iinfo(torch.int64).min, None
-    )
-    draws = draws.view(torch.int16)[: like.numel()].view(like.shape)
-    return torch.ge(
-        draws, round(rate * 65536) - 32768, out=torch.empty(like.shape, dtype=like.dtype)
-    )
+    num_draws = -(-like.numel() // 4)
+    lowest = torch.iinfo(torch.int64).min
+    uniform_samples = torch.empty(num_draws, dtype=torch.int64).random_(lowest, None)
+    uniform_samples = uniform_samples.view(torch.int16)[: like.numel()].view(like.shape)
+    threshold = round(rate * 65536) - 32768
+    return torch.ge(uniform_samples, threshold, out=torch.empty(like.shape, dtype=like.dtype))
 
 
 class MiniBertDropout(nn.Dropout):
@@ -227,40 +268,42 @@ class MiniBertDropout(nn.Dropout):
 
 
 class CrossEntropyByRows(torch.autograd.Function):
-    """The sum of the cross-entropies of [targets, classes], in fp32; targets with a negative label are ignored.
+    """The sum of the cross-entropies of [targets, classes], in fp32; targets with a negative label
+    are ignored.
 
-    It computes `ROWS` rows at a time: what they need besides the logits stays in the cache. Separate operators write
-    four tensors of the size of the logits and read them back.
+    It computes `ROWS` rows at a time: what they need besides the logits stays in the cache.
+    Separate operators write four tensors of the size of the logits and read them back.
     """
 
     ROWS = 64
 
     @staticmethod
     def forward(logits, labels):
-        log_sums = torch.cat(
-            [at_least_fp32(rows).logsumexp(-1) for rows in logits.split(CrossEntropyByRows.ROWS)]
-        )
+        parts = logits.split(CrossEntropyByRows.ROWS)
+        log_sums = torch.cat([at_least_fp32(rows).logsumexp(-1) for rows in parts])
         at_labels = at_least_fp32(logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1))
         return (log_sums - at_labels).masked_fill(labels < 0, 0).sum(), log_sums
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs, output[1])
-        ctx.mark_non_differentiable(output[1])
+        log_sums = output[1]
+        ctx.save_for_backward(*inputs, log_sums)
+        ctx.mark_non_differentiable(log_sums)
 
     @staticmethod
     def backward(ctx, grad, _):
         logits, labels, log_sums = ctx.saved_tensors
+        counted = labels >= 0
+        labels = labels.clamp(min=0)
         if torch.is_grad_enabled():  # this gradient will be differentiated again
             probs = at_least_fp32(logits).softmax(-1)
-            hits = F.one_hot(labels.clamp(min=0), logits.shape[1])
-            return ((probs - hits) * (grad * (labels >= 0)).unsqueeze(1)).to(logits.dtype), None
+            hits = F.one_hot(labels, logits.shape[1])
+            return ((probs - hits) * (grad * counted).unsqueeze(1)).to(logits.dtype), None
         out = torch.empty_like(logits)
-        parts = (x.split(CrossEntropyByRows.ROWS) for x in (out, logits, labels, log_sums))
-        for out_rows, rows, label, log_sum in zip(*parts):
-            probs = (at_least_fp32(rows) - log_sum.unsqueeze(1)).exp_()
-            probs.scatter_add_(
-                1, label.clamp(min=0).unsqueeze(1), probs.new_full((len(label), 1), -1)
-            )
-            out_rows.copy_(probs.mul_((grad * (label >= 0)).unsqueeze(1)))
+        for start in range(0, len(logits), CrossEntropyByRows.ROWS):
+            rows = slice(start, start + CrossEntropyByRows.ROWS)
+            label = labels[rows].unsqueeze(1)
+            probs = (at_least_fp32(logits[rows]) - log_sums[rows].unsqueeze(1)).exp_()
+            probs.scatter_add_(1, label, probs.new_full(label.shape, -1))
+            out[rows].copy_(probs.mul_((grad * counted[rows]).unsqueeze(1)))
         return out, None

@@ -1,13 +1,15 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""MiniBERT: the encoder and every head.
+"""MiniBERT: embeddings, attention, layers, the encoder and every head, from top to bottom.
 
-What happens to a batch: `MiniBertModel.forward` describes it (`PackedSequences`), drops padding, embeds the real
-tokens, plans the attention of each kind of layer, and runs the layers over the unpadded tokens. It pads the result only
-for callers who need padded rows. The heads work on the unpadded tokens; in training, logits over the vocabulary are
-computed at the labelled positions only.
+What happens to a batch: `MiniBertModel.forward` describes it (`PackedSequences`), drops padding,
+embeds the real tokens, plans the attention of each kind of layer, and runs the layers over the
+unpadded tokens. It pads the result only for callers who need padded rows. The heads work on the
+unpadded tokens; in training, logits over the vocabulary are computed at the labelled positions
+only.
 
-Shape suffixes: b batch, s columns of the padded batch, t tokens (unpadded, or all columns if padding was kept), n rows
-or documents, d width, v vocabulary, c classes.
+Shape suffixes: b batch, s columns of the padded batch, t tokens (unpadded, or all columns if
+padding was kept), n rows or documents, h heads, d width, v vocabulary, c classes. With unpadded
+tokens, b is 1 and s counts the tokens.
 """
 
 import copy
@@ -20,7 +22,6 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -32,24 +33,353 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.modeling_utils import PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple, logging
-from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
 
-from .attention_minibert import InterfacePlan, MiniBertAttention, output_std, plan_attention
+from .attention_minibert import AttentionDispatch, choose_dispatch
+from .compat_minibert import (
+    at_least_fp32,
+    attention_backend,
+    is_captured,
+    is_traced,
+    register_causal_model,
+)
 from .configuration_minibert import MiniBertConfig
-from .cpu_minibert import CrossEntropyByRows, MiniBertDropout, bucket_rows, project, repeat_last
-from .embeddings_minibert import MiniBertEmbeddings, MiniBertRotary, build_linear, build_norm
-from .sequences_minibert import PackedSequences, at_least_fp32, is_captured, is_traced
+from .cpu_minibert import (
+    CrossEntropyByRows,
+    MiniBertDropout,
+    num_padding_rows,
+    project,
+    repeat_last,
+)
+from .sequences_minibert import PackedSequences, check_inputs, check_shapes
 
 MaybeTensor = torch.Tensor | None
 
 logger = logging.get_logger(__name__)
 
 
-# --- the block ---
+# --- parts of every layer ---
+
+
+def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear:
+    """A linear that carries the standard deviation of its initialization.
+
+    Transformers initializes a model from outside its tree at modules with parameters only: an
+    initialization written for a container would never run.
+    """
+    linear = nn.Linear(inputs, outputs, bias=bias)
+    linear.init_std = std
+    return linear
+
+
+def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
+    """The norm of the config, over `width` (by default the hidden size)."""
+    width = width or config.hidden_size
+    if config.norm_type == "rmsnorm":
+        return nn.RMSNorm(width, eps=config.norm_eps)
+    return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
+
+
+def output_std(config: MiniBertConfig) -> float:
+    """The initial standard deviation of projections into the residual stream (Radford et al. 2019;
+    Shoeybi et al. 2019)."""
+    if not config.scaled_output_init:
+        return config.initializer_range
+    return config.initializer_range / (2 * config.num_hidden_layers) ** 0.5
+
+
+# --- positions ---
+
+
+def rotary_frequencies(
+    width: int, theta: float | torch.Tensor, device: torch.device
+) -> torch.Tensor:
+    """theta^(-2i / width) (Su et al. 2021, eq. 15), [width / 2], in fp32."""
+    return theta ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
+
+
+def rotary_angles(
+    positions_bs: torch.Tensor, frequencies: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, frequencies], always in
+    fp32."""
+    angles = positions_bs.to(torch.float32)[..., None, None] * frequencies
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the pairs (x_i, x_{i + width / 2}) of the first `width` elements of each head.
+
+    Args:
+        x: [b, s, heads, head width].
+        cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them: the sines of the first half
+        are
+            negative.
+    """
+    width = cos.shape[-1]
+    if width < x.shape[-1]:
+        return torch.cat((rotate(x[..., :width], cos, sin), x[..., width:]), dim=-1)
+    first, second = x.chunk(2, dim=-1)
+    return torch.addcmul(x * cos.to(x.dtype), torch.cat((second, first), dim=-1), sin.to(x.dtype))
+
+
+def sinusoidal_positions(positions_bs: torch.Tensor, width: int) -> torch.Tensor:
+    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines
+    interleaved."""
+    frequencies = rotary_frequencies(width, 10_000.0, positions_bs.device)
+    cos, sin = rotary_angles(positions_bs, frequencies)
+    return torch.stack((sin, cos), dim=-1).flatten(2)
+
+
+class MiniBertRotary:
+    """The rotary angles of one kind of layer, scaled as `rope_parameters` say. It is no module and
+    holds numbers, not buffers, so that nothing is lost or rounded when weights are loaded or cast.
+
+    "dynamic" and "longrope" depend on the longest text of the batch, as in Transformers: if it is
+    longer than the length trained for, it changes the vectors of the other texts too.
+    """
+
+    def __init__(self, config: MiniBertConfig, layer_type: str):
+        parameters = config.rope_parameters[layer_type]
+        rope_type = parameters["rope_type"]
+        head_width = config.hidden_size // config.num_attention_heads
+        # How many elements of a head rotate.
+        self.width = int(head_width * (parameters.get("partial_rotary_factor") or 1.0))
+        self.theta = parameters["rope_theta"]
+        self.scaling = 1.0
+        self.limit = config.max_position_embeddings  # the length trained for
+        self.factor = parameters["factor"] if rope_type == "dynamic" else None
+        self.frequencies = None  # "default" and "dynamic" compute them from theta
+        self.long_frequencies = None  # "longrope": those of texts beyond the limit
+        if rope_type not in ("default", "dynamic"):
+            self._precompute(config, layer_type, rope_type)
+
+    def _precompute(self, config: MiniBertConfig, layer_type: str, rope_type: str):
+        """Take the frequencies from Transformers."""
+        compute = ROPE_INIT_FUNCTIONS[rope_type]
+        with torch.device("cpu"):  # models are built on the meta device
+            frequencies, self.scaling = compute(config, "cpu", None, layer_type)
+            self.frequencies = frequencies.tolist()
+            if rope_type == "longrope":
+                parameters = config.rope_parameters[layer_type]
+                self.limit = parameters["original_max_position_embeddings"]
+                longer, _ = compute(config, "cpu", self.limit + 1, layer_type)
+                self.long_frequencies = longer.tolist()
+
+    def __call__(
+        self, positions_bs: torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The cosines and sines that `rotate` takes, [b, s, 1, width] each: computed in fp32, then
+        rounded to `dtype`, once for all layers."""
+        cos, sin = rotary_angles(positions_bs, self._frequencies(positions_bs))
+        cos = torch.cat((cos, cos), dim=-1) * self.scaling
+        sin = torch.cat((-sin, sin), dim=-1) * self.scaling
+        return cos.to(dtype), sin.to(dtype)
+
+    def _frequencies(self, positions_bs: torch.Tensor) -> torch.Tensor:
+        """[width / 2]"""
+        device = positions_bs.device
+        theta = self.theta
+        if self.factor is not None or self.long_frequencies is not None:
+            # `max` refuses an empty tensor.
+            length = F.pad(positions_bs.flatten(), (0, 1)).max() + 1
+        if self.factor is not None:  # NTK-aware scaling: the base grows with the length
+            growth = self.factor * length / self.limit - (self.factor - 1)
+            exponent = self.width / (self.width - 2)
+            theta = torch.where(length > self.limit, theta * growth**exponent, theta)
+        if self.frequencies is None:
+            return rotary_frequencies(self.width, theta, device)
+        frequencies = torch.tensor(self.frequencies, device=device)
+        if self.long_frequencies is not None:
+            longer = torch.tensor(self.long_frequencies, device=device)
+            frequencies = torch.where(length > self.limit, longer, frequencies)
+        return frequencies
+
+
+# --- embeddings ---
+
+
+def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
+    """Rows of an embedding: [b, s] → [b, s, d]. On CPU, an id without a row is a ValueError;
+    reading ids elsewhere would mean waiting."""
+    rows = getattr(table, "num_embeddings", None)  # adapters may wrap the embedding
+    if rows and ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
+        low, high = map(int, ids.aminmax())
+        if low < 0 or high >= rows:
+            wrong = low if low < 0 else high
+            raise ValueError(f"{name} has {wrong}: use numbers from 0 to {rows - 1}")
+    return table(ids)
+
+
+class MiniBertEmbeddings(nn.Module):
+    """Word embeddings, plus learned or sinusoidal positions and segments if the config has them;
+    then norm, dropout and projection."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__()
+        self.width = width = config.embedding_size or config.hidden_size
+        if not -1 < (config.pad_token_id or 0) < config.vocab_size:
+            raise ValueError(
+                f"pad_token_id={config.pad_token_id}: it must be below "
+                f"vocab_size={config.vocab_size}"
+            )
+        self.tok_embeddings = nn.Embedding(
+            config.vocab_size, width, padding_idx=config.pad_token_id
+        )
+        self.position_embeddings = None
+        if config.position_embedding_type == "absolute":
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+        self.sinusoidal = config.position_embedding_type == "sinusoidal"
+        self.token_type_embeddings = None
+        if config.type_vocab_size:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.norm = build_norm(config, width) if config.embedding_norm else nn.Identity()
+        rate = config.embedding_dropout
+        self.dropout = MiniBertDropout(config.hidden_dropout if rate is None else rate)
+        self.projection = nn.Identity()
+        if width != config.hidden_size:
+            self.projection = build_linear(
+                width, config.hidden_size, True, config.initializer_range
+            )
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor,
+    ) -> torch.Tensor:
+        """Embed the tokens: [b, s] → [b, s, d]."""
+        x = inputs_embeds
+        if x is None:
+            x = look_up(self.tok_embeddings, input_ids, "input_ids")
+        # Integrated gradients replace one row by several copies of it, by a hook.
+        if not is_captured(x):
+            x = x.reshape(*position_ids.shape, x.shape[-1])
+        if self.token_type_embeddings is not None:
+            if token_type_ids is None:
+                token_type_ids = position_ids.new_zeros(1, 1)
+            x = x + look_up(self.token_type_embeddings, token_type_ids, "token_type_ids")
+        if self.position_embeddings is not None:
+            x = x + look_up(self.position_embeddings, position_ids, "position_ids")
+        elif self.sinusoidal:
+            x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
+        return self.projection(self.dropout(self.norm(x)))
+
+
+# --- attention ---
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(q kᵀ · scaling) v (Vaswani et al. 2017, eq. 1) for [b, h, s, d].
+
+    Args:
+        attention_mask: boolean, True where a query sees a key; or floating, added to the scores.
+
+    Returns:
+        The output, [b, s, h, d], and the probabilities, [b, h, s, s].
+    """
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = torch.matmul(query, key.transpose(-2, -1)) * scaling
+    # Not -inf: a row of a caller's mask may hide everything, and its NaN would reach every token.
+    lowest = torch.finfo(scores.dtype).min
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, lowest)
+    elif attention_mask is not None:
+        scores = (scores + attention_mask).clamp(min=lowest)
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    probs = F.softmax(scores, dim=-1, dtype=wide).to(query.dtype)
+    probs = F.dropout(probs, dropout)
+    return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
+
+
+class MiniBertAttention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017) with one projection for queries, keys and
+    values."""
+
+    def __init__(self, config: MiniBertConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_width = config.hidden_size // config.num_attention_heads
+        self.scaling = self.head_width**-0.5
+        self.is_causal = False  # without a mask, SDPA must not assume a causal one
+        is_local = config.layer_types[layer_idx] == "sliding_attention"
+        self.window = config.sliding_window if is_local else None
+        width = config.hidden_size
+        bias = config.attention_bias
+        self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
+        self.Wo = build_linear(width, width, bias, output_std(config))
+        # It holds the rate and the mode; kernels do the dropping.
+        self.dropout = nn.Dropout(config.attention_dropout)
+
+    @property
+    def dropout_rate(self) -> float:
+        """The current rate on the attention probabilities: 0 outside training."""
+        return getattr(self.dropout, "p", 0.0) if self.dropout.training else 0.0
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
+        dispatch: AttentionDispatch | None = None,
+        attention_mask: torch.Tensor | None = None,
+        backend: str = "eager",
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend over the unpadded tokens (`dispatch`), or over padded rows with a mask
+        (`backend`).
+
+        Args:
+            hidden_states: [b, s, d]; with a `dispatch`, b is 1 and s counts the unpadded tokens.
+            rotary: the cosines and sines that `rotate` takes.
+            dispatch: how the layers of this kind attend over the unpadded tokens in this forward.
+            attention_mask: the mask of padded rows, in the form that the backend takes.
+            backend: the name of one of Transformers' attention functions.
+            kwargs: passed on to that function.
+
+        Returns:
+            The output, [b, s, d], and the probabilities, [b, h, s, s], if the backend returns them.
+        """
+        batch_size, length, width = hidden_states.shape
+        heads = self.config.num_attention_heads
+        qk, v = project(self.Wqkv, hidden_states).split((2 * width, width), dim=-1)
+        qk = qk.view(batch_size, length, 2 * heads, self.head_width)
+        v = v.view(batch_size, length, heads, self.head_width)
+        if rotary is not None:
+            qk = rotate(qk, *rotary)
+        q, k = qk.split(heads, dim=2)
+        if dispatch is not None:
+            out = dispatch.attend(q.squeeze(0), k.squeeze(0), v.squeeze(0))
+            return project(self.Wo, out.reshape(hidden_states.shape)), None
+        attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
+            backend, eager_attention_forward
+        )
+        out, probs = attention_interface(
+            self,
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attention_mask,
+            dropout=self.dropout_rate,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return project(self.Wo, out.reshape(hidden_states.shape)), probs
+
+
+# --- the layer ---
 
 
 class MiniBertMLP(nn.Module):
@@ -58,22 +388,20 @@ class MiniBertMLP(nn.Module):
     def __init__(self, config: MiniBertConfig):
         super().__init__()
         self.gated = config.gated_mlp
+        width = config.hidden_size
         inner = config.intermediate_size
-        self.Wi = build_linear(
-            config.hidden_size,
-            inner * (2 if self.gated else 1),
-            config.mlp_bias,
-            config.initializer_range,
-        )
+        projected = 2 * inner if self.gated else inner
+        self.Wi = build_linear(width, projected, config.mlp_bias, config.initializer_range)
         self.act = ACT2FN[config.hidden_act]
-        self.Wo = build_linear(inner, config.hidden_size, config.mlp_bias, output_std(config))
+        self.Wo = build_linear(inner, width, config.mlp_bias, output_std(config))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return project(self.Wo, project(self.Wi, hidden_states, self.act, self.gated))
 
 
 class MiniBertLayer(GradientCheckpointingLayer):
-    """Attention and MLP with residuals; norms before (Xiong et al. 2020) or after (Vaswani et al. 2017)."""
+    """Attention and MLP with residuals; norms before (Xiong et al. 2020) or after (Vaswani et al.
+    2017)."""
 
     def __init__(self, config: MiniBertConfig, layer_idx: int):
         super().__init__()
@@ -88,22 +416,25 @@ class MiniBertLayer(GradientCheckpointingLayer):
         self.dropout = MiniBertDropout(config.hidden_dropout)
 
     @property
-    def kind(self) -> tuple[str, float]:
-        """The attention type and the current attention dropout. Layers of one kind share an attention plan."""
-        dropout = self.attn.dropout
-        return self.attention_type, getattr(dropout, "p", 0.0) if dropout.training else 0.0
+    def attention_key(self) -> tuple[str, float]:
+        """The attention type and the current attention dropout: layers that share them attend
+        alike."""
+        return self.attention_type, self.attn.dropout_rate
 
-    def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
-        """[b, s, d] → [b, s, d]; `kwargs` are those of `MiniBertAttention.forward`."""
+    def forward(
+        self, hidden_states: torch.Tensor, output_attentions: bool = False, **kwargs
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]:
+        """[b, s, d] → [b, s, d], with `output_attentions` and the probabilities; `kwargs` are those
+        of `MiniBertAttention.forward`."""
+        attention_input = self.attn_norm(hidden_states) if self.pre_norm else hidden_states
+        attended, probs = self.attn(attention_input, **kwargs)
+        hidden_states = hidden_states + self.dropout(attended)
         if self.pre_norm:
-            hidden_states = hidden_states + self.dropout(
-                self.attn(self.attn_norm(hidden_states), **kwargs)[0]
-            )
-            return hidden_states + self.dropout(self.mlp(self.mlp_norm(hidden_states)))
-        hidden_states = self.attn_norm(
-            hidden_states + self.dropout(self.attn(hidden_states, **kwargs)[0])
-        )
-        return self.mlp_norm(hidden_states + self.dropout(self.mlp(hidden_states)))
+            hidden_states = hidden_states + self.dropout(self.mlp(self.mlp_norm(hidden_states)))
+        else:
+            hidden_states = self.attn_norm(hidden_states)
+            hidden_states = self.mlp_norm(hidden_states + self.dropout(self.mlp(hidden_states)))
+        return (hidden_states, probs) if output_attentions else hidden_states
 
 
 class MiniBertPooler(nn.Module):
@@ -111,9 +442,8 @@ class MiniBertPooler(nn.Module):
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
-        self.dense = build_linear(
-            config.hidden_size, config.hidden_size, True, config.initializer_range
-        )
+        width = config.hidden_size
+        self.dense = build_linear(width, width, True, config.initializer_range)
         self.act = ACT2FN[config.pooler_activation]
 
     def forward(self, pooled_nd: torch.Tensor) -> torch.Tensor:
@@ -125,9 +455,9 @@ class MiniBertPredictionHead(nn.Module):
 
     def __init__(self, config: MiniBertConfig, width: int | None = None):
         super().__init__()
-        self.dense = build_linear(
-            config.hidden_size, width or config.hidden_size, config.head_bias, output_std(config)
-        )
+        outputs = width or config.hidden_size
+        std = output_std(config)
+        self.dense = build_linear(config.hidden_size, outputs, config.head_bias, std)
         self.act = ACT2FN[config.classifier_activation]
         self.norm = build_norm(config, width)
 
@@ -140,18 +470,20 @@ class MiniBertPredictionHead(nn.Module):
 
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
-    """Output of `MiniBertModel`. The last three are there with `padded_output=False`; `last_hidden_state` is then
-    returned only if all `hidden_states` are.
+    """Output of `MiniBertModel`. The last three are there with `padded_output=False`;
+    `last_hidden_state` is then returned only if all `hidden_states` or `attentions` are.
 
     Args:
         unpadded: the final states of the unpadded tokens, [tokens, width].
         sequences: the `PackedSequences` that place those tokens in the batch.
-        plans: the attention plan of each kind of layer.
+        attention: for each kind of layer (`MiniBertLayer.attention_key`), the arguments that say
+        how
+            it attended.
     """
 
     unpadded: torch.Tensor | None = None
     sequences: Any = None
-    plans: Any = None
+    attention: Any = None
 
 
 @dataclass
@@ -160,7 +492,8 @@ class MiniBertForPreTrainingOutput(ModelOutput):
 
     Args:
         loss: the sum of `mlm_loss` and `nsp_loss`, or one of them if only its labels were given.
-        prediction_logits: [batch, length, vocabulary], or [labelled positions, vocabulary] with `sparse_prediction`.
+        prediction_logits: [batch, length, vocabulary], or [labelled positions, vocabulary] with
+            `sparse_prediction`.
         seq_relationship_logits: [batch, 2]; class 0 means that segment B follows segment A.
     """
 
@@ -174,6 +507,8 @@ class MiniBertForPreTrainingOutput(ModelOutput):
 
 
 class MiniBertPreTrainedModel(PreTrainedModel):
+    """What Transformers must know about all MiniBERT models, and how weights are initialized."""
+
     config: MiniBertConfig
     base_model_prefix = "model"
     _input_embed_layer = "tok_embeddings"
@@ -183,7 +518,6 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _can_record_outputs = {"hidden_states": MiniBertLayer, "attentions": MiniBertAttention}
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
         """Run the encoder without padding its output."""
@@ -193,19 +527,40 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module):
         if not isinstance(module, (nn.Linear, nn.Embedding)):
             return super()._init_weights(module)
-        std, cutoff = (
-            getattr(module, "init_std", self.config.initializer_range),
-            self.config.initializer_cutoff_factor,
-        )
+        weight = module.weight
+        padding_idx = getattr(module, "padding_idx", None)
+        padding_before = None if padding_idx is None else weight[padding_idx].clone()
+        std = getattr(module, "init_std", self.config.initializer_range)
+        cutoff = self.config.initializer_cutoff_factor
         if cutoff is None:
-            init.normal_(module.weight, mean=0.0, std=std)
+            init.normal_(weight, mean=0.0, std=std)
         else:
-            init.trunc_normal_(module.weight, mean=0.0, std=std, a=-cutoff * std, b=cutoff * std)
+            init.trunc_normal_(weight, mean=0.0, std=std, a=-cutoff * std, b=cutoff * std)
         if getattr(module, "bias", None) is not None:
             init.zeros_(module.bias)
-        padding_idx = getattr(module, "padding_idx", None)
-        if padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
-            init.zeros_(module.weight[padding_idx])
+        if padding_idx is None or weight.is_meta:
+            return
+        # Transformers leaves weights alone that it has loaded. So must this.
+        if not torch.equal(weight[padding_idx], padding_before):
+            init.zeros_(weight[padding_idx])
+
+
+def refuse_cache(keywords: dict[str, Any]):
+    """Refuse what a decoder with a cache, or with cross-attention, would be passed."""
+    for name in ("past_key_values", "cache", "encoder_hidden_states"):
+        if keywords.get(name) is not None:
+            raise ValueError(
+                f"{name}: there is no cache and no cross-attention; pass the whole text at every "
+                "step"
+            )
+
+
+def query_dtype(hidden_states: torch.Tensor) -> torch.dtype:
+    """The type of queries, keys and values, which autocast may decide."""
+    device_type = hidden_states.device.type
+    if torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return hidden_states.dtype
 
 
 class MiniBertModel(MiniBertPreTrainedModel):
@@ -213,6 +568,17 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     Args:
         add_pooling_layer: whether the model has BERT's pooler; None: as the config says.
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertModel
+        >>> model = MiniBertModel(MiniBertConfig.modernbert("tiny", vocab_size=100)).eval()
+        >>> input_ids = torch.tensor([[1, 7, 8, 9, 2], [1, 5, 2, 0, 0]])
+        >>> attention_mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+        >>> outputs = model(input_ids, attention_mask=attention_mask)
+        >>> outputs.last_hidden_state.shape
+        torch.Size([2, 5, 128])
     """
 
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool | None = None):
@@ -222,7 +588,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         config.validate_layer_type()
         self.embeddings = MiniBertEmbeddings(config)
         self.layers = nn.ModuleList(
-            [MiniBertLayer(config, i) for i in range(config.num_hidden_layers)]
+            [MiniBertLayer(config, index) for index in range(config.num_hidden_layers)]
         )
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
         pooler = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
@@ -230,237 +596,244 @@ class MiniBertModel(MiniBertPreTrainedModel):
         # The last token of a decoder is the only one that has seen all others.
         self.pooling = "last" if config.is_causal else config.classifier_pooling
         self.windows = {layer.attention_type: layer.attn.window for layer in self.layers}
-        self.head_width = self.layers[0].attn.head_width
-        with_rope = self.windows if config.position_embedding_type == "rope" else ()
-        self.rotary = {name: MiniBertRotary(config, name) for name in with_rope}
+        self.rotary: dict[str, MiniBertRotary] = {}
+        if config.position_embedding_type == "rope":
+            for layer_type in self.windows:
+                self.rotary[layer_type] = MiniBertRotary(config, layer_type)
         self.post_init()
 
-    @merge_with_config_defaults
-    @capture_outputs
+    @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        cu_seq_lens_q: MaybeTensor = None, cu_seq_lens_k: MaybeTensor = None, max_length_q: int | None = None,
-        max_length_k: int | None = None, padded_output: bool = True, is_causal: bool | None = None, **kwargs,
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
+        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
+        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        cu_seq_lens_q: MaybeTensor = None, cu_seq_lens_k: MaybeTensor = None,
+        max_length_q: int | None = None, max_length_k: int | None = None,
+        padded_output: bool = True, is_causal: bool | None = None, **kwargs,
     ) -> MiniBertModelOutput:  # fmt: skip
         """Encode a batch.
 
         Args:
-            input_ids, inputs_embeds: [batch, length] or [batch, length, width]; exactly one of them.
-            attention_mask: [batch, length], non-zero at real tokens (padding left, right or in holes); or
-                [batch, 1, length, length], boolean (True: seen) or floating (added to the scores).
+            input_ids, inputs_embeds: [batch, length] or [batch, length, width]; exactly one of
+            them. attention_mask: [batch, length], non-zero at real tokens (padding left, right or
+            in
+                holes); or [batch, 1, length, length], boolean (True: seen) or floating (added to
+                the scores).
             token_type_ids: [batch, length]; ignored by a model without segments.
-            position_ids: [batch or 1, length]; by default real tokens are counted. Where a position is not the previous
-                one plus 1, another document of the row starts. Documents never see each other.
-            seq_idx: [batch, length], the document number of each token; takes precedence over `position_ids`.
-            cu_seq_lens_q, max_length_q: [documents + 1], where documents start in the flattened batch, and the tokens
-                of the longest one. (`cu_seq_lens_k` and `max_length_k` are the same in self-attention, and ignored.)
+            position_ids: [batch or 1, length]; by default real tokens are counted. Where a position
+            is
+                not the previous one plus 1, another document of the row starts. Documents never see
+                each other.
+            seq_idx: [batch, length], the document number of each token; takes precedence over
+                `position_ids`.
+            cu_seq_lens_q, max_length_q: [documents + 1], where documents start in the flattened
+            batch,
+                and the tokens of the longest one. (`cu_seq_lens_k` and `max_length_k` are the same
+                in self-attention, and ignored.)
             padded_output: False returns the unpadded tokens, see `MiniBertModelOutput`.
             is_causal: replaces the value of the config.
+            kwargs: `output_hidden_states`, `output_attentions` and `return_dict`, by default as the
+                config says; all others are passed on to Transformers' attention functions.
 
         Returns:
-            `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
+            `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or
+            documents, width].
         """
-        for name in (
-            "past_key_values",
-            "cache",
-            "encoder_hidden_states",
-        ):  # "cache": from Transformers 5.24
-            if kwargs.get(name) is not None:
-                raise ValueError(
-                    f"{name}: there is no cache and no cross-attention; pass the whole text at every step"
-                )
-        columns = dict(token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
-        inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask, columns)
-        mask_2d = (
-            attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
-        )
+        refuse_cache(kwargs)
+        inputs = check_inputs(input_ids, inputs_embeds, self.embeddings.width)
+        check_shapes(inputs, attention_mask, token_type_ids, position_ids, seq_idx)
+        captured = is_captured(inputs)
+        wants_states = self._wants("output_hidden_states", kwargs)
+        wants_attentions = self._wants("output_attentions", kwargs)
+
+        # Describe the batch. Padding is dropped unless something needs padded rows.
         sequences = PackedSequences(
-            *inputs.shape[:2],
-            inputs.device,
-            mask_2d,
-            position_ids,
-            seq_idx,
-            cu_seq_lens_q,
-            max_length_q,
-        )
-        wants_layers = any(
-            kwargs.get(name, getattr(self.config, name, False)) not in (None, False)
-            for name in ("output_hidden_states", "output_attentions")
-        )
-        captured, has_4d_mask = is_captured(inputs), attention_mask is not None and mask_2d is None
-        needs_rows = wants_layers or captured or has_4d_mask
-        unpad = not needs_rows and self._can_unpad(sequences)
-        self._check_positions(sequences, position_ids)
-        if token_type_ids is not None:
-            token_type_ids = token_type_ids.expand(sequences.shape)
-        position_bs = sequences.position_bs
-        if unpad:
-            input_ids, token_type_ids, position_bs, inputs_embeds = (
-                None if x is None else sequences.unpad(x).unsqueeze(0)
-                for x in (input_ids, token_type_ids, position_bs, inputs_embeds)
-            )
+            *inputs.shape[:2], inputs.device, attention_mask, position_ids, seq_idx,
+            cu_seq_lens_q, max_length_q,
+        )  # fmt: skip
+        needs_rows = wants_states or wants_attentions or sequences.mask_4d is not None
+        unpad = not captured and not needs_rows and self._can_unpad(sequences)
+        if self.embeddings.position_embeddings is not None:
+            sequences.check_positions(self.embeddings.position_embeddings.num_embeddings)
 
-        hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
-        if (
-            unpad
-        ):  # a hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`)
-            hidden = hidden.reshape(1, -1, hidden.shape[-1])
-        extra = bucket_rows(hidden[0], self.training) if unpad else 0
-        if extra:
-            hidden, position_bs = repeat_last(hidden, extra, 1), F.pad(position_bs, (0, extra))
-        device = hidden.device.type
-        dtype = (
-            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        )  # of queries
-        rotary = {name: angles(position_bs, dtype) for name, angles in self.rotary.items()}
-        causal = self.config.is_causal if is_causal is None else is_causal
-        plans = self._plan(sequences, hidden, attention_mask, causal, dtype, unpad, kwargs)
+        hidden, positions = self._embed(sequences, unpad, input_ids, inputs_embeds, token_type_ids)
+
+        # Plan how each kind of layer attends.
+        keywords = kwargs | {"output_attentions": wants_attentions}
+        keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
+        attention = self._plan_attention(sequences, unpad, hidden, positions, keywords)
+
+        states = [] if wants_states else None
+        attentions = [] if wants_attentions else None
         for layer in self.layers:
-            hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
-        hidden = self.final_norm(hidden).to(
-            inputs.device
-        )  # with `device_map`, the last layer may be elsewhere
+            if wants_states:
+                states.append(hidden)
+            hidden = layer(hidden, **attention[layer.attention_key])
+            if wants_attentions:
+                hidden, probs = hidden
+                attentions.append(probs)
+        if wants_states:
+            states.append(hidden)
+        hidden = self.final_norm(hidden).to(inputs.device)  # `device_map` may have moved it
 
-        # The heads get unpadded tokens, except in a captured graph: it has no shape for them, so padding stays.
-        if unpad:
-            hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra]
-        else:
-            hidden_td = hidden.flatten(0, 1) if captured else sequences.find_tokens().unpad(hidden)
-        pooled = (
-            None if self.pooler is None else self.pooler(sequences.pool(hidden_td, self.pooling))
+        hidden_td = self._select_tokens(sequences, unpad, captured, hidden)
+        pooled = None
+        if self.pooler is not None:
+            pooled = self.pooler(sequences.pool(hidden_td, self.pooling))
+        outputs = self._build_outputs(
+            sequences, hidden_td, pooled, states, attentions, padded_output
         )
-        if padded_output:
-            return MiniBertModelOutput(
-                last_hidden_state=sequences.pad(hidden_td), pooler_output=pooled
-            )
-        padded = sequences.pad(hidden_td) if wants_layers else None
-        return MiniBertModelOutput(
-            padded, pooled, unpadded=hidden_td, sequences=sequences, plans=plans
-        )
+        outputs.attention = None if padded_output else attention
+        return outputs
 
-    def _check_inputs(
-        self,
-        input_ids: MaybeTensor,
-        inputs_embeds: MaybeTensor,
-        attention_mask: MaybeTensor,
-        columns: dict[str, Any],
-    ) -> torch.Tensor:
-        """Refuse inputs of the wrong shape or type; return `input_ids` or `inputs_embeds`."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        inputs, name, form = input_ids, "input_ids", "[batch, length]"
-        if inputs_embeds is not None:
-            width = self.config.embedding_size or self.config.hidden_size
-            inputs, name, form = inputs_embeds, "inputs_embeds", f"[batch, length, {width}]"
-        shape = tuple(inputs.shape[:2])
-        fits = (
-            inputs.dim() == 2
-            if inputs_embeds is None
-            else inputs.dim() == 3 and inputs.shape[2] == width
-        )
-        if not fits or 0 in shape:
-            raise ValueError(
-                f"{name} has the shape {tuple(inputs.shape)}: use {form}, with at least one token"
-            )
-        if (
-            attention_mask is not None
-            and attention_mask.dim() != 4
-            and tuple(attention_mask.shape) != shape
-        ):
-            raise ValueError(
-                f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: use "
-                "[batch, length] or [batch, 1, length, length]"
-            )
-        is_number = (
-            attention_mask is not None
-            and attention_mask.dim() == 4
-            and attention_mask.dtype != torch.bool
-        )
-        if is_number and not attention_mask.is_floating_point():
-            raise ValueError(
-                f"attention_mask is {attention_mask.dtype}: a 4D mask holds booleans, or floats to add"
-            )
-        for name, x in columns.items():
-            if x is not None and (x.shape not in (shape, (1, shape[1])) or x.dtype == torch.bool):
-                raise ValueError(
-                    f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}"
-                )
-        return inputs
+    # --- what forward does, in order ---
 
-    def _check_positions(self, sequences: PackedSequences, position_ids: MaybeTensor):
-        """Refuse positions that the table of learned positions does not have."""
-        if self.embeddings.position_embeddings is None or is_captured(sequences.position_bs):
-            return
-        table = self.embeddings.position_embeddings.num_embeddings
-        if (position_ids is not None or sequences.longest > table) and int(
-            sequences.position_bs.max()
-        ) >= table:
-            raise ValueError(
-                f"position {int(sequences.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
-                f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
-            )
+    def _wants(self, name: str, keywords: dict[str, Any]) -> bool:
+        """Whether the caller, or else the config, asks for an output of every layer."""
+        return bool(keywords.get(name, getattr(self.config, name, False)))
 
     def _can_unpad(self, sequences: PackedSequences) -> bool:
-        """Whether the attention backend works on unpadded tokens; if so, `sequences` has them afterwards."""
-        backend = self.config._attn_implementation
+        """Whether the attention backend works on unpadded tokens; if so, `sequences` has them
+        afterwards."""
+        backend = attention_backend(self.config)
         if backend == "sdpa":
             sequences.find_tokens()
             return True
-        # Flash attention needs at least one token, and measures the window in tokens, not in positions.
-        is_flash = "flash" in backend and len(sequences.find_tokens().id_t) > 0
-        return is_flash and (sequences.order == "contiguous" or not any(self.windows.values()))
+        if "flash" not in backend:
+            return False
+        # Flash attention needs at least one token, and measures the window in tokens, not
+        # positions.
+        if not len(sequences.find_tokens().document_ids):
+            return False
+        return sequences.order == "contiguous" or not any(self.windows.values())
 
-    def _plan(
-        self, sequences, hidden, attention_mask, causal, dtype, unpadded, keywords
-    ) -> dict[Any, Any]:
-        """The plan of each kind of layer (`MiniBertLayer.kind`)."""
-        backend, plans = self.config._attn_implementation, {}
-        if unpadded and backend != "sdpa":  # flash attention
-            keywords = keywords | dict.fromkeys(
-                ("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seq_lens
-            )
-            keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), sequences.longest)
-        for kind in {layer.kind for layer in self.layers}:
-            window, dropout = self.windows[kind[0]], kind[1]
-            if unpadded and backend == "sdpa":
-                plans[kind] = plan_attention(
-                    sequences, window, causal, dropout, dtype, self.head_width
-                )
+    def _embed(
+        self,
+        sequences: PackedSequences,
+        unpad: bool,
+        input_ids: MaybeTensor,
+        inputs_embeds: MaybeTensor,
+        token_type_ids: MaybeTensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The embeddings, [b, s, d], and the positions, [b, s].
+
+        Unpadded tokens are one row, which may end in rows of padding (see `num_padding_rows`).
+        """
+        positions = sequences.positions_bs
+        if token_type_ids is not None:
+            token_type_ids = token_type_ids.expand(sequences.shape)
+        if not unpad:
+            return self.embeddings(input_ids, inputs_embeds, token_type_ids, positions), positions
+        positions = sequences.unpad_to_row(positions)
+        hidden = self.embeddings(
+            sequences.unpad_to_row(input_ids),
+            sequences.unpad_to_row(inputs_embeds),
+            sequences.unpad_to_row(token_type_ids),
+            positions,
+        )
+        # A hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`).
+        hidden = hidden.reshape(1, -1, hidden.shape[-1])
+        padding_rows = num_padding_rows(hidden[0], self.training)
+        if padding_rows:
+            hidden = repeat_last(hidden, padding_rows, 1)
+            positions = F.pad(positions, (0, padding_rows))
+        return hidden, positions
+
+    def _plan_attention(
+        self,
+        sequences: PackedSequences,
+        unpad: bool,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        keywords: dict[str, Any],
+    ) -> dict[tuple[str, float], dict[str, Any]]:
+        """How each kind of layer (`MiniBertLayer.attention_key`) attends: the arguments of
+        `MiniBertLayer.forward` beside the states. `keywords` are those of Transformers' attention
+        functions."""
+        dtype = query_dtype(hidden)
+        rotary = {name: angles(positions, dtype) for name, angles in self.rotary.items()}
+        uses_dispatch = unpad and attention_backend(self.config) == "sdpa"
+        attention = {}
+        for layer in self.layers:
+            key = layer.attention_key
+            if key in attention:
+                continue
+            window = self.windows[layer.attention_type]
+            if uses_dispatch:
+                causal = keywords["is_causal"]
+                rate = layer.attn.dropout_rate
+                head_width = layer.attn.head_width
+                dispatch = choose_dispatch(sequences, window, causal, rate, dtype, head_width)
+                arguments = {"dispatch": dispatch}
             else:
-                # The attention functions of vLLM (`attention_instances`) keep its requests apart themselves.
-                needs_no_mask = unpadded or "attention_instances" in keywords
-                mask = (
-                    None
-                    if needs_no_mask
-                    else self._mask(sequences, hidden, attention_mask, window, causal)
-                )
-                plans[kind] = InterfacePlan(
-                    backend, mask, window, dropout, is_causal=causal, **keywords
-                )
-        return plans
+                arguments = self._plan_interface(sequences, unpad, hidden, window, keywords)
+            attention[key] = arguments | {"rotary": rotary.get(layer.attention_type)}
+        return attention
 
-    def _mask(self, sequences, hidden, attention_mask, window, causal):
-        """The mask of one kind of layer for padded rows, in the form that the backend takes."""
-        backend = self.config._attn_implementation
-        if attention_mask is not None and attention_mask.dim() == 4:
-            seen = sequences.dense_mask(window, causal)
-            if seen is None:
-                return attention_mask
-            if attention_mask.dtype == torch.bool:
-                return attention_mask & seen
-            return attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
-        if sequences.id_bs is None and ("flash" in backend or (window is None and not causal)):
-            return None  # flash attention takes window and direction as arguments
-        if (
-            backend in ("eager", "sdpa")
-            or "flash" in backend
-            or backend not in ALL_MASK_ATTENTION_FUNCTIONS
-        ):
-            return sequences.dense_mask(window, causal)
-        sees = sequences.mask_function(window, causal)
-        return create_bidirectional_mask(
-            self.config, hidden, attention_mask=None, and_mask_function=sees
+    def _plan_interface(
+        self,
+        sequences: PackedSequences,
+        unpad: bool,
+        hidden: torch.Tensor,
+        window: int | None,
+        keywords: dict[str, Any],
+    ) -> dict[str, Any]:
+        """The arguments of Transformers' attention functions. On padded rows with a mask they serve
+        eager attention, flex attention, functions that a user registered, outputs of every layer,
+        and graphs that are captured; on the unpadded tokens, flash attention."""
+        backend = attention_backend(self.config)
+        mask = None
+        if unpad:
+            keywords = keywords | {
+                "cu_seq_lens_q": sequences.cu_seq_lens,
+                "cu_seq_lens_k": sequences.cu_seq_lens,
+                "max_length_q": sequences.longest,
+                "max_length_k": sequences.longest,
+            }
+        elif "attention_instances" not in keywords:  # vLLM keeps its requests apart itself
+            mask = sequences.interface_mask(self.config, hidden, window, keywords["is_causal"])
+        if mask is not None and "flash" in backend:
+            backend = "sdpa"  # flash attention takes no mask over pairs of tokens
+        # Transformers counts the tokens seen on one side, including the token itself.
+        sliding_window = None if window is None else window + 1
+        arguments = {"backend": backend, "attention_mask": mask, "sliding_window": sliding_window}
+        return arguments | keywords
+
+    def _select_tokens(
+        self, sequences: PackedSequences, unpad: bool, captured: bool, hidden: torch.Tensor
+    ) -> torch.Tensor:
+        """The states of the unpadded tokens, [tokens, d]. A captured graph has no shape for them,
+        so there all columns stay."""
+        if unpad:
+            return hidden.flatten(0, 1)[: len(sequences.document_ids)]
+        if captured:
+            return hidden.flatten(0, 1)
+        return sequences.find_tokens().unpad(hidden)
+
+    def _build_outputs(
+        self,
+        sequences: PackedSequences,
+        hidden_td: torch.Tensor,
+        pooled: MaybeTensor,
+        states: list[torch.Tensor] | None,
+        attentions: list[torch.Tensor | None] | None,
+        padded_output: bool,
+    ) -> MiniBertModelOutput:
+        """The output without `attention`, padded if somebody needs padded rows."""
+        last_hidden_state = None
+        if padded_output or states is not None or attentions is not None:
+            last_hidden_state = sequences.pad(hidden_td)
+        if states is not None and getattr(self.config, "tie_last_hidden_states", None) is not False:
+            states[-1] = last_hidden_state
+        if attentions is not None:  # backends without probabilities give None
+            attentions = tuple(probs for probs in attentions if probs is not None)
+        return MiniBertModelOutput(
+            last_hidden_state,
+            pooled,
+            hidden_states=None if states is None else tuple(states),
+            attentions=attentions,
+            unpadded=None if padded_output else hidden_td,
+            sequences=None if padded_output else sequences,
         )
 
 
@@ -470,32 +843,39 @@ class MiniBertModel(MiniBertPreTrainedModel):
 def mean_loss(
     loss_sum: torch.Tensor, count: int | torch.Tensor, num_items_in_batch: int | torch.Tensor | None
 ) -> torch.Tensor:
-    """Divide the sum of the losses of a micro-batch by its number of targets, or by that of all steps of gradient
-    accumulation (`Trainer` passes it, and then does not divide the loss itself). Without any target the loss is 0."""
+    """Divide the sum of the losses of a micro-batch by its number of targets, or by that of all
+    steps of gradient accumulation (`Trainer` passes it, and then does not divide the loss itself).
+    Without any target the loss is 0."""
     total = count if num_items_in_batch is None else num_items_in_batch
-    return loss_sum / (
-        total.to(loss_sum.device).clamp(min=1) if isinstance(total, torch.Tensor) else max(total, 1)
-    )
+    if isinstance(total, torch.Tensor):
+        return loss_sum / total.to(loss_sum.device).clamp(min=1)
+    return loss_sum / max(total, 1)
 
 
 def cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None, ignore_index: int = -100
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: int | torch.Tensor | None = None,
+    ignore_index: int = -100,
 ) -> torch.Tensor:
-    """The mean cross-entropy of [targets, classes], in fp32 (or fp64), without the labels `ignore_index`. On CPU, a
-    label that is no class is a ValueError."""
+    """The mean cross-entropy of [targets, classes], in fp32 (or fp64), without the labels
+    `ignore_index`. On CPU, a label that is no class is a ValueError."""
     labels = labels.to(logits.device)
     if labels.shape != logits.shape[:1] or labels.dtype not in (torch.long, torch.int):
-        wrong = f"{labels.dtype} of the shape {tuple(labels.shape)}"
         raise ValueError(
-            f"labels: {wrong} for {len(logits)} predictions; use torch.long, one for each"
+            f"labels: {labels.dtype} of the shape {tuple(labels.shape)} for {len(logits)} "
+            "predictions; use torch.long, one for each"
         )
     labels = labels.long()
     counted = labels != ignore_index
     if labels.device.type == "cpu" and len(labels) and not is_captured(labels):
         low, high = map(int, labels.masked_fill(~counted, 0).aminmax())
         if low < 0 or high >= logits.shape[1]:
-            known = f"0 to {logits.shape[1] - 1}, or {ignore_index} for none"
-            raise ValueError(f"labels: {low if low < 0 else high} is not a class; use {known}")
+            wrong = low if low < 0 else high
+            raise ValueError(
+                f"labels: {wrong} is not a class; use 0 to {logits.shape[1] - 1}, or "
+                f"{ignore_index} for none"
+            )
     if is_traced(logits) or logits.device.type != "cpu" or not len(logits):
         loss_sum = F.cross_entropy(
             at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum"
@@ -506,10 +886,14 @@ def cross_entropy(
 
 
 def classification_loss(
-    config: MiniBertConfig, logits_nc: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None
+    config: MiniBertConfig,
+    logits_nc: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: int | torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The loss of regression, single-label or multi-label classification, by `config.problem_type`. If that is None, it
-    is set from the number of labels and the type of these labels, as in Transformers."""
+    """The loss of regression, single-label or multi-label classification, by `config.problem_type`.
+    If that is None, it is set from the number of labels and the type of these labels, as in
+    Transformers."""
     if config.problem_type is None:
         if config.num_labels == 1:
             config.problem_type = "regression"
@@ -517,24 +901,25 @@ def classification_loss(
             config.problem_type = "single_label_classification"
         else:
             config.problem_type = "multi_label_classification"
-    if config.problem_type == "single_label_classification":
+    problem_type = config.problem_type
+    if problem_type == "single_label_classification":
         return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
     losses = {
         "regression": F.mse_loss,
         "multi_label_classification": F.binary_cross_entropy_with_logits,
     }
-    if config.problem_type not in losses:
+    if problem_type not in losses:
         raise ValueError(
-            f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}"
+            f"problem_type={problem_type!r}: use single_label_classification, {', '.join(losses)}"
         )
     logits_nc = at_least_fp32(logits_nc)
     if labels.numel() != logits_nc.numel() or labels.shape[:1] not in ((), logits_nc.shape[:1]):
-        wrong, kind = f"{labels.dtype}, of the shape {tuple(labels.shape)}", config.problem_type
         raise ValueError(
-            f"labels: {wrong}, for problem_type={kind!r}; use {tuple(logits_nc.shape)}"
+            f"labels: {labels.dtype}, of the shape {tuple(labels.shape)}, for "
+            f"problem_type={problem_type!r}; use {tuple(logits_nc.shape)}"
         )
     labels = labels.to(logits_nc).view(logits_nc.shape)
-    loss_sum = losses[config.problem_type](logits_nc, labels, reduction="sum")
+    loss_sum = losses[problem_type](logits_nc, labels, reduction="sum")
     return mean_loss(loss_sum, labels.numel(), num_items_in_batch)
 
 
@@ -542,18 +927,19 @@ def classification_loss(
 
 
 class MiniBertLanguageModel(MiniBertPreTrainedModel):
-    """Base of the models that predict tokens: head, decoder, and logits at the labelled positions only."""
+    """Base of the models that predict tokens: head, decoder, and logits at the labelled positions
+    only."""
 
     _tied_weights_keys = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
 
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool = False):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
-        transform = config.prediction_transform
-        self.head = (
-            MiniBertPredictionHead(config, config.embedding_size) if transform else nn.Identity()
-        )
-        width, std = config.embedding_size or config.hidden_size, output_std(config)
+        self.head = nn.Identity()
+        if config.prediction_transform:
+            self.head = MiniBertPredictionHead(config, config.embedding_size)
+        width = config.embedding_size or config.hidden_size
+        std = output_std(config)
         self.decoder = build_linear(width, config.vocab_size, config.decoder_bias, std)
 
     def get_output_embeddings(self) -> nn.Linear:
@@ -565,36 +951,54 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
     def predict_tokens(
         self,
         outputs: MiniBertModelOutput,
-        labels_t: torch.Tensor | None,
+        labels_t: MaybeTensor,
         sparse_prediction: bool | None,
-        num_items_in_batch=None,
-        masked_lm_positions: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. `labels_t`, [tokens], and
-        `masked_lm_positions` refer to the unpadded tokens."""
+        num_items_in_batch: int | torch.Tensor | None = None,
+        masked_lm_positions: MaybeTensor = None,
+    ) -> tuple[torch.Tensor, MaybeTensor]:
+        """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. `labels_t`, [tokens],
+        and `masked_lm_positions` refer to the unpadded tokens."""
         hidden_td = outputs.unpadded
         if sparse_prediction is None:
             cannot_find = masked_lm_positions is None and is_traced(hidden_td)
             sparse_prediction = self.training and labels_t is not None and not cannot_find
         if sparse_prediction and masked_lm_positions is None and labels_t is not None:
             masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
-        sparse = sparse_prediction and masked_lm_positions is not None
-        if sparse:
-            hidden_td, labels_t = (
-                None if x is None else x[masked_lm_positions] for x in (hidden_td, labels_t)
-            )
-        extra = bucket_rows(hidden_td)
-        if extra:
-            hidden_td = repeat_last(hidden_td, extra, 0)
-            labels_t = None if labels_t is None else F.pad(labels_t, (0, extra), value=-100)
+        is_sparse = sparse_prediction and masked_lm_positions is not None
+        if is_sparse:
+            hidden_td = hidden_td[masked_lm_positions]
+            labels_t = None if labels_t is None else labels_t[masked_lm_positions]
+        padding_rows = num_padding_rows(hidden_td)
+        if padding_rows:
+            hidden_td = repeat_last(hidden_td, padding_rows, 0)
+            if labels_t is not None:
+                labels_t = F.pad(labels_t, (0, padding_rows), value=-100)
         logits_tv = project(self.decoder, self.head(hidden_td))
-        loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
-        logits_tv = logits_tv[:-extra] if extra else logits_tv
-        return (logits_tv if sparse else outputs.sequences.pad(logits_tv)), loss
+        loss = None
+        if labels_t is not None:
+            loss = cross_entropy(logits_tv, labels_t, num_items_in_batch)
+        if padding_rows:
+            logits_tv = logits_tv[:-padding_rows]
+        if not is_sparse:
+            logits_tv = outputs.sequences.pad(logits_tv)
+        return logits_tv, loss
 
 
 class MiniBertForMaskedLM(MiniBertLanguageModel):
-    """The encoder with a masked-language-modelling head."""
+    """The encoder with a masked-language-modelling head.
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForMaskedLM
+        >>> model = MiniBertForMaskedLM(MiniBertConfig.modernbert("tiny", vocab_size=100)).eval()
+        >>> input_ids = torch.tensor([[1, 7, 4, 9, 2]])  # 4: the id of [MASK]
+        >>> labels = torch.tensor([[-100, -100, 8, -100, -100]])
+        >>> outputs = model(input_ids, labels=labels)
+        >>> outputs.logits.shape
+        torch.Size([1, 5, 100])
+        >>> prediction = outputs.logits[0, 2].argmax()
+    """
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)
@@ -606,20 +1010,23 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, sparse_prediction: bool | None = None, masked_lm_positions: MaybeTensor = None,
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
+        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
+        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, sparse_prediction: bool | None = None,
+        masked_lm_positions: MaybeTensor = None,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> MaskedLMOutput:  # fmt: skip
         """Predict masked tokens.
 
         Args:
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
-            sparse_prediction: return logits at labelled positions only, [labelled positions, vocabulary], in the order
-                of the flattened batch. None: True in training with labels (in a compiled graph: with
-                `masked_lm_positions`).
-            masked_lm_positions: [labelled positions], the indices in the flattened, unpadded batch whose `labels` are
-                not -100. By default they are found here, which waits for the device.
+            sparse_prediction: return logits at labelled positions only, [labelled positions,
+                vocabulary], in the order of the flattened batch. None: True in training with labels
+                (in a compiled graph: with `masked_lm_positions`).
+            masked_lm_positions: [labelled positions], the indices in the flattened, unpadded batch
+                whose `labels` are not -100. By default they are found here, which waits for the
+                device.
         """
         outputs = self.encode(
             input_ids,
@@ -638,8 +1045,26 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
 
 
 class MiniBertForPreTraining(MiniBertLanguageModel):
-    """The encoder with BERT's two objectives, masked language modelling and next-sentence prediction. The loss is the
-    sum of those whose labels are given."""
+    """The encoder with BERT's two objectives, masked language modelling and next-sentence
+    prediction. The loss is the sum of those whose labels are given.
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForPreTraining
+        >>> model = MiniBertForPreTraining(MiniBertConfig.bert("tiny", vocab_size=100)).eval()
+        >>> input_ids = torch.tensor([[1, 7, 4, 2, 5, 6, 2]])  # [CLS] A [SEP] B [SEP]
+        >>> token_type_ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
+        >>> labels = torch.tensor([[-100, -100, 8, -100, -100, -100, -100]])
+        >>> outputs = model(
+        ...     input_ids,
+        ...     token_type_ids=token_type_ids,
+        ...     labels=labels,
+        ...     next_sentence_label=torch.tensor([0]),
+        ... )
+        >>> outputs.prediction_logits.shape, outputs.seq_relationship_logits.shape
+        (torch.Size([1, 7, 100]), torch.Size([1, 2]))
+    """
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, add_pooling_layer=True)
@@ -648,20 +1073,25 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, next_sentence_label: MaybeTensor = None, sparse_prediction: bool | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None, num_rows_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
+        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
+        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, next_sentence_label: MaybeTensor = None,
+        sparse_prediction: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        num_rows_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> MiniBertForPreTrainingOutput:  # fmt: skip
         """Predict masked tokens and whether segment B follows segment A.
 
         Args:
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
             next_sentence_label: [batch]; 0: B follows A, 1: B is random.
-            num_items_in_batch: masked tokens over all micro-batches of an optimizer step (`Trainer` counts them).
-            num_rows_in_batch: `next_sentence_label`s over all micro-batches. Without it, a micro-batch is weighted in
-                the NSP loss by its share of masked tokens, which is exact if all hold equally many.
+            num_items_in_batch: masked tokens over all micro-batches of an optimizer step (`Trainer`
+                counts them).
+            num_rows_in_batch: `next_sentence_label`s over all micro-batches. Without it, a
+            micro-batch
+                is weighted in the NSP loss by its share of masked tokens, which is exact if all
+                hold equally many.
         """
         outputs = self.encode(
             input_ids,
@@ -679,34 +1109,45 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
         if next_sentence_label is not None:
             nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1), num_rows_in_batch)
             if num_rows_in_batch is None and num_items_in_batch is not None:
-                counted = labels if labels is not None else next_sentence_label
-                nsp_loss = mean_loss(nsp_loss * (counted != -100).sum(), 1, num_items_in_batch)
+                weights = labels if labels is not None else next_sentence_label
+                weighted = nsp_loss * (weights != -100).sum()
+                nsp_loss = mean_loss(weighted, 1, num_items_in_batch)
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
-        loss = sum(losses) if losses else None
         return MiniBertForPreTrainingOutput(
-            loss,
-            logits,
-            relationship,
-            outputs.hidden_states,
-            outputs.attentions,
-            mlm_loss,
-            nsp_loss,
+            loss=sum(losses) if losses else None,
+            prediction_logits=logits,
+            seq_relationship_logits=relationship,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            mlm_loss=mlm_loss,
+            nsp_loss=nsp_loss,
         )
 
 
 class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
-    """The same layers as a decoder: every token predicts the next one of its document. Always causal. Without a cache,
-    generation runs the whole text at every step."""
+    """The same layers as a decoder: every token predicts the next one of its document. Always
+    causal. Without a cache, generation runs the whole text at every step.
 
-    _is_stateful = (
-        True  # without a cache, tokens cannot be taken back: `generate` refuses assisted decoding
-    )
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForCausalLM
+        >>> model = MiniBertForCausalLM(MiniBertConfig.modernbert("tiny", vocab_size=100)).eval()
+        >>> input_ids = torch.tensor([[1, 7, 8]])
+        >>> loss = model(input_ids, labels=input_ids).loss
+        >>> model.generate(input_ids, max_new_tokens=4, do_sample=False).shape
+        torch.Size([1, 7])
+    """
+
+    # Without a cache, tokens cannot be taken back: `generate` refuses assisted decoding.
+    _is_stateful = True
 
     def __init__(self, config: MiniBertConfig):
         config = copy.deepcopy(config)
         config.is_causal = True
         super().__init__(config)
-        # Libraries for decoders (TRL, vLLM, fused losses) compute logits as `decoder(model(...).last_hidden_state)`.
+        # Libraries for decoders (TRL, vLLM, fused losses) compute logits as
+        # `decoder(model(...).last_hidden_state)`.
         self.model.register_forward_hook(self._finish_states)
         self.post_init()
 
@@ -718,28 +1159,36 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         return outputs
 
     def get_decoder(self) -> nn.Module:
-        """The encoder. (Transformers would return the attribute `decoder`, which here is the last projection.)"""
+        """The encoder. (Transformers would return the attribute `decoder`, which here is the last
+        projection.)"""
         return self.model
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.Tensor, next_sequence_length: int | None = None,
-        past_key_values: Any = None, cache: Any = None, **kwargs,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        input_ids: torch.Tensor,
+        next_sequence_length: int | None = None,
+        past_key_values: Any = None,
+        cache: Any = None,
+        **kwargs,
+    ) -> dict[str, Any]:
         """Keep the whole text: without a cache, `generate` must not pass the new tokens only."""
         return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
+        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
+        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
         labels: MaybeTensor = None, sparse_prediction: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> CausalLMOutput:  # fmt: skip
         """Predict next tokens.
 
         Args:
-            labels: [batch, length], usually `input_ids`; shifted here. The last token of a document predicts nothing.
-            sparse_prediction: return logits at labelled positions only, [labelled positions, vocabulary].
+            labels: [batch, length], usually `input_ids`; shifted here. The last token of a document
+                predicts nothing.
+            sparse_prediction: return logits at labelled positions only, [labelled positions,
+                vocabulary].
         """
         outputs = self.encode(
             input_ids,
@@ -755,6 +1204,9 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
+register_causal_model("minibert", "MiniBertForCausalLM")
+
+
 # --- classifiers ---
 
 
@@ -765,19 +1217,22 @@ HeadOutput = (
     | MultipleChoiceModelOutput
     | TokenClassifierOutput
 )
+LogitsAndLoss = tuple[torch.Tensor, MaybeTensor]
 
 
 class MiniBertTaskModel(MiniBertPreTrainedModel):
-    """Base of the models that take one kind of `labels`. A subclass builds the head and returns the logits and the loss
-    from `_predict`."""
+    """Base of the models that take one kind of `labels`. A subclass builds the head and returns the
+    logits and the loss from `_predict`."""
 
     output_class: type[HeadOutput]
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
+        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
+        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
     ) -> HeadOutput:  # fmt: skip
         """The inputs of `MiniBertModel`, and `labels` as `_predict` describes them."""
         outputs = self.encode(
@@ -794,19 +1249,16 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
 
 
 class MiniBertClassifier(MiniBertTaskModel):
-    """Base of the models that classify sequences or (`pooled=False`) tokens: head, dropout, linear."""
+    """Base of the models that classify sequences or (`pooled=False`) tokens: head, dropout,
+    linear."""
 
     def __init__(self, config: MiniBertConfig, classes: int, pooled: bool = True):
         super().__init__(config)
         self.num_labels = classes
         self.model = MiniBertModel(config, add_pooling_layer=None if pooled else False)
         self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
-        rate = (
-            config.hidden_dropout
-            if config.classifier_dropout is None
-            else config.classifier_dropout
-        )
-        self.dropout = MiniBertDropout(rate)
+        rate = config.classifier_dropout
+        self.dropout = MiniBertDropout(config.hidden_dropout if rate is None else rate)
         # ModernBERT initializes its classifiers with 1/√width; BERT as all other layers.
         std = config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
         self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, std)
@@ -824,7 +1276,20 @@ class MiniBertClassifier(MiniBertTaskModel):
 
 
 class MiniBertForNextSentencePrediction(MiniBertTaskModel):
-    """The encoder with BERT's next-sentence classifier: does segment B follow segment A?"""
+    """The encoder with BERT's next-sentence classifier: does segment B follow segment A?
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForNextSentencePrediction
+        >>> config = MiniBertConfig.bert("tiny", vocab_size=100)
+        >>> model = MiniBertForNextSentencePrediction(config).eval()
+        >>> input_ids = torch.tensor([[1, 7, 8, 2, 5, 6, 2]])  # [CLS] A [SEP] B [SEP]
+        >>> token_type_ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
+        >>> outputs = model(input_ids, token_type_ids=token_type_ids, labels=torch.tensor([1]))
+        >>> outputs.logits.shape  # class 0: B follows A
+        torch.Size([1, 2])
+    """
 
     output_class = NextSentencePredictorOutput
 
@@ -834,38 +1299,61 @@ class MiniBertForNextSentencePrediction(MiniBertTaskModel):
         self.seq_relationship = build_linear(config.hidden_size, 2, True, config.initializer_range)
         self.post_init()
 
-    def _predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
         """`labels`: [batch]; 0: B follows A, 1: B is random."""
         logits = self.seq_relationship(outputs.pooler_output)
-        loss = (
-            None if labels is None else cross_entropy(logits, labels.view(-1), num_items_in_batch)
-        )
+        loss = None
+        if labels is not None:
+            loss = cross_entropy(logits, labels.view(-1), num_items_in_batch)
         return logits, loss
 
 
 class MiniBertForSequenceClassification(MiniBertClassifier):
-    """The encoder with a classifier (or regressor) for texts or pairs of texts: one prediction for each row, or for
-    each document if a row holds several."""
+    """The encoder with a classifier (or regressor) for texts or pairs of texts: one prediction for
+    each row, or for each document if a row holds several.
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForSequenceClassification
+        >>> config = MiniBertConfig.modernbert("tiny", vocab_size=100, num_labels=3)
+        >>> model = MiniBertForSequenceClassification(config).eval()
+        >>> input_ids = torch.tensor([[1, 7, 8, 2], [1, 5, 6, 2]])
+        >>> outputs = model(input_ids, labels=torch.tensor([0, 2]))
+        >>> outputs.logits.shape
+        torch.Size([2, 3])
+    """
 
     output_class = SequenceClassifierOutput
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels)
 
-    def _predict(self, outputs, labels, num_items_in_batch):
-        """`labels`: [batch], class numbers or (`num_labels=1`) values; or [batch, num_labels], floating, values or
-        0/1."""
+    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
+        """`labels`: [batch], class numbers or (`num_labels=1`) values; or [batch, num_labels],
+        floating, values or 0/1."""
         logits = self.classify(self._pool(outputs))
-        loss = (
-            None
-            if labels is None
-            else classification_loss(self.config, logits, labels, num_items_in_batch)
-        )
+        loss = None
+        if labels is not None:
+            loss = classification_loss(self.config, logits, labels, num_items_in_batch)
         return logits, loss
 
 
 class MiniBertForMultipleChoice(MiniBertClassifier):
-    """The encoder with a score for each of several choices: [batch, choices, length] → [batch, choices]."""
+    """The encoder with a score for each of several choices: [batch, choices, length] → [batch,
+    choices].
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForMultipleChoice
+        >>> config = MiniBertConfig.modernbert("tiny", vocab_size=100)
+        >>> model = MiniBertForMultipleChoice(config).eval()
+        >>> input_ids = torch.tensor([[[1, 7, 8, 2], [1, 7, 5, 2], [1, 7, 6, 2]]])
+        >>> outputs = model(input_ids, labels=torch.tensor([1]))
+        >>> outputs.logits.shape
+        torch.Size([1, 3])
+    """
 
     output_class = MultipleChoiceModelOutput
 
@@ -874,14 +1362,13 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
 
     def encode(self, *inputs: MaybeTensor, **kwargs) -> MiniBertModelOutput:
         """Encode each choice as a row; the pooled output is [batch, choices, width]."""
-        outputs = super().encode(
-            *(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs
-        )
         choices = next(x.shape[1] for x in inputs if x is not None)
+        rows = [None if x is None else x.flatten(0, 1) for x in inputs]
+        outputs = super().encode(*rows, **kwargs)
         outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, choices))
         return outputs
 
-    def _predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
         """`labels`: [batch], the number of the right choice."""
         logits = self.classify(outputs.pooler_output).squeeze(-1)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
@@ -889,14 +1376,26 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
 
 
 class MiniBertForTokenClassification(MiniBertClassifier):
-    """The encoder with a classifier for each token (NER, POS)."""
+    """The encoder with a classifier for each token (NER, POS).
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForTokenClassification
+        >>> config = MiniBertConfig.modernbert("tiny", vocab_size=100, num_labels=5)
+        >>> model = MiniBertForTokenClassification(config).eval()
+        >>> input_ids = torch.tensor([[1, 7, 8, 2]])
+        >>> outputs = model(input_ids, labels=torch.tensor([[-100, 0, 4, -100]]))
+        >>> outputs.logits.shape
+        torch.Size([1, 4, 5])
+    """
 
     output_class = TokenClassifierOutput
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels, pooled=False)
 
-    def _predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
@@ -905,59 +1404,97 @@ class MiniBertForTokenClassification(MiniBertClassifier):
 
 
 class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
-    """The encoder with ELECTRA's head (Clark et al. 2020, arXiv 2003.10555): was this token in the text, or did a
-    generator put it there? The logits, [batch, length], are above 0 where a token looks replaced."""
+    """The encoder with ELECTRA's head (Clark et al. 2020, arXiv 2003.10555): was this token in the
+    text, or did a generator put it there? The logits, [batch, length], are above 0 where a token
+    looks replaced.
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig
+        >>> from minibert import MiniBertForReplacedTokenDetection
+        >>> config = MiniBertConfig.bert("tiny", vocab_size=100)
+        >>> model = MiniBertForReplacedTokenDetection(config).eval()
+        >>> input_ids = torch.tensor([[1, 7, 8, 2]])
+        >>> outputs = model(input_ids, labels=torch.tensor([[-100, 0, 1, -100]]))
+        >>> looks_replaced = outputs.logits > 0
+        >>> looks_replaced.shape
+        torch.Size([1, 4])
+    """
 
     output_class = TokenClassifierOutput
-    _auto_class = "AutoModelForPreTraining"  # it has no Auto class of its own, but is saved with its code all the same
+    # It has no Auto class of its own, but is saved with its code all the same.
+    _auto_class = "AutoModelForPreTraining"
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=False)
+        width = config.hidden_size
         # The names differ from those of other heads, which cannot use these weights.
-        self.dense = build_linear(
-            config.hidden_size, config.hidden_size, True, config.initializer_range
-        )
+        self.dense = build_linear(width, width, True, config.initializer_range)
         self.act = ACT2FN[config.classifier_activation]
-        self.detector = build_linear(config.hidden_size, 1, True, config.initializer_range)
+        self.detector = build_linear(width, 1, True, config.initializer_range)
         self.post_init()
 
-    def _predict(self, outputs, labels, num_items_in_batch):
-        """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it is ignored."""
+    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
+        """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where
+        it is ignored."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         loss = None
         if labels_t is not None:
-            labels_t = labels_t.to(logits_t1.device)
-            counted, logits_t = labels_t != -100, at_least_fp32(logits_t1.squeeze(1))
-            loss_sum = F.binary_cross_entropy_with_logits(
-                logits_t,
-                labels_t.clamp(min=0).to(logits_t),
-                weight=counted.to(logits_t),
-                reduction="sum",
-            )
-            loss = mean_loss(loss_sum, counted.sum(), count)
+            loss = self._loss(logits_t1.squeeze(1), labels_t, count)
         return outputs.sequences.pad(logits_t1).squeeze(-1), loss
+
+    @staticmethod
+    def _loss(
+        logits_t: torch.Tensor, labels_t: torch.Tensor, count: int | torch.Tensor | None
+    ) -> torch.Tensor:
+        labels_t = labels_t.to(logits_t.device)
+        counted = labels_t != -100
+        logits_t = at_least_fp32(logits_t)
+        targets = labels_t.clamp(min=0).to(logits_t)
+        loss_sum = F.binary_cross_entropy_with_logits(
+            logits_t, targets, weight=counted.to(logits_t), reduction="sum"
+        )
+        return mean_loss(loss_sum, counted.sum(), count)
 
 
 class MiniBertForQuestionAnswering(MiniBertClassifier):
-    """The encoder with scores for the start and the end of an answer (extractive question answering). The scores of
-    padding are the lowest number of their type."""
+    """The encoder with scores for the start and the end of an answer (extractive question
+    answering). The scores of padding are the lowest number of their type.
+
+    Example:
+
+        >>> import torch
+        >>> from minibert import MiniBertConfig, MiniBertForQuestionAnswering
+        >>> config = MiniBertConfig.modernbert("tiny", vocab_size=100)
+        >>> model = MiniBertForQuestionAnswering(config).eval()
+        >>> input_ids = torch.tensor([[1, 7, 8, 2, 5, 6, 9, 2]])  # question, text
+        >>> outputs = model(
+        ...     input_ids, start_positions=torch.tensor([4]), end_positions=torch.tensor([5])
+        ... )
+        >>> outputs.start_logits.shape, outputs.end_logits.shape
+        (torch.Size([1, 8]), torch.Size([1, 8]))
+    """
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, 2, pooled=False)
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
+        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
+        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
         start_positions: MaybeTensor = None, end_positions: MaybeTensor = None,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> QuestionAnsweringModelOutput:  # fmt: skip
         """Find the answer.
 
         Args:
-            start_positions, end_positions: [batch], columns. An answer on padding or outside the row is ignored.
+            start_positions, end_positions: [batch], columns. An answer on padding or outside the
+            row
+                is ignored.
         """
         outputs = self.encode(
             input_ids,
@@ -970,33 +1507,34 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
         )
         logits_tc = self.classify(outputs.unpadded)
         logits = outputs.sequences.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
-        start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
+        start_logits, end_logits = logits.unbind(-1)
+        start_logits = start_logits.contiguous()
+        end_logits = end_logits.contiguous()
         loss = None
         if start_positions is not None and end_positions is not None:
-            answers = zip((start_logits, end_logits), (start_positions, end_positions))
-            losses = [
-                self._loss(x, y.view(-1), outputs.sequences.real_bs, num_items_in_batch)
-                for x, y in answers
-            ]
-            loss = sum(losses) / 2
+            real_bs = outputs.sequences.real_bs
+            start_loss = self._loss(start_logits, start_positions, real_bs, num_items_in_batch)
+            end_loss = self._loss(end_logits, end_positions, real_bs, num_items_in_batch)
+            loss = (start_loss + end_loss) / 2
         return QuestionAnsweringModelOutput(
             loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
         )
 
     @staticmethod
-    def _loss(logits_bs, column_b, real_bs, num_items_in_batch) -> torch.Tensor:
+    def _loss(
+        logits_bs: torch.Tensor,
+        column_b: torch.Tensor,
+        real_bs: MaybeTensor,
+        num_items_in_batch: int | torch.Tensor | None,
+    ) -> torch.Tensor:
         length = logits_bs.shape[1]
-        column_b = column_b.clamp(0, length)
+        column_b = column_b.view(-1).clamp(0, length)
         if real_bs is not None:
             column_b = column_b.to(real_bs.device)
             real_b = F.pad(real_bs, (0, 1)).gather(1, column_b.unsqueeze(1)).squeeze(1)
             column_b = column_b.masked_fill(~real_b, length)
         return cross_entropy(logits_bs, column_b, num_items_in_batch, ignore_index=length)
 
-
-# With `label_smoothing_factor`, `Trainer` computes the loss itself, and shifts the labels of the models in this table
-# only.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["minibert"] = "MiniBertForCausalLM"
 
 __all__ = [  # noqa: RUF022 - in reading order
     "MiniBertPreTrainedModel",

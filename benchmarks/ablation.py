@@ -76,13 +76,13 @@ def plain_calls() -> dict[str, list]:
         return modeling.mean_loss(total, (labels != ignore_index).sum(), num_items_in_batch)
 
     def sdpa_alone(*arguments):
-        return None, "a plain call"
+        return None
 
     return {
         "cross-entropy by rows": [mock.patch.object(modeling, "cross_entropy", cross_entropy)],
-        "shape buckets": [mock.patch.object(modeling, "bucket_rows", lambda *arguments: 0)],
+        "shape buckets": [mock.patch.object(modeling, "num_padding_rows", lambda *arguments: 0)],
         "short documents packed": [
-            mock.patch.object(attention, "PackedPlan", attention.DocumentsPlan)
+            mock.patch.object(attention, "PackedDispatch", attention.DocumentsDispatch)
         ],
         "unfused attention": [mock.patch.object(attention, "choose_cpu_kernel", sdpa_alone)],
         "cheap dropout": [

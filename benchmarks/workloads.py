@@ -31,7 +31,7 @@ from minibert import (
     MiniBertModel,
     train_tokenizer,
 )
-from minibert.attention_minibert import plan_attention
+from minibert.attention_minibert import choose_dispatch
 from minibert.sequences_minibert import PackedSequences
 from minibert.training.conversion import to_native
 from minibert.training.data.documents import tokenize_documents
@@ -182,7 +182,7 @@ class ModelStep:
         return loss.detach()
 
     def attention(self) -> dict[str, str]:
-        """The kernel that a MiniBERT's attention takes on the first batch, and why, by type of layer."""
+        """How a MiniBERT's attention is computed on the first batch, by type of layer."""
         if type(self.model) not in (MiniBertForMaskedLM, MiniBertModel):
             return {}
         inputs = {name: x for name, x in self.batches[0].items() if name != "labels"}
@@ -190,8 +190,14 @@ class ModelStep:
         if self.compiled:  # a graph may attend otherwise; which backend makes it decides nothing
             encoder = torch.compile(encoder, backend="eager")
         with self.autocast, torch.set_grad_enabled(self.model.training):
-            plans = encoder(**inputs, padded_output=False).plans
-        return {kind: plan.reason for (kind, _), plan in sorted(plans.items())}
+            attention = encoder(**inputs, padded_output=False).attention
+        descriptions = {}
+        for (layer_type, _), arguments in sorted(attention.items()):
+            if "dispatch" in arguments:
+                descriptions[layer_type] = arguments["dispatch"].description
+            else:
+                descriptions[layer_type] = f"attn_implementation={arguments['backend']!r}"
+        return descriptions
 
 
 # --- batches ---
@@ -494,8 +500,8 @@ def local_attention(run: Run, shape: str, dtype: str, target: float) -> Work:
     def ours() -> Callable[[], torch.Tensor]:
         sequences = PackedSequences(1, length, run.device).find_tokens()
         with torch.set_grad_enabled(backward):
-            plan = plan_attention(sequences, window, False, 0.0, q.dtype, width)
-        return lambda: plan.attend(q, k, v)
+            dispatch = choose_dispatch(sequences, window, False, 0.0, q.dtype, width)
+        return lambda: dispatch.attend(q, k, v)
 
     def masked() -> Callable[[], torch.Tensor]:
         columns = torch.arange(length, device=run.device)

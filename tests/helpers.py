@@ -97,7 +97,7 @@ def build(head: str, seed: int = 0, **fields):
 # What goes to the Hub beside the weights.
 CODE = {
     f"{name}_minibert.py"
-    for name in ("configuration", "sequences", "cpu", "embeddings", "attention", "modeling")
+    for name in ("configuration", "compat", "sequences", "cpu", "attention", "modeling")
 }
 
 

@@ -10,19 +10,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers.initialization import no_init_weights
 
-from minibert import attention_minibert, modeling_minibert, sequences_minibert
+from minibert import attention_minibert, compat_minibert, modeling_minibert
 from minibert.tokenization import train_tokenizer
 from minibert.training.data.collators import MaskedLMCollator
 
 _setup_privateuseone_for_python_backend("gpu")
 torch.cuda.get_device_capability = lambda device=None: (9, 0)
-choose, plan = attention_minibert._choose_device_plan, attention_minibert.plan_attention
-attention_minibert._choose_device_plan = lambda device, *rest: choose(torch.device("cuda"), *rest)
+choose = attention_minibert._choose_on_device
+choose_dispatch = attention_minibert.choose_dispatch
+attention_minibert._choose_on_device = lambda device, *rest: choose(torch.device("cuda"), *rest)
 torch.tensor = lambda numbers, device=None: torch.zeros(
     np.shape(numbers), dtype=torch.long, device=device
 )  # copied
 # fake tensors look like those of a trace
-sequences_minibert.is_tracing = lambda x=None: False
+compat_minibert.IS_TRACING = lambda x=None: False
 
 
 def packed(without=(), **columns):
@@ -63,11 +64,11 @@ def step(head, family, dtype, batch=None):
     batch, plans = unpacked(head) if batch is None else batch, set()
 
     def noted(*arguments):
-        found = plan(*arguments)
-        plans.add(found.name)
-        return found
+        dispatch = choose_dispatch(*arguments)
+        plans.add(dispatch.name)
+        return dispatch
 
-    modeling_minibert.plan_attention = noted
+    modeling_minibert.choose_dispatch = noted
     torch.set_default_dtype(getattr(torch, dtype))
     with no_init_weights(), FakeTensorMode(allow_non_fake_inputs=True), torch.device("gpu"):
         config = tiny(**dict(hidden_size=32, max_position_embeddings=8) | FAMILIES[family])

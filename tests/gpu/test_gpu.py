@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 import minibert
 from minibert import MaskedLMCollator, MiniBertConfig
-from minibert.attention_minibert import plan_attention
+from minibert.attention_minibert import choose_dispatch
 from minibert.sequences_minibert import PackedSequences
 
 VOCAB, LABELS, LENGTH, WINDOW = 61, 3, 48, 8
@@ -193,7 +193,7 @@ def test_attention_dropout_is_unbiased(cuda):
         1, 40, cuda, cu_seq_lens=torch.tensor([0, 15, 40], device=cuda), max_length=25
     )
     q, k, v = torch.randn(3, 40, 4, 32, device=cuda, dtype=torch.bfloat16)
-    plans = [plan_attention(sequences, None, False, rate, q.dtype, 32) for rate in (0.0, 0.3)]
+    plans = [choose_dispatch(sequences, None, False, rate, q.dtype, 32) for rate in (0.0, 0.3)]
     assert {plan.name for plan in plans} == {"flash attention"}
     expected, draws = (
         plans[0].attend(q, k, v),

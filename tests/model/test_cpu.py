@@ -8,7 +8,7 @@ from transformers.activations import ACT2FN
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertModel, cpu_minibert
 from minibert import modeling_minibert as modeling
-from minibert.attention_minibert import plan_attention
+from minibert.attention_minibert import choose_dispatch
 from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, MiniBertDropout, project, random_keep
 from minibert.sequences_minibert import PackedSequences
 
@@ -120,9 +120,9 @@ def test_documents_of_like_length_share_a_call(lengths):
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
     sequences = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     given = (None, False, 0.0, torch.float32, 8)
-    assert plan_attention(sequences, *given).name == "one call a document"
+    assert choose_dispatch(sequences, *given).name == "one call a document"
     with torch.no_grad():
-        plan = plan_attention(sequences, *given)
+        plan = choose_dispatch(sequences, *given)
         assert plan.name == "documents of similar length together"
         assert len(plan.groups) == len({-(-length // 16) for length in lengths})
         assert [bias is None for _, _, bias in plan.groups].count(True) == (lengths == [16, 16, 16])
@@ -131,7 +131,7 @@ def test_documents_of_like_length_share_a_call(lengths):
         v[sum(lengths[:-1]) :] = k[sum(lengths[:-1]) :] = float("nan")  # the last document's
         assert torch.equal(plan.attend(q, k, v)[: sum(lengths[:-1])], before[: sum(lengths[:-1])])
         alone = PackedSequences(1, 5, torch.device("cpu")).find_tokens()
-        assert plan_attention(alone, *given).name == "one call a document"
+        assert choose_dispatch(alone, *given).name == "one call a document"
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_short_documents_in_bf16_without_amx(lengths, name, monkeypatch):
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
     sequences = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     with torch.no_grad():
-        plan = plan_attention(sequences, None, False, 0.0, BF16, 8)
-        assert plan.name == name and "unfused_attention" in plan.reason
+        plan = choose_dispatch(sequences, None, False, 0.0, BF16, 8)
+        assert plan.name == name and "unfused_attention" in plan.description
         qkv = torch.randn(3, sum(lengths), 2, 8).to(BF16)
         found = plan.attend(*qkv).split(lengths)
     for out, *part in zip(found, *(x.split(lengths) for x in qkv)):
@@ -210,12 +210,14 @@ def test_dropout_module():
 def test_few_shapes_in_half_precision():
     for tokens in range(1, 3000, 7):
         assert (
-            0 <= cpu_minibert.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
+            0
+            <= cpu_minibert.num_padding_rows(torch.empty(tokens, 1, dtype=BF16))
+            < max(16, tokens / 16)
         )
-        assert cpu_minibert.bucket_rows(torch.empty(tokens, 1)) == 0
+        assert cpu_minibert.num_padding_rows(torch.empty(tokens, 1)) == 0
     half = torch.float16
     lengths = {
-        n + cpu_minibert.bucket_rows(torch.empty(n, 1, dtype=half)) for n in range(1024, 2048)
+        n + cpu_minibert.num_padding_rows(torch.empty(n, 1, dtype=half)) for n in range(1024, 2048)
     }
     assert len(lengths) <= 17
 
@@ -235,9 +237,9 @@ def test_shape_buckets_change_nothing(switches, monkeypatch):
     mask[0, 20:] = mask[2, :11] = 0
     labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
     used, found = [], []
-    original = cpu_minibert.bucket_rows
+    original = cpu_minibert.num_padding_rows
     for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
-        monkeypatch.setattr(modeling, "bucket_rows", rows)
+        monkeypatch.setattr(modeling, "num_padding_rows", rows)
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss

@@ -99,8 +99,8 @@ def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
     sequences.find_tokens()
     places = torch.arange(layout.shape[0] * layout.shape[1]).view(layout.shape)
     assert sequences.unpad(places).tolist() == [b * layout.shape[1] + s for b, s in layout.tokens]
-    assert sequences.id_t.tolist() == layout.ids
-    assert sequences.position_t.tolist() == positions
+    assert sequences.document_ids.tolist() == layout.ids
+    assert sequences.positions.tolist() == positions
     assert sequences.lengths == layout.lengths
     assert sequences.cu_seq_lens.tolist() == [*layout.first, len(layout.ids)]
     assert sequences.cu_seq_lens.dtype == torch.int32  # what the variable-length kernels take
