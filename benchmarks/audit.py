@@ -16,7 +16,7 @@ from pathlib import Path
 from common import names_beginning_with, option, parse
 
 from minibert.training.common.files import write_json
-from minibert.training.common.loading import quietly, random_state_kept
+from minibert.training.common.loading import random_state_kept, suppress_logging
 from minibert.training.common.printing import format_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -34,7 +34,7 @@ class Arguments:
 def main(arguments: Arguments) -> dict[str, list[Finding]]:
     """Measure, print a table; the findings by model, one a check."""
     chosen = names_beginning_with(arguments.checks, CHECKS)
-    with random_state_kept(), quietly():
+    with random_state_kept(), suppress_logging():
         models = {name: load(name, json.loads(arguments.set)) for name in arguments.model}
         findings = {
             name: [examine(model, check) for check in chosen] for name, model in models.items()

@@ -42,7 +42,7 @@ from workloads import SEED
 
 from minibert import MiniBertConfig, convert
 from minibert.training.common.files import write_json
-from minibert.training.common.loading import quietly
+from minibert.training.common.loading import suppress_logging
 from minibert.training.common.printing import format_table
 from minibert.training.conversion.export import graph_inputs, quantize, trace
 from minibert.training.embeddings.encoders import encode, open_encoder
@@ -66,7 +66,7 @@ def minibert(folder: Path, max_length: int, dtype: str) -> Encode:
 
 
 def original(folder: Path, max_length: int, **model_kwargs: Any) -> SentenceTransformer:
-    with quietly():
+    with suppress_logging():
         model = SentenceTransformer(str(folder / "native"), device="cpu", model_kwargs=model_kwargs)
     model.max_seq_length = max_length
     return model
@@ -197,7 +197,7 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
         the original; "skipped": why, by name; "settings".
     """
     chosen = names_beginning_with(arguments.engines, ENGINES)
-    with quietly():
+    with suppress_logging():
         native = SentenceTransformer(arguments.model, device="cpu")
     if native.transformers_model is None or isinstance(
         native.transformers_model.config, MiniBertConfig
@@ -225,7 +225,7 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
     settings |= {"device": device_name(torch.device("cpu")), "threads": torch.get_num_threads()}
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        with quietly():
+        with suppress_logging():
             native.save(str(folder / "native"))
         convert(folder / "native", folder / "minibert")
         export_graphs(folder, chosen)

@@ -49,7 +49,7 @@ from transformers import (
 )
 
 import minibert
-from minibert.training.common.loading import quietly
+from minibert.training.common.loading import suppress_logging
 
 
 def check_layout(model: PreTrainedModel, name: str) -> tuple[float, str]:
@@ -262,7 +262,7 @@ def load_without(
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    with quietly():
+    with suppress_logging():
         model.save_pretrained(folder)
         file = Path(folder) / "model.safetensors"
         save_file(

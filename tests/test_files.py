@@ -10,12 +10,12 @@ import pytest
 
 from minibert.training import cli
 from minibert.training.common.files import (
+    atomic_write,
     check_folder,
     lock_file,
     lock_folder,
     printable,
     use_writable_cache,
-    whole,
     write_json,
     written_whole,
 )
@@ -46,7 +46,7 @@ def test_json_that_breaks_off_is_not_there(tmp_path, monkeypatch):
 def test_a_full_disk_is_named_with_the_file(tmp_path):
     with (
         pytest.raises(OSError, match="a.npy' could not be written: 3 requested and 2 written"),
-        whole(tmp_path / "a.npy"),
+        atomic_write(tmp_path / "a.npy"),
     ):
         raise OSError("3 requested and 2 written")
 

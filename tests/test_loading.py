@@ -15,7 +15,7 @@ from minibert.training.common.loading import (
     load_predictor,
     load_reported,
     new_folder,
-    reading,
+    wrap_load_errors,
 )
 
 
@@ -75,7 +75,7 @@ def test_models_are_loaded_by_several_threads(tmp_path):
     verbosity = logging.get_verbosity()
 
     def load(_):
-        with reading(tmp_path):
+        with wrap_load_errors(tmp_path):
             return load_predictor(str(tmp_path), modeling.MiniBertForMaskedLM)
 
     with ThreadPoolExecutor(8) as pool:

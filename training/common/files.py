@@ -20,7 +20,7 @@ except ImportError:  # Windows
     fcntl = None
 
 LOCK = ".minibert.lock"
-# Files that a killed process leaves: half-written ones of `whole`, `new_folder` and `safetensors`, and its locks.
+# Files that a killed process leaves: half-written ones of `atomic_write`, `new_folder` and `safetensors`, and its locks.
 HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|.*{re.escape(LOCK)}")
 _locks: dict[Path, int] = {}  # held by this process, each with the thread that holds it
 _changing_locks = threading.Lock()
@@ -30,7 +30,7 @@ UNPRINTABLE = re.compile(
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path, and rename it to `path` once it is written: a file of that name is always complete."""
     unfinished = path.with_name(
         f".{path.name}.{os.getpid()}.unfinished"
@@ -246,9 +246,9 @@ def holds_something(folder: Path) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, `whole`. NaN and infinity are a ValueError, since JSON has none."""
+    """Write `value` as JSON, by `atomic_write`. NaN and infinity are a ValueError, since JSON has none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 

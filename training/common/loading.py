@@ -75,7 +75,7 @@ def read_json(source: str | Path, name: str) -> Any:
     file = find_file(source, name)
     if file is None:
         return {}
-    with reading(source):
+    with wrap_load_errors(source):
         return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -110,7 +110,7 @@ def saved_config(path: str) -> PreTrainedConfig:
         if file is not None:
             saved = json.loads(file.read_text(encoding="utf-8"))
     _check_config(path, saved)
-    with reading(path):
+    with wrap_load_errors(path):
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     drop_foreign_code(vars(config), "config.json", path)
     return config
@@ -160,7 +160,7 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if there is none. Where
     its class gives other ids than its tokenizer.json, that file is used, with a warning."""
     _check_no_adapter(path)
-    with reading(path):
+    with wrap_load_errors(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     has_files = not Path(path).is_dir() or any(Path(path, name).exists() for name in VOCABULARIES)
     if (
@@ -178,7 +178,7 @@ def fit_tokenizer(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTr
     """`tokenizer`, which was loaded from `path`; or, with a warning, one that gives the ids of its tokenizer.json where
     it does not. Warn of a cased vocabulary whose text is lower-cased."""
     file = find_file(str(path), "tokenizer.json")
-    with reading(path):
+    with wrap_load_errors(path):
         followed = follow_tokenizer_file(tokenizer, file)
     if followed is not tokenizer:
         warn(
@@ -203,7 +203,7 @@ def load_sentence_transformer(
     saved_config(path)
     tokenizer = saved_tokenizer(path)
     modules_of(path)
-    with reading(path, show_warnings):
+    with wrap_load_errors(path, show_warnings):
         model = model_class(path, trust_remote_code=False, **options)
     if type(model.tokenizer) is not type(tokenizer):  # see `fit_tokenizer`
         tokenizer.model_max_length = model.tokenizer.model_max_length
@@ -369,7 +369,7 @@ def without_bars() -> Iterator[None]:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def suppress_logging() -> Iterator[None]:
     """Hide progress bars, and warnings about a head or a pooler that is new or left out. One thread at a time."""
     with _loading:
         verbosity = logging.get_verbosity()
@@ -382,11 +382,11 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: str | Path, show_warnings: bool = False) -> Iterator[None]:
-    """`quietly` (with `show_warnings`, only without bars); any error of a library that reads damaged files becomes a
+def wrap_load_errors(path: str | Path, show_warnings: bool = False) -> Iterator[None]:
+    """`suppress_logging` (with `show_warnings`, only without bars); any error of a library that reads damaged files becomes a
     ValueError that names the path."""
     try:
-        with without_bars() if show_warnings else quietly():
+        with without_bars() if show_warnings else suppress_logging():
             yield
     except BaseException as error:
         is_clear = isinstance(error, (ValueError, OSError)) and not isinstance(

@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
-from ..common.loading import reading, saved_config
+from ..common.loading import saved_config, wrap_load_errors
 from ..common.weights import keep_untied
 from .families import ARCHITECTURES, find_architecture
 
@@ -39,7 +39,7 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
             raise ValueError(
                 f"{path}: its config names the class {name}, which {module.__name__} does not have"
             )
-        with reading(path):
+        with wrap_load_errors(path):
             model, report = getattr(module, name).from_pretrained(
                 path, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...tokenization import sample_ids, sample_ids_of_file
-from ..common.loading import find_file, reading
+from ..common.loading import find_file, wrap_load_errors
 from .families import positions
 
 # Of the largest logit. In fp32, models that are the same differ by 1e-6.
@@ -99,7 +99,7 @@ def check_saved_tokenizer(source: str, tokenizer: PreTrainedTokenizerBase, folde
     `tokenizer`, if the source has no such file."""
     file = find_file(source, "tokenizer.json") if tokenizer.is_fast else None
     with_template = True
-    with reading(source):
+    with wrap_load_errors(source):
         if file is None:
             expected = sample_ids(tokenizer)
         else:

@@ -22,7 +22,7 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from ... import modeling_minibert
-from ..common.loading import check_new, minibert_config, new_folder, quietly
+from ..common.loading import check_new, minibert_config, new_folder, suppress_logging
 from . import convert, to_native
 from .checkpoints import load
 from .folders import modules_of, save_rest, tokenizer_of
@@ -87,7 +87,7 @@ def _write_sentence_transformer(
     from ..embeddings.encoders import open_encoder
 
     model = open_encoder(source, "dense", pooling, normalize, dtype="auto")
-    with quietly():
+    with suppress_logging():
         model.save_pretrained(
             str(written), create_model_card=False
         )  # `push` writes one that pins the code
@@ -118,7 +118,7 @@ def _write_onnx(source: str, written: Path) -> str:
     named = model  # by the config that most engines know: of Transformers' own class, if there is one of this model
     with (
         suppress(ValueError, StrictDataclassError),
-        quietly(),
+        suppress_logging(),
     ):  # the second: of an id that the native config wants
         named = to_native(model)
     named.config.architectures = [type(named).__name__]

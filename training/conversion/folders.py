@@ -19,9 +19,9 @@ from ..common.loading import (
     modules_of,
     new_folder,
     read_json,
-    reading,
     saved_config,
     saved_tokenizer,
+    wrap_load_errors,
 )
 from .checkpoints import load
 from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
@@ -104,9 +104,7 @@ def convert(
             check_saved_tokenizer(source, tokenizer, written)
         if compares:
             difference = check_outputs(sample_outputs(load(written), batch), expected)
-            print(
-                f"source and target differ by {difference:.1e} of the largest logit on ten texts"
-            )
+            print(f"source and target differ by {difference:.1e} of the largest logit on ten texts")
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
     return target
 
@@ -174,7 +172,7 @@ def save_rest(
         elif name.endswith(".safetensors") and (
             file := find_file(source, f"{name[:-17]}pytorch_model.bin")
         ):
-            with reading(
+            with wrap_load_errors(
                 source
             ):  # tensors and nothing else, as Transformers reads it for the encoder
                 save_file(load_state_dict(file), target / name, {"format": "pt"})

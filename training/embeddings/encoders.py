@@ -25,7 +25,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
-from ..common.files import check_folder, lock_file, whole
+from ..common.files import atomic_write, check_folder, lock_file
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, read_json
 from ..common.precision import dtype_of_saved
 from ..common.printing import warn
@@ -262,7 +262,7 @@ def embed(
         encoder = open_encoder(model, "dense", pooling, normalize, max_length, dtype)
         vectors = encode(encoder, texts, None, "Embedding")
         if output is not None:
-            with whole(Path(output)) as unfinished, open(unfinished, "wb") as stream:
+            with atomic_write(Path(output)) as unfinished, open(unfinished, "wb") as stream:
                 np.save(stream, vectors, allow_pickle=False)
             print(f"{len(texts):,} texts × {vectors.shape[1]} → {Path(output)}")
     return vectors

@@ -20,8 +20,8 @@ from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import semantic_search
 
-from ..common.files import check_folder, lock_folder, printable, whole
-from ..common.loading import reading
+from ..common.files import atomic_write, check_folder, lock_folder, printable
+from ..common.loading import wrap_load_errors
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
 
@@ -63,7 +63,7 @@ class Index:
             raise ValueError(
                 f"index: {str(folder)!r} has no {FILE}; build one in a new folder by --data"
             )
-        with reading(file), safe_open(file, "np") as saved:
+        with wrap_load_errors(file), safe_open(file, "np") as saved:
             rows = json.loads(saved.get_tensor("passages").tobytes())
             passages = [Passage(*row) for row in rows]
             vectors = saved.get_tensor("vectors")
@@ -94,7 +94,7 @@ class Index:
         """Write the index, in the place of the one that is there, if any."""
         passages = json.dumps([(passage.id, passage.text) for passage in self.passages]).encode()
         tensors = {"vectors": self.vectors, "passages": np.frombuffer(passages, np.uint8)}
-        with whole(Path(folder, FILE)) as unfinished:
+        with atomic_write(Path(folder, FILE)) as unfinished:
             save_file(
                 tensors,
                 unfinished,

@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
-from ..common.loading import load_reported, reading, saved_config, saved_tokenizer
+from ..common.loading import load_reported, saved_config, saved_tokenizer, wrap_load_errors
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
 from .tasks.base import Task
@@ -82,7 +82,7 @@ def load_tokenizer(
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
     """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what becomes one, new ones
     where those lack some, and these fields of the config."""
-    with reading(path):
+    with wrap_load_errors(path):
         config = read_config(path)
         if config.model_type == MiniBertConfig.model_type:
             config.update(

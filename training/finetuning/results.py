@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from ..common.files import whole, write_json
+from ..common.files import atomic_write, write_json
 from ..common.printing import format_scores, format_table
 from ..evaluation.baselines import is_better, judge
 from .tasks.base import LABEL, Predictions, Scores, Task
@@ -72,7 +72,7 @@ class Results:
         note = "" if self.value is None else f"\n{self.last}: {self.metric} {self.value:.3f}"
         note += "" if self.simple is None else f" ({self.task.baseline}: {self.simple:.3f})"
         self.task.draw(self.predictions[self.last], output / PICTURE, note)
-        with whole(output / ERRORS) as unfinished:
+        with atomic_write(output / ERRORS) as unfinished:
             lines = (
                 json.dumps({"split": self.last, **each}, ensure_ascii=False) + "\n"
                 for each in self.mistakes

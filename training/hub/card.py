@@ -20,7 +20,7 @@ from transformers import TrainingArguments
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..common.checkpoints import kept_step
-from ..common.files import printable, whole
+from ..common.files import atomic_write, printable
 from ..common.loading import saved_tokenizer
 from ..evaluation.baselines import is_better
 from .files import CARD, is_card
@@ -110,7 +110,7 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
         print(f"{printable(path)} is not a model card of ours, and stays as it is")
         return
     text = render_card(folder, facts, repository)
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
 
@@ -130,7 +130,7 @@ def add_table(
         path.read_text(encoding="utf-8"),
         flags=re.MULTILINE | re.DOTALL,
     )
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         text = text.replace("\n## Use\n", f"\n## {title}\n\n{note}\n\n{table}\n\n## Use\n", 1)
         unfinished.write_text(text, encoding="utf-8")
     print(f"The table is on {printable(path)}")

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import AutoModelForMaskedLM, pipeline
 
-from ..common.loading import load_predictor, reading, saved_config, saved_tokenizer
+from ..common.loading import load_predictor, saved_config, saved_tokenizer, wrap_load_errors
 
 MASK = "[MASK]"
 
@@ -52,7 +52,7 @@ def fill_masks(
             raise ValueError(
                 f"text: {text!r} has no {MASK}; write it where a word is to be filled in"
             )
-    with reading(model):
+    with wrap_load_errors(model):
         loaded = load_predictor(model, AutoModelForMaskedLM)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
     filled = [filler(text, top_k=min(top_k, loaded.config.vocab_size)) for text in masked]
