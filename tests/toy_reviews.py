@@ -11,7 +11,7 @@ from minibert.training.finetuning import run
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.data import load_splits
 from minibert.training.finetuning.tasks.classification import Classify
-from minibert.training.finetuning.trainer import Run, TaskTrainer
+from minibert.training.finetuning.trainer import FinetuningTrainer
 
 QUICK = [
     "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
@@ -41,7 +41,7 @@ def sentences(count, seed=0):
 
 
 def prepare(task, *words):
-    """The run of a command line `minibert finetune TASK`, before it trains."""
+    """The trainer of a command line `minibert finetune TASK`, before it trains."""
     _, keywords = parse(f"finetune {task}", [*map(str, words)])
     sources = {
         name: keywords.pop(name) for name in ("data", "train", "validation", "test", "columns")
@@ -49,8 +49,11 @@ def prepare(task, *words):
     model, size, args = (keywords.pop(name) for name in ("model", "validation_size", "args"))
     del keywords["task"], keywords["plan"]
     cls, options, args = run.resolve_options(task, args, keywords, FinetuningConfig)
-    rows = run.read_task(cls, options, model, sources, args, size)
-    return run.make_run(*rows, options, model, sources, args)
+    task = run.load_task(cls, options, model, args, trains=True)
+    splits = load_splits(task, **sources, validation_size=size, seed=args.seed)
+    return FinetuningTrainer(
+        task, model, args, splits.get("train"), splits.get("validation"), splits.get("test")
+    )
 
 
 def finetune(task, *words):
@@ -64,19 +67,18 @@ def load(task=None, **sources):
     return load_splits(task or Classify(None), **sources)
 
 
-def six_rows(task_class, row, folder, arguments, trains=False, **options):
+def six_rows(task_class, row, folder, arguments, **options):
     """A trainer on the rows of a function of their number, in one batch, with a model whose outputs differ."""
     torch.manual_seed(0)
     tokenizer = train_tokenizer(
         [" ".join(WORDS)] * 9, "wordpiece", 40, show_progress=False, model_max_length=16
     )
-    task = task_class(tokenizer, **arguments)
     file = write_rows(folder / "train.jsonl", [row(i) for i in range(6)])
-    splits = task.read(load(train=[file], validation=[file]))
-    encoded = {name: task.encode(split) for name, split in splits.items()}
+    labelled = task_class(tokenizer, **arguments)
+    labelled.read(load(train=[file], validation=[file]))
     config = MiniBertConfig.from_tokenizer(
         tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
-        attention_dropout=0.0, **task.config_fields(),
+        attention_dropout=0.0, **labelled.config_fields(),
     )  # fmt: skip
     options = {
         "per_device_train_batch_size": 6,
@@ -84,5 +86,10 @@ def six_rows(task_class, row, folder, arguments, trains=False, **options):
         "report_to": "none",
         "bf16": False,
     } | options
-    run = Run(task, splits, encoded, "", FinetuningConfig(str(folder), **options), {}, {})
-    return TaskTrainer(run, task.model_class(config).train(), trains)
+    return FinetuningTrainer(
+        task_class(tokenizer, **arguments),
+        task_class.model_class(config).train(),
+        FinetuningConfig(str(folder), **options),
+        train_dataset=[file],
+        eval_dataset=[file],
+    )

@@ -1,6 +1,5 @@
 """`minibert finetune` and `minibert evaluate` from end to end, on tiny models and made-up rules of language."""
 
-import dataclasses
 import json
 import random
 import shutil
@@ -37,10 +36,10 @@ from minibert import (
 )
 from minibert.training import cli
 from minibert.training.cli.parser import parse
+from minibert.training.common.callbacks import EarlyStopping
 from minibert.training.conversion import to_native
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks import task_class
-from minibert.training.finetuning.trainer import TaskTrainer, train
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +62,6 @@ def held_out_of(task, file):
     """The rows of a file that are validated on."""
     options = {"choice_columns": ["ending0", "ending1", "ending2"]} if task == "choose" else {}
     return load(task_class(task)(None, **options), train=[str(file)])["validation"]
-
-
-def with_seed(run, seed):
-    return dataclasses.replace(run, args=dataclasses.replace(run.args, seed=seed))
 
 
 def report_of(folder):
@@ -210,6 +205,13 @@ class TestClassify:
             assert report[f"f1_{average}"] == pytest.approx(expected)
 
 
+def without_floor(trainer):
+    """Patience would wait for what guessing reaches."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, EarlyStopping):
+            callback.floor = None
+
+
 class TestTraining:
     def prepare(self, start, data, output, *arguments):
         given = ["--model", start, "--data", data, "--output_dir", output, *arguments]
@@ -217,10 +219,10 @@ class TestTraining:
 
     def test_the_losses_are_those_of_transformers_own_model(self, start, data, tmp_path):
         run = self.prepare(start, data, tmp_path / "ours", "--learning_rate", "1e-3")
-        native = to_native(run.initial_model())
+        native = to_native(run.model)
         assert type(native) is BertForSequenceClassification
-        *_, state = train(run, run.initial_model())
-        ours = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        run.train()
+        ours = [entry["loss"] for entry in run.state.log_history if "loss" in entry]
         assert len(ours) == 10
 
         arguments = TrainingArguments(
@@ -241,10 +243,10 @@ class TestTraining:
     def test_what_is_frozen_keeps_every_bit_and_is_not_in_the_optimizer(
         self, start, data, tmp_path, amount
     ):
-        run = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
-        model = run.initial_model()
+        trainer = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
+        model = trainer.model
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        trainer = TaskTrainer(run, model, trains=True)
+        assert sum(p.numel() for p in model.parameters() if p.requires_grad) < model.num_parameters()
         seen = []  # frozen parts have no dropout, and autograd records nothing of them
         resting = model.model.layers[0]
         resting.register_forward_hook(
@@ -284,9 +286,9 @@ class TestTraining:
             "--num_train_epochs",
             "9",
         )
-        run.baseline["validation"].clear()  # else patience waits for what guessing reaches
-        *_, state = train(run, run.initial_model())
-        assert state.epoch == 3 and state.best_global_step == 10
+        without_floor(run)
+        run.train()
+        assert run.state.epoch == 3 and run.state.best_global_step == 10
 
     @pytest.mark.parametrize(
         "end",
@@ -300,30 +302,30 @@ class TestTraining:
         given = ["--learning_rate", "0", "--save_only_model", "false", "--save_total_limit", "9", "--save_strategy",
                  "steps", "--save_steps", "5", "--eval_strategy", "steps", "--eval_steps", "5",
                  "--num_train_epochs", "9", "--patience", "1"]  # fmt: skip
-        run = self.prepare(start, data, tmp_path, *given)
-        run.baseline["validation"].clear()
-        _, report, _, state = train(run, run.initial_model())
-        _, again, _, resumed = train(
-            run, run.initial_model(), str(tmp_path / f"checkpoint-{state.global_step}")
-        )
-        assert again == report | {"training_seconds": None} and resumed.epoch < 2
+        first, resumed = (self.prepare(start, data, tmp_path, *given) for _ in range(2))
+        for trainer in (first, resumed):
+            without_floor(trainer)
+        first.train()
+        resumed.train(str(tmp_path / f"checkpoint-{first.state.global_step}"))
+        assert resumed.measure() == first.measure() and resumed.state.epoch < 2
+        report = first.describe_training()
+        assert resumed.describe_training() == report | {"training_seconds": None}
         evaluations = [
-            [entry for entry in each.log_history if "eval_loss" in entry]
-            for each in (state, resumed)
+            [entry for entry in trainer.state.log_history if "eval_loss" in entry]
+            for trainer in (first, resumed)
         ]
         assert evaluations[0] == evaluations[1]
 
     @pytest.mark.slow
     def test_resume_with_other_optimizer_settings_is_refused(self, start, data, tmp_path):
-        run = self.prepare(start, data, tmp_path, "--save_only_model", "false")
-        train(run, run.initial_model())
+        self.prepare(start, data, tmp_path, "--save_only_model", "false").train()
         for argument, value in (("learning_rate", "0.5"), ("lr_scheduler_type", "greedy")):
             run = self.prepare(start, data, tmp_path / "again", f"--{argument}", value)
             with pytest.raises(
                 ValueError,
                 match=f"^{argument}: '?{value}'?, but the checkpoint .* was trained with",
             ):
-                train(run, run.initial_model(), str(tmp_path / "checkpoint-10"))
+                run.train(str(tmp_path / "checkpoint-10"))
 
     @pytest.mark.slow
     def test_resume_with_other_rows_or_labels_is_refused(self, start, data, tmp_path):
@@ -331,8 +333,7 @@ class TestTraining:
         file = shutil.copy(f"{data}/train.jsonl", tmp_path)
         more = ["--model", start, "--train", file, "--save_only_model", "false", "--validation_size",
                 "40", "--output_dir", str(tmp_path / "out"), "--num_train_epochs", "2"]  # fmt: skip
-        run = prepare("classify", *QUICK, *more)
-        train(run, run.initial_model())
+        prepare("classify", *QUICK, *more).train()
         again = [*more, "--resume_from_checkpoint", "true"]
         for changed in (
             ["--seed", "1"],
@@ -416,8 +417,9 @@ class TestStart:
         AutoTokenizer.from_pretrained(start, model_max_length=99).save_pretrained(
             tmp_path / "native"
         )
-        run = prepare("classify", *QUICK, "--model", str(tmp_path / "native"), "--data", data)
-        model = run.initial_model()
+        arguments = [*QUICK, "--model", str(tmp_path / "native"), "--data", data]
+        run = prepare("classify", *arguments)
+        model = run.model
         assert type(model) is MiniBertForSequenceClassification and model.config.id2label == {
             0: "bad",
             1: "good",
@@ -439,16 +441,15 @@ class TestStart:
             assert torch.equal(
                 model.model.pooler.dense.weight, native.base_model.pooler.dense.weight
             )
-        assert torch.equal(run.initial_model().classifier.weight, model.classifier.weight)
-        assert not torch.equal(
-            with_seed(run, 1).initial_model().classifier.weight, model.classifier.weight
-        )
+        again, other = (prepare("classify", *arguments, "--seed", seed).model for seed in (0, 1))
+        assert torch.equal(again.classifier.weight, model.classifier.weight)
+        assert not torch.equal(other.classifier.weight, model.classifier.weight)
 
     def test_bf16_checkpoint_is_trained_in_fp32(self, start, data, tmp_path):
         MiniBertModel.from_pretrained(start).to(torch.bfloat16).save_pretrained(tmp_path)
         AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path)
         run = prepare("classify", *QUICK, "--model", str(tmp_path), "--data", data)
-        assert {p.dtype for p in run.initial_model().parameters()} == {torch.float32}
+        assert {p.dtype for p in run.model.parameters()} == {torch.float32}
 
 
 class TestOtherTasks:
@@ -569,8 +570,8 @@ class TestBadInput:
         self, finished, start, data, tmp_path
     ):
         """Numbers are read as the labels that the model has names for; its head is kept."""
-        run = prepare("classify", *QUICK, "--model", str(finished), "--data", data)
-        model = with_seed(run, 1).initial_model()
+        arguments = [*QUICK, "--model", str(finished), "--data", data, "--seed", "1"]
+        model = prepare("classify", *arguments).model
         saved = load_file(finished / "model.safetensors")
         assert torch.equal(model.classifier.weight, saved["classifier.weight"])
         rows = [{"text": f"a {i}", "label": label} for i, label in enumerate([1, 0] * 3)]

@@ -19,7 +19,6 @@ from minibert import (
 )
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
-from minibert.training.finetuning.trainer import score
 
 NAMES, WORDS = ("ann", "bob"), ("runs", "sleeps", "sings", "eats", "to", "in", "the", "park")
 QUICK = ["--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false"]
@@ -115,10 +114,9 @@ class TestMetric:
     @pytest.mark.parametrize("kind", ["classes", "several", "entities", "perhaps"])
     def test_the_legal_names_are_those_of_the_scores(self, given, kind, refused, tmp_path):
         task, arguments = given(kind)
-        run = prepare(task, *arguments)
-        _, scores = score(run, run.initial_model())
-        names = list(scores["validation"])
-        assert "loss" in names and run.task.metric_for_best_model in names
+        trainer = prepare(task, *arguments)
+        names = list(trainer.measure()["validation"])
+        assert "loss" in names and trainer.task.metric_for_best_model in names
 
         shutil.rmtree(tmp_path / "out", ignore_errors=True)  # made by the scoring
         error = refused("finetune", task, [*arguments, "--metric_for_best_model", "acuracy"])
@@ -135,9 +133,9 @@ class TestPredictions:
         task, arguments = given(kind, "--per_device_eval_batch_size", "2")
         found = []
         for more in ([], ["--train_sampling_strategy", "group_by_length"]):
-            run = prepare(task, *arguments, *more)
-            predictions, scores = score(run, run.initial_model())
-            found.append((scores["validation"], run.task.decode(predictions["validation"])))
+            trainer = prepare(task, *arguments, *more)
+            scores = trainer.measure()["validation"]
+            found.append((scores, trainer.task.decode(trainer.predictions["validation"])))
         assert found[0][0] == found[1][0]
         assert list(map(str, found[0][1])) == list(map(str, found[1][1]))
 

@@ -35,7 +35,7 @@ def prepared(kind, folder, given, **options):
         {"eval_strategy": "no", "load_best_model_at_end": False},
     )
     return six_rows(
-        task_class, ROWS[kind], folder, {"class_weights": given}, True, **never | options
+        task_class, ROWS[kind], folder, {"class_weights": given}, **never | options
     )
 
 

@@ -21,7 +21,7 @@ from minibert.training.common.callbacks import (
     add_callbacks,
 )
 from minibert.training.evaluation.baselines import judge, random_scores
-from minibert.training.finetuning.results import MOST_ERRORS, baseline
+from minibert.training.finetuning.results import MAX_SAVED_MISTAKES, baseline
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.hub import files
@@ -187,7 +187,7 @@ class TestAUselessModel:
         mistakes = [
             json.loads(line) for line in (useless[1] / "errors.jsonl").read_text().splitlines()
         ]
-        assert 0 < len(mistakes) <= MOST_ERRORS and all(
+        assert 0 < len(mistakes) <= MAX_SAVED_MISTAKES and all(
             each["predicted"] != each["true"] for each in mistakes
         )
         assert "\x1b" not in str([each["text"] for each in mistakes])

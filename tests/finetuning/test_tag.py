@@ -25,6 +25,7 @@ from minibert import MiniBertConfig, MiniBertForTokenClassification
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
+from minibert.training.finetuning.predictor import TaskPredictor
 from minibert.training.finetuning.tasks.base import CUT, Predictions
 from minibert.training.finetuning.tasks.label_schemes import (
     are_entities,
@@ -33,7 +34,6 @@ from minibert.training.finetuning.tasks.label_schemes import (
     to_bio,
 )
 from minibert.training.finetuning.tasks.tagging import Tag, encode_sentences
-from minibert.training.finetuning.trainer import Run, score
 
 ALPHABET = ["O", *(f"{prefix}-{kind}" for kind in ("PER", "creative-work") for prefix in "BIES")]
 
@@ -359,11 +359,12 @@ class TestTraining:
             folder / "model", **task.config_fields(), initializer_range=0.5
         )
         model = MiniBertForTokenClassification(config).eval()
-        encoded = {"test": task.encode(split)}
+        encoded = task.encode(split)
         args = FinetuningConfig(
             str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, bf16=False
         )
-        predictions, _ = score(Run(task, {"test": split}, encoded, "", args, {}, {}), model)
+        output = TaskPredictor(task, model, args, eval_dataset=encoded).predict(encoded)
+        predictions = {"test": Predictions(split, encoded, *output.predictions)}
         expected = []
         for tokens in split["tokens"]:
             inputs = tokenizer(tokens, is_split_into_words=True, return_tensors="pt")

@@ -98,6 +98,6 @@ def check_training(training: TrainingArguments) -> None:
             raise ValueError(f"{name} must be a finite number, 0 or above, got {value}")
     if training.n_gpu > 1:  # `DataParallel` computes in fp32 whatever was asked for
         raise ValueError(
-            f"{training.n_gpu} GPUs need a process each: use `torchrun --nproc_per_node"
+            f"{training.n_gpu} GPUs need a process each: `torchrun --nproc_per_node"
             f" {training.n_gpu} -m minibert.training.cli …`; or set CUDA_VISIBLE_DEVICES=0"
         )

@@ -7,96 +7,114 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
-from ..common.loading import load_reported, saved_config, saved_tokenizer, wrap_load_errors
+from ..common.loading import load_reported, wrap_load_errors, saved_config, saved_tokenizer
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
 from .tasks.base import Task
 
 
 def read_config(path: str) -> PreTrainedConfig:
-    """The config of a model to start from; a ValueError if there is none, or of no kind that can be fine-tuned here."""
+    """The config of a model to start from; a ValueError if there is none, or of no type that can be
+    fine-tuned here."""
     config = saved_config(path)
-    kinds = (MiniBertConfig.model_type, *ARCHITECTURES)
-    if config.model_type not in kinds:
+    model_types = (MiniBertConfig.model_type, *ARCHITECTURES)
+    if config.model_type not in model_types:
         raise ValueError(
-            f"model: {path!r} is a {config.model_type!r}; use one of {', '.join(kinds)}"
+            f"model: {path!r} is a {config.model_type!r}; use one of {', '.join(model_types)}"
         )
     return config
 
 
 def trained_for(config: PreTrainedConfig) -> str | None:
-    """The head that a model was trained with for a task (one of `CLASSIFIERS`), None for an encoder to start from."""
-    name = next(iter(config.architectures or []), "")
-    return next((head for head in CLASSIFIERS if name.endswith(head)), None)
+    """The head that a model was trained with for a task (one of `CLASSIFIERS`), None for an encoder
+    to start from."""
+    if not config.architectures:
+        return None
+    for head in CLASSIFIERS:
+        if config.architectures[0].endswith(head):
+            return head
+    return None
 
 
-def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
-    """Whether the model has this task's head; a ValueError if it has another task's, or none where one is `needed`."""
+def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> None:
+    """Refuse (a ValueError) a model with another task's head, or with none where one is
+    `needed`."""
     head = trained_for(config)
-    if head is not None and task.model_class.__name__.endswith(head):
-        return True
+    wanted_class = task.model_class.__name__
+    if head is not None and wanted_class.endswith(head):
+        return
     if head is None and not needed:
-        return False
-    has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
-    labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
-    wants = (
-        f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
-    )
+        return
+    description = "names no class"
+    if config.architectures:
+        description = f"is a {config.architectures[0]}"
+    if head is not None:
+        description += f" (labels: {', '.join(map(str, config.id2label.values()))})"
+    wanted = f"a {wanted_class}"
+    if not needed:
+        wanted = f"an encoder without such a head or a {wanted_class}"
     raise ValueError(
-        f"model: {path!r} {has}{labels}, a checkpoint of another task; '{task.name}' needs {wants}"
+        f"model: {path!r} {description}, a checkpoint of another task; '{task.name}' needs {wanted}"
     )
 
 
 def load_tokenizer(
     path: str, config: PreTrainedConfig, max_length: int | None
 ) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow. A
-    ValueError if there is none, or it or `max_length` does not fit the model."""
+    """The model's tokenizer, which `fit_tokenizer` has seen. A ValueError if there is none."""
     try:
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}"
         ) from error
-    check_fast(tokenizer)
-    size = vocabulary_size(tokenizer)
-    if size > config.vocab_size:
-        raise ValueError(
-            f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer ids up to {size - 1}"
-        )
-    longest = positions(config)
-    if max_length is not None and not 3 <= max_length <= longest:
-        raise ValueError(
-            f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions"
-        )
-    tokenizer.model_max_length = max_length or min(longest, tokenizer.model_max_length)
-    if (
-        getattr(config, "type_vocab_size", 0) == 1
-    ):  # RoBERTa's one segment; of a pair, the tokenizer may number two
-        tokenizer.model_input_names = [
-            name for name in tokenizer.model_input_names if name != "token_type_ids"
-        ]
+    fit_tokenizer(tokenizer, config, max_length)
     return tokenizer
 
 
+def fit_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, max_length: int | None
+) -> None:
+    """Set `model_max_length` to the longest input: `max_length`, or what both tokenizer and model
+    allow. A ValueError if the tokenizer or `max_length` does not fit the model."""
+    check_fast(tokenizer)
+    num_ids = vocabulary_size(tokenizer)
+    if num_ids > config.vocab_size:
+        raise ValueError(
+            f"model: {config.name_or_path!r} has {config.vocab_size} word vectors,"
+            f" its tokenizer ids up to {num_ids - 1}"
+        )
+    num_positions = positions(config)
+    if max_length is not None and not 3 <= max_length <= num_positions:
+        raise ValueError(
+            f"max_length: {max_length} is out of range;"
+            f" use 3 up to the model's {num_positions} positions"
+        )
+    if max_length is None:
+        max_length = min(num_positions, tokenizer.model_max_length)
+    tokenizer.model_max_length = max_length
+    # RoBERTa has one segment; of a pair, the tokenizer may number two.
+    if getattr(config, "type_vocab_size", 0) == 1:
+        input_names = tokenizer.model_input_names
+        tokenizer.model_input_names = [name for name in input_names if name != "token_type_ids"]
+
+
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
-    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what becomes one, new ones
-    where those lack some, and these fields of the config."""
+    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what
+    becomes one, new ones where those lack some, and these fields of the config."""
     with wrap_load_errors(path):
         config = read_config(path)
         if config.model_type == MiniBertConfig.model_type:
-            config.update(
-                fields | {"output_hidden_states": False, "output_attentions": False}
-            )  # logits alone
-            head = trained_for(config) is not None  # of this task, see `check_head`
-            return load_reported(task.model_class, path, head, config=config, dtype=torch.float32)[
-                0
-            ]
+            config.update(fields)
+            # The logits alone are wanted.
+            config.update({"output_hidden_states": False, "output_attentions": False})
+            has_head = trained_for(config) is not None  # of this task, see `check_head`
+            model, _ = load_reported(
+                task.model_class, path, has_head, config=config, dtype=torch.float32
+            )
+            return model
         source = from_native(path)
         source.config.update(fields)
-        options = {
-            "config": source.config,
-            "state_dict": source.state_dict(),
-            "dtype": torch.float32,
-        }
-        return task.model_class.from_pretrained(None, **options)
+        return task.model_class.from_pretrained(
+            None, config=source.config, state_dict=source.state_dict(), dtype=torch.float32
+        )

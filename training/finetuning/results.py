@@ -1,4 +1,5 @@
-"""What a fine-tuning is worth: its scores beside those of something simple, by class, and its worst mistakes."""
+"""What a fine-tuning is worth: its scores beside those of something simple, by class, and its worst
+mistakes."""
 
 import json
 from collections.abc import Mapping
@@ -13,134 +14,178 @@ from ..common.printing import format_scores, format_table
 from ..evaluation.baselines import is_better, judge
 from .tasks.base import LABEL, Predictions, Scores, Task
 
-REPORT, PICTURE, ERRORS = "metrics.json", "predictions.png", "errors.jsonl"
+REPORT = "metrics.json"
+PICTURE = "predictions.png"
+ERRORS = "errors.jsonl"
 FILES = f"{REPORT}, {PICTURE} and {ERRORS} (it has texts of your data and is never uploaded)"
-MOST_ERRORS, SHOWN_ERRORS, SHOWN_CLASSES, LINE = 1000, 10, 30, 150
+MAX_SAVED_MISTAKES = 1000
+MAX_PRINTED_MISTAKES = 10
+MAX_PRINTED_CLASSES = 30
+MAX_LINE_LENGTH = 150
 
 
 def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
-    """The scores of simple guesses on every measured split. The guesses know the training rows. If there are none, they
-    know the measured rows, `task.baseline` says so, and a split with a single label has no scores."""
+    """The scores of simple guesses on every measured split. The guesses know the training rows. If
+    there are none, they know the measured rows, `task.baseline` says so, and a split with a single
+    label has no scores."""
     train = splits.get("train")
     if train is None:
         task.baseline = f"{type(task).baseline} from these rows"
-        splits = {
-            name: split for name, split in splits.items() if len({*map(str, split[LABEL])}) > 1
-        }
-    return {
-        name: task.baseline_scores(train or split, split)
-        for name, split in splits.items()
-        if name != "train"
-    }
+    scores = {}
+    for name, split in splits.items():
+        if name == "train":
+            continue
+        if train is not None:
+            scores[name] = task.baseline_scores(train, split)
+        elif len(set(map(str, split[LABEL]))) > 1:
+            scores[name] = task.baseline_scores(split, split)
+    return scores
 
 
 class Results:
-    """The scores of every split, beside the `baseline` and `by_class`. For the `last` split also the worst mistakes,
-    and a `warning` if the model is not better than the baseline."""
+    """The scores of every split, beside the `baseline` and `by_class`. For the `last` split also
+    the worst mistakes, and a `warning` if the model is not better than the baseline."""
 
     def __init__(
-        self, task: Task, predictions: Mapping[str, Predictions], scores: Mapping[str, Scores],
+        self,
+        task: Task,
+        predictions: Mapping[str, Predictions],
+        scores: Mapping[str, Scores],
         baseline: Mapping[str, Scores],
-    ):  # fmt: skip
-        self.task, self.predictions, self.baseline = task, predictions, baseline
+    ):
+        self.task = task
+        self.predictions = predictions
+        self.baseline = baseline
         self.scores = {name: scores[name] for name in predictions}
-        decoded = {name: list(task.decode(each)) for name, each in predictions.items()}
-        self.by_class = {
-            name: task.by_class(decoded[name], each.examples[LABEL][:])
-            for name, each in predictions.items()
-        }
-        self.last = list(predictions)[-1]
-        # accuracy can be high although a rare class is never predicted
-        self.metric = metric = (
-            "f1_macro" if "f1_macro" in self.scores[self.last] else task.metric_for_best_model
-        )
-        self.value, self.simple = (
-            of.get(self.last, {}).get(metric) for of in (self.scores, baseline)
-        )
-        rows = len(predictions[self.last].examples)
-        supports = [
-            each["support"] for each in self.by_class[self.last].values() if each["support"]
-        ]
-        if metric == "f1_macro" and supports:  # the rarest class says as much in it as any other
-            rows = min(rows, min(supports) * len(supports))
-        self.warning = judge(metric, self.value, self.simple, task.baseline, rows)
+        self.last = list(predictions)[-1]  # the test rows if there are any
+        decoded = {name: list(task.decode(predictions[name])) for name in predictions}
+        self.by_class = {}
+        for name in predictions:
+            references = predictions[name].examples[LABEL][:]
+            self.by_class[name] = task.by_class(decoded[name], references)
         self.mistakes = find_mistakes(task, predictions[self.last], decoded[self.last])
+        self.metric = task.metric_for_best_model
+        if "f1_macro" in self.scores[self.last]:
+            # accuracy can be high although a rare class is never predicted
+            self.metric = "f1_macro"
+        self.value = self.scores[self.last].get(self.metric)
+        self.baseline_value = baseline.get(self.last, {}).get(self.metric)
+        self.warning = judge(
+            self.metric, self.value, self.baseline_value, task.baseline, self._num_rows()
+        )
+
+    def _num_rows(self) -> int:
+        """How many rows the score of the last split is worth: of macro F1, in which the rarest
+        class says as much as any other, as many as if all classes had its rows."""
+        num_rows = len(self.predictions[self.last].examples)
+        supports = [scores["support"] for scores in self.by_class[self.last].values()]
+        supports = [support for support in supports if support]
+        if self.metric == "f1_macro" and supports:
+            num_rows = min(num_rows, min(supports) * len(supports))
+        return num_rows
 
     def save(self, report: dict[str, Any], output: Path) -> None:
         """Write the picture, the mistakes and the report with what is said here."""
         output.mkdir(parents=True, exist_ok=True)
-        note = "" if self.value is None else f"\n{self.last}: {self.metric} {self.value:.3f}"
-        note += "" if self.simple is None else f" ({self.task.baseline}: {self.simple:.3f})"
+        note = ""
+        if self.value is not None:
+            note += f"\n{self.last}: {self.metric} {self.value:.3f}"
+        if self.baseline_value is not None:
+            note += f" ({self.task.baseline}: {self.baseline_value:.3f})"
         self.task.draw(self.predictions[self.last], output / PICTURE, note)
+        lines = []
+        for mistake in self.mistakes:
+            row = {"split": self.last, **mistake}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         with atomic_write(output / ERRORS) as unfinished:
-            lines = (
-                json.dumps({"split": self.last, **each}, ensure_ascii=False) + "\n"
-                for each in self.mistakes
-            )
             unfinished.write_text("".join(lines), encoding="utf-8")
-        report |= {
-            "baseline": {"name": self.task.baseline, **self.baseline},
-            "by_class": self.by_class,
-        }
+        report["baseline"] = {"name": self.task.baseline, **self.baseline}
+        report["by_class"] = self.by_class
         report["warning"] = self.warning
         write_json(output / REPORT, report)  # last, since it says that all is there
 
     def describe(self) -> str:
-        """The tables and the worst mistakes as text; metrics that the baseline reaches come behind the others."""
-        rows, simple = {}, self.baseline.get(self.last, {})
-
-        def place(item: tuple[str, float | None]) -> tuple[bool, bool]:
-            return item[0] == "loss", not is_better(*item, simple.get(item[0]))
-
-        order = sorted(self.scores[self.last].items(), key=place)
+        """The tables and the worst mistakes as text; metrics that the baseline reaches come behind
+        the others."""
+        metrics = self._ordered_metrics()
+        rows: dict[str, Scores] = {}
         for name, scores in self.scores.items():
-            rows[name] = {metric: scores.get(metric) for metric, _ in order}
+            rows[name] = {metric: scores.get(metric) for metric in metrics}
             if name in self.baseline:
                 rows[f"  {self.task.baseline} ({name})"] = self.baseline[name]
         lines = [format_scores(rows)]
-        if by_class := self.by_class[self.last]:
-            classes = sorted(by_class, key=lambda name: -by_class[name]["support"])
-            few = f", the {SHOWN_CLASSES} most frequent of {len(classes):,}" * (
-                len(classes) > SHOWN_CLASSES
-            )
-            cells = [(name, *by_class[name].values()) for name in classes[:SHOWN_CLASSES]]
-            lines += ["", format_table((f"{self.last}{few}", *by_class[classes[0]]), cells)]
+        by_class = self.by_class[self.last]
+        if by_class:
+            lines += ["", self._describe_classes(by_class)]
         if self.mistakes:
             lines += ["", f"The worst mistakes of {self.last} (more in {ERRORS}):"]
-        for each in self.mistakes[:SHOWN_ERRORS]:
-            size = each.get("confidence", each.get("off_by"))
-            lines += [
-                f"  {size:.2f}  {each['predicted']}, not {each['true']}: {each['text']}"[:LINE]
-            ]
+        for mistake in self.mistakes[:MAX_PRINTED_MISTAKES]:
+            size = mistake.get("confidence", mistake.get("off_by"))
+            line = f"  {size:.2f}  {mistake['predicted']}, not {mistake['true']}: {mistake['text']}"
+            lines.append(line[:MAX_LINE_LENGTH])
         return "\n".join(lines)
+
+    def _ordered_metrics(self) -> list[str]:
+        """The metrics that are better than the baseline's, then the others, then the loss."""
+        baseline_scores = self.baseline.get(self.last, {})
+        better = []
+        others = []
+        loss = []
+        for metric, value in self.scores[self.last].items():
+            if metric == "loss":
+                loss.append(metric)
+            elif is_better(metric, value, baseline_scores.get(metric)):
+                better.append(metric)
+            else:
+                others.append(metric)
+        return better + others + loss
+
+    def _describe_classes(self, by_class: Mapping[str, Mapping[str, float]]) -> str:
+        """The scores of the classes as a table, the most frequent first."""
+        class_names = sorted(by_class, key=lambda name: -by_class[name]["support"])
+        heading = self.last
+        if len(class_names) > MAX_PRINTED_CLASSES:
+            heading += f", the {MAX_PRINTED_CLASSES} most frequent of {len(class_names):,}"
+        score_names = list(by_class[class_names[0]])
+        rows = []
+        for name in class_names[:MAX_PRINTED_CLASSES]:
+            rows.append((name, *by_class[name].values()))
+        return format_table((heading, *score_names), rows)
 
 
 def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> list[dict[str, Any]]:
-    """The wrong predictions as a person reads them, the most confident first, of values the farthest off."""
-    examples, encoded, _, confidence = predictions
-    if (
-        "is_last" in encoded.column_names
-    ):  # of a long text, the surest part; a sentence without words has none
-        ends = np.flatnonzero(encoded["is_last"])
-        parts = iter(np.maximum.reduceat(confidence, [0, *ends[:-1] + 1]))
-        confidence = [next(parts) if text else 0.0 for text in examples[task.text_columns[0]]]
-    sizes = [task.mistake(*each) for each in zip(decoded, examples[LABEL], confidence)]
-    found = []
-    for place in np.argsort(-np.array(sizes), kind="stable")[:MOST_ERRORS].tolist():
-        if sizes[place] > 0:
-            row = examples[place]
-            predicted, true = (
-                task.show_label(row, label) for label in (decoded[place], row[LABEL])
-            )
-            key = "off_by" if isinstance(row[LABEL], float) else "confidence"
-            size = {key: round(float(sizes[place]), 4)}
-            found.append(
-                {
-                    "row": place + 1,
-                    **size,
-                    "predicted": predicted,
-                    "true": true,
-                    "text": task.show_input(row),
-                }
-            )
-    return found
+    """The wrong predictions as a person reads them, the most confident first, of values the
+    farthest off."""
+    examples = predictions.examples
+    confidences = predictions.confidence
+    if "is_last" in predictions.encoded.column_names:
+        confidences = confidence_of_windows(task, predictions)
+    sizes = []
+    for label, true_label, confidence in zip(decoded, examples[LABEL], confidences):
+        sizes.append(task.mistake(label, true_label, confidence))
+    largest_first = np.argsort(-np.array(sizes), kind="stable")
+    mistakes = []
+    for index in largest_first[:MAX_SAVED_MISTAKES].tolist():
+        if sizes[index] <= 0:
+            break
+        row = examples[index]
+        size_name = "off_by" if isinstance(row[LABEL], float) else "confidence"
+        mistake = {
+            "row": index + 1,
+            size_name: round(float(sizes[index]), 4),
+            "predicted": task.show_label(row, decoded[index]),
+            "true": task.show_label(row, row[LABEL]),
+            "text": task.show_input(row),
+        }
+        mistakes.append(mistake)
+    return mistakes
+
+
+def confidence_of_windows(task: Task, predictions: Predictions) -> list[float]:
+    """Of a long text, which is read in windows, the confidence of the surest one; 0 for a text
+    without windows."""
+    window_ends = np.flatnonzero(predictions.encoded["is_last"])
+    window_starts = [0, *window_ends[:-1] + 1]
+    surest = iter(np.maximum.reduceat(predictions.confidence, window_starts))
+    texts = predictions.examples[task.text_columns[0]]
+    return [next(surest) if text else 0.0 for text in texts]

@@ -1,208 +1,387 @@
-"""`Trainer` for a task: frozen parts that rest, weighted losses, metrics of any split."""
+"""`FinetuningTrainer`: a task, a model and rows → a trained model and its scores."""
 
 import copy
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
-import datasets
-from torch.utils.data import SequentialSampler
-from transformers import PreTrainedModel, Trainer, TrainerState, set_seed
+import torch
+from datasets import Dataset, DatasetDict
+from transformers import PreTrainedConfig, PreTrainedModel, set_seed
+from transformers.trainer_utils import get_last_checkpoint
 
-from ..common.callbacks import (
-    CheckpointMixin,
-    EarlyStopping,
-    SettingsState,
-    add_callbacks,
-    steps_of,
-)
-from ..common.checkpoints import kept_step
+from ..common.callbacks import CheckpointMixin, EarlyStopping, SettingsState, steps_of
+from ..common.checkpoints import best_by, kept_step, rows_checksum
+from ..common.files import printable
+from ..common.precision import check_training, resolve_precision
 from ..common.printing import warn
 from .config import FinetuningConfig
+from .data import VALIDATION_SIZE, Source, load_splits
 from .freezing import add_lora, freeze
 from .imbalance import sum_of_weights, weighted_loss
-from .models import load_model
-from .tasks.base import LABEL, Predictions, Scores, Task
+from .models import check_head, fit_tokenizer, load_model, read_config, trained_for
+from .predictor import TaskPredictor
+from .results import baseline
+from .survey import survey, warnings
+from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
 
 
-@dataclass
-class Run:
-    """A task with its data, ready to be trained or measured."""
+class FinetuningTrainer(CheckpointMixin, TaskPredictor):
+    """Trains a model for a task, and measures it.
 
-    task: Task
-    splits: datasets.DatasetDict  # as `Task.read` returned them
-    encoded: dict[str, datasets.Dataset]  # the model inputs of each
-    model: str  # where its weights are from
-    args: FinetuningConfig
-    settings: dict[
-        str, Any
-    ]  # of rows, labels and model, which may not be others when the training is resumed
-    files: dict[str, str]  # where the rows are from, in words
-    baseline: dict[str, Scores] = field(default_factory=dict)  # of something simple, by split
-    has_head: bool = False  # the model was trained for this task before
+    ```python
+    tokenizer = AutoTokenizer.from_pretrained("runs/minibert")
+    trainer = FinetuningTrainer(
+        Classify(tokenizer), "runs/minibert", FinetuningConfig("runs/reviews"), train_dataset=rows
+    )
+    trainer.train()
+    scores = trainer.measure()
+    trainer.save_model()
+    ```
 
-    def initial_model(self) -> PreTrainedModel:
-        """The model before training: the same for the same seed."""
-        set_seed(self.args.seed)
-        return load_model(self.model, type(self.task), self.task.config_fields())
+    Bad rows and settings are refused (a ValueError) here, before any training.
 
+    Args:
+        task: What to learn, such as `Classify(tokenizer)`.
+        model: A folder or a Hub name: a MiniBERT, or a model that `convert` takes. Or a model of
+            the class `task.model_class`.
+        args: The settings.
+        train_dataset: The rows to train on: a `Dataset`, or files. Without them, the model is
+            measured only.
+        eval_dataset: The rows to validate on; by default some of the training rows.
+        test_dataset: The rows to test on, if there are any.
+        baseline_dataset: Of a model that is measured only, the rows that the baseline learns from.
+        validation_size: Training rows to hold out if there is no `eval_dataset`: a share below 1,
+            or a number.
 
-class Trained(NamedTuple):
-    """What a training comes to; `report` has the metrics of every split but the training split, steps and time."""
+    Attributes:
+        splits: The rows by split ("train", "validation", "test"), as `Task.read` returned them.
+        encoded: The model inputs made of them.
+        baseline: The scores of something simple, by split.
+        predictions: Since `measure`, what the model predicts for each split.
+        scores: Since `measure`, its metrics with the loss, by split.
+        settings: Of rows, labels and model, which must be the same when the training is resumed.
+    """
 
-    model: PreTrainedModel
-    report: dict[str, Any]
-    predictions: dict[str, Predictions]
-    state: TrainerState
+    def __init__(
+        self,
+        task: Task,
+        model: str | os.PathLike | PreTrainedModel,
+        args: FinetuningConfig | None = None,
+        train_dataset: Source = None,
+        eval_dataset: Source = None,
+        test_dataset: Source = None,
+        baseline_dataset: Source = None,
+        validation_size: float = VALIDATION_SIZE,
+    ):
+        args = copy.copy(FinetuningConfig() if args is None else args)
+        trains = train_dataset is not None
+        check_start(type(task), model, args, trains)
+        config = config_of(model)
+        fit_tokenizer(task.tokenizer, config, None)
+        task_options = task.options()
 
-
-class TaskTrainer(CheckpointMixin, Trainer):
-    """Evaluates the task of a run with `model`, and trains it (`trains`), but for what the settings freeze."""
-
-    def __init__(self, run: Run, model: PreTrainedModel, trains: bool = False):
-        task, options = run.task, {}
-        args = copy.copy(run.args)
-        args.push_to_hub = (
-            False  # `run` pushes the finished model; `Trainer` would create a repository right here
+        splits = load_splits(
+            task,
+            train=train_dataset if trains else baseline_dataset,
+            validation=eval_dataset,
+            test=test_dataset,
+            validation_size=validation_size if trains else None,
+            seed=args.seed,
         )
-        args.hub_token = None  # checkpoints save the arguments
-        self.task, self.resting = task, freeze(model, args.freeze) if trains else []
+        splits = read_rows(task, splits, model, trains)
+        self.baseline = baseline(task, splits)
+        if not trains:
+            splits.pop("train", None)
+        self.splits = splits
+        print_splits(task, splits)
+        self.encoded = {name: task.encode(split) for name, split in splits.items()}
+        warn_of_rows(task, self.splits, self.encoded)
+
         if trains:
-            rows = run.splits["validation"], run.encoded["validation"]
+            choose_metric(task, self.splits["validation"], args)
+            check_label_smoothing(task, self.encoded["train"], args)
+        self.settings = settings_to_resume(task, task_options, model, args, self.encoded)
+        args = resolve_precision(args)
+        # `finetune` pushes the finished model; `Trainer` would create a repository right here.
+        args.push_to_hub = False
+        args.hub_token = None  # checkpoints save the arguments
 
-            def compute_metrics(output: Any) -> dict[str, float]:
-                """Without metrics that are not defined for these rows, which nothing can be chosen by."""
-                predictions = Predictions(*rows, *output.predictions)
-                task.tune(predictions)
-                scores = task.compute_metrics(predictions)
-                labels = task.decode(predictions), rows[0][LABEL]
-                said, true = (
-                    {task.show_label(*pair) for pair in zip(rows[0], each)} for each in labels
-                )
-                if len(said) == 1 < len(true):
-                    warn(f"so far the model predicts the same for every row: {said.pop()}")
-                return {name: score for name, score in scores.items() if score is not None}
-
-            options["compute_metrics"] = compute_metrics
-            if task.label_weights:
-                options["compute_loss_func"] = weighted_loss(task.label_weights)
+        model = initial_model(task, model, args)
+        self.new_weights = trains and trained_for(config) is None
+        self.num_parameters = model.num_parameters()
+        self.frozen_modules = []
+        options: dict[str, Any] = {}
+        if trains:
+            self.frozen_modules = freeze(model, args.freeze)
             if args.lora is not None:
                 model = add_lora(model, args.lora)
-            options["callbacks"] = [SettingsState(steps_of(args) | run.settings)]
-            if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
-                floor = run.baseline["validation"].get(
-                    args.metric_for_best_model.removeprefix("eval_")
-                )
-                options["callbacks"].append(
-                    EarlyStopping(args.patience, floor if args.greater_is_better else None)
-                )
-        options["train_dataset"] = run.encoded.get("train")
-        options["eval_dataset"] = run.encoded.get("validation", run.encoded.get("test"))
-        self.new_weights = trains and not run.has_head
-        super().__init__(
-            model,
-            args,
-            task.collator_class(task.tokenizer),
-            processing_class=task.tokenizer,
-            **options,
-        )
-        add_callbacks(self)
+            options["train_dataset"] = self.encoded["train"]
+            options["compute_metrics"] = self._validation_metrics
+            options["callbacks"] = self._training_callbacks(args)
+            if task.label_weights:
+                options["compute_loss_func"] = weighted_loss(task.label_weights)
+        self.num_trained_parameters = model.num_parameters(only_trainable=True)
+        measured = [self.encoded[name] for name in self.encoded if name != "train"]
+        super().__init__(task, model, args, eval_dataset=measured[0], **options)
 
-    def _get_eval_sampler(self, eval_dataset):
-        # Predictions are known by their place; `train_sampling_strategy` would order these rows as well.
-        return SequentialSampler(eval_dataset)
+    def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
+        callbacks: list[Any] = [SettingsState(steps_of(args) | self.settings)]
+        if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
+            floor = None
+            if args.greater_is_better:
+                metric = args.metric_for_best_model.removeprefix("eval_")
+                floor = self.baseline["validation"].get(metric)
+            callbacks.append(EarlyStopping(args.patience, floor))
+        return callbacks
 
-    def _get_num_items_in_batch(self, batch_samples, device):
-        labels = [batch.get("labels") for batch in batch_samples]
-        if labels and self.compute_loss_func is not None and not labels[0].is_floating_point():
-            total = sum(sum_of_weights(self.task.label_weights, values) for values in labels).to(
-                device
-            )
-            shared = self.args.average_tokens_across_devices and self.args.world_size > 1
-            return self.accelerator.gather(total).sum() if shared else total
-        return super()._get_num_items_in_batch(batch_samples, device)
+    # --- training ---
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any):
+        """Train the model, as `Trainer.train`. What was learned by LoRA is merged into it at the
+        end."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
+        if resume_from_checkpoint:
+            settings = SettingsState(steps_of(self.args) | self.settings)
+            settings.check(resume_from_checkpoint)
+        result = super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
+        # The clock of a resumed training counts from the resumption.
+        self.training_seconds = None
+        if not resume_from_checkpoint:
+            self.training_seconds = result.metrics["train_runtime"]
+        if self.args.lora is not None:
+            self.model = self.model.merge_and_unload()
+            self.model_wrapped = self.model
+        self.model.requires_grad_(True)
+        return result
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        for module in self.resting:
-            module.eval()
-        smoother, weighted = self.label_smoother, self.compute_loss_func
-        if not model.training:
-            # `Trainer` weighs the losses of ranks by rows: what it counts is not to be of other ranks. And it smooths
-            # (or weights) what is held out as well, whose loss would then not be the one of `minibert evaluate`.
-            num_items_in_batch = self.label_smoother = self.compute_loss_func = None
-        try:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        finally:
-            self.label_smoother, self.compute_loss_func = smoother, weighted
+        for module in self.frozen_modules:
+            module.eval()  # dropout would only be noise there
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
-    def prediction_step(self, model, inputs, *args, **kwargs):
-        loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
-        ending = self.accelerator.gradient_state  # where in its batches the evaluation is
-        if (
-            loss is not None
-            and self.args.world_size > 1
-            and ending.end_of_dataloader
-            and ending.remainder > 0
-        ):
-            # The last batches of all ranks are filled up with rows of the first: `Trainer` drops their predictions, and
-            # repeats the loss of each batch for its rows, so the copies must not be part of it. (Models that are split
-            # among ranks go in step.)
-            count = max(ending.remainder - self.args.process_index * self.args.eval_batch_size, 1)
-            own = {name: column[:count] for name, column in inputs.items()}
-            loss = super().prediction_step(model, own, True)[0]
-        for part in logits if isinstance(logits, tuple) else () if logits is None else (logits,):
-            if not part.isfinite().all():  # the best class of such numbers would still be one
-                raise ValueError(
-                    "model: its outputs are not finite numbers (NaN or infinite), so nothing is measured"
-                )
-        if logits is not None:  # here, as `preprocess_logits_for_metrics` does not see the inputs
-            logits = (
-                self.task.preprocess_logits(logits, inputs),
-                self.task.confidence(logits, inputs),
-            )
-        return loss, logits, labels
+    def _get_num_items_in_batch(self, batch_samples, device):
+        """Of weighted classes, the sum of the weights, which their loss is divided by."""
+        labels = [batch.get("labels") for batch in batch_samples]
+        has_weighted_classes = (
+            labels and self.compute_loss_func is not None and not labels[0].is_floating_point()
+        )
+        if not has_weighted_classes:
+            return super()._get_num_items_in_batch(batch_samples, device)
+        weights = [sum_of_weights(self.task.label_weights, values) for values in labels]
+        total = torch.stack(weights).sum().to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            total = self.accelerator.gather(total).sum()
+        return total
+
+    def _validation_metrics(self, output: Any) -> dict[str, float]:
+        """`compute_metrics` of a training: without metrics that are not defined for these rows,
+        which nothing can be chosen by."""
+        examples = self.splits["validation"]
+        predictions = Predictions(examples, self.encoded["validation"], *output.predictions)
+        self.task.tune(predictions)
+        scores = self.task.compute_metrics(predictions)
+        predicted_labels = self._label_names(examples, self.task.decode(predictions))
+        true_labels = self._label_names(examples, examples[LABEL])
+        if len(predicted_labels) == 1 and len(true_labels) > 1:
+            (label,) = predicted_labels
+            warn(f"so far the model predicts the same for every row: {label}")
+        return {name: score for name, score in scores.items() if score is not None}
+
+    def _label_names(self, examples: Dataset, labels: Any) -> set[str]:
+        return {self.task.show_label(row, label) for row, label in zip(examples, labels)}
+
+    # --- measuring ---
+
+    def measure(self) -> dict[str, Scores]:
+        """Measure the model on every split that is not trained on, the validation rows first: its
+        metrics with the loss, by split. They and the predictions are kept in `scores` and
+        `predictions`.
+
+        After a training, what the task decides by (such as thresholds) is chosen on the validation
+        rows, and saved with the model.
+        """
+        self.predictions: dict[str, Predictions] = {}
+        self.scores: dict[str, Scores] = {}
+        for name, encoded in self.encoded.items():
+            if name == "train":
+                continue
+            # Another one, which wraps the model anew: after LoRA it is not the one that was
+            # trained.
+            predictor = TaskPredictor(self.task, self.model, self.args, eval_dataset=encoded)
+            output = predictor.predict(encoded)
+            predictions = Predictions(self.splits[name], encoded, *output.predictions)
+            if name == "validation" and "train" in self.encoded:
+                self.task.tune(predictions)
+            scores = dict(self.task.compute_metrics(predictions))
+            scores["loss"] = output.metrics["test_loss"]
+            self.predictions[name] = predictions
+            self.scores[name] = scores
+        if "train" in self.encoded:
+            self.model.config.update(self.task.config_fields())
+        return self.scores
+
+    def describe_training(self) -> dict[str, Any]:
+        """What the report says of the training, since `train`."""
+        return {
+            "best_step": kept_step(vars(self.state), self.args.load_best_model_at_end),
+            "steps": self.state.global_step,
+            "epochs": self.state.epoch,
+            "training_seconds": self.training_seconds,
+            "parameters": self.num_parameters,
+            "trained_parameters": self.num_trained_parameters,
+        }
 
 
-def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Trained:
-    """Train `model` (in place, or merged back into it), and measure it."""
-    parameters = model.num_parameters()
-    if checkpoint is not None:
-        SettingsState(steps_of(run.args) | run.settings).check(checkpoint)
-    trainer = TaskTrainer(run, model, trains=True)
-    trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    seconds = (
-        result.metrics["train_runtime"] if checkpoint is None else None
-    )  # it counts from the resumption
-    trained = trainer.model if run.args.lora is None else trainer.model.merge_and_unload()
-    trained.requires_grad_(True)  # as the saved one is
-    (predictions, scores), state = score(run, trained, tunes=True), trainer.state
-    trained.config.update(run.task.config_fields())
-    report = scores | {
-        "best_step": kept_step(vars(state), run.args.load_best_model_at_end),
-        "steps": state.global_step,
-        "epochs": state.epoch,
-        "training_seconds": seconds,
-        "parameters": parameters,
-        "trained_parameters": trained_parameters,
+# --- the steps of `FinetuningTrainer.__init__` ---
+
+
+def check_start(
+    task: type[Task],
+    model: str | os.PathLike | PreTrainedModel,
+    args: FinetuningConfig,
+    trains: bool,
+) -> None:
+    """Refuse (a ValueError) what can be known before any row is read."""
+    check_training(args)
+    config = config_of(model)
+    if not isinstance(model, PreTrainedModel):
+        check_head(str(model), config, task, needed=not trains)
+    elif not isinstance(model, task.model_class):
+        raise ValueError(
+            f"model: a {type(model).__name__}; '{task.name}' needs a {task.model_class.__name__},"
+            " or a folder or a Hub name"
+        )
+    layers = [str(number) for number in range(1, config.num_hidden_layers + 1)]
+    if args.freeze not in ("none", "encoder", *layers):
+        raise ValueError(
+            f"freeze must be none, encoder or a number up to {config.num_hidden_layers},"
+            f" got {args.freeze!r}"
+        )
+
+
+def read_rows(
+    task: Task,
+    splits: DatasetDict,
+    model: str | os.PathLike | PreTrainedModel,
+    trains: bool,
+) -> DatasetDict:
+    """Check all rows, and learn the labels, from the training rows or from a model that was trained
+    for the task before: the splits as `Task.read` returns them. Of a model that is measured only,
+    the training rows are for the baseline; they are left out if they do not fit the model."""
+    splits = DatasetDict(splits)
+    drop_unlabelled_test(task, splits)
+    if trains and "train" not in splits:
+        raise ValueError(
+            "train: there is no training split; use --train FILE, or a folder that has one"
+        )
+    baseline_rows = None if trains else splits.pop("train", None)
+    if not splits:
+        raise ValueError(
+            "data: no validation or test split is given; use --test FILE, or a folder that has one"
+        )
+    config = config_of(model)
+    has_trained_head = trained_for(config) is not None
+    splits = task.read(splits, config if has_trained_head else None)
+    has_head = has_trained_head or isinstance(model, PreTrainedModel)
+    if has_head and task.labels and len(task.labels) != config.num_labels:
+        model_labels = ", ".join(map(str, config.id2label.values()))
+        row_labels = ", ".join(map(str, task.labels))
+        raise ValueError(
+            f"model: {name_of(model)!r} was fine-tuned for {config.num_labels} labels"
+            f" ({model_labels}),"
+            f" not for {len(task.labels)} ({row_labels}); give all of them in its order,"
+            " or start from another model"
+        )
+    if baseline_rows is not None:
+        with suppress(ValueError):
+            splits["train"] = copy.copy(task).read(DatasetDict(train=baseline_rows), config)[
+                "train"
+            ]
+    return splits
+
+
+def config_of(model: str | os.PathLike | PreTrainedModel) -> PreTrainedConfig:
+    if isinstance(model, PreTrainedModel):
+        return model.config
+    return read_config(str(model))
+
+
+def name_of(model: str | os.PathLike | PreTrainedModel) -> str:
+    if isinstance(model, PreTrainedModel):
+        return model.name_or_path or type(model).__name__
+    return str(model)
+
+
+def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
+    print(
+        f"{task.name}: columns {printable(', '.join(task.text_columns))} →"
+        f" {printable(task.label_column)}; rows: {sizes};"
+        f" inputs of {task.tokenizer.model_max_length:,} tokens at most"
+    )
+
+
+def warn_of_rows(task: Task, splits: Mapping[str, Dataset], encoded: Mapping[str, Dataset]) -> None:
+    surveys = {name: survey(task, splits[name], encoded[name]) for name in splits}
+    for warning in warnings(task, surveys):
+        warn(warning)
+
+
+def choose_metric(task: Task, validation: Dataset, args: FinetuningConfig) -> None:
+    """Settle in `args` the metric of the best model; refuse one that these rows do not have."""
+    metrics = ["loss", *task.metric_names(validation)]
+    if args.metric_for_best_model == "auto" and task.metric_for_best_model not in metrics:
+        raise ValueError(
+            f"metric_for_best_model: {task.metric_for_best_model} is not defined for the validation"
+            f" rows; use one of {', '.join(metrics)}, or other rows"
+        )
+    for name, value in best_by(args, task.metric_for_best_model, metrics).items():
+        setattr(args, name, value)
+
+
+def check_label_smoothing(task: Task, encoded: Dataset, args: FinetuningConfig) -> None:
+    """Refuse label smoothing where the labels cannot have it."""
+    if not args.label_smoothing_factor:
+        return
+    feature = encoded.features.get("labels")
+    feature = getattr(feature, "feature", feature)  # of a list
+    has_classes = feature is not None and feature.dtype.startswith("int")
+    if task.label_weights or not has_classes:
+        raise ValueError(
+            "label_smoothing_factor: it needs classes, and no class_weights; leave it out"
+        )
+
+
+def settings_to_resume(
+    task: Task,
+    task_options: Mapping[str, Any],
+    model: str | os.PathLike | PreTrainedModel,
+    args: FinetuningConfig,
+    encoded: Mapping[str, Dataset],
+) -> dict[str, Any]:
+    """The settings of rows, labels and model that must be the same when the training is resumed."""
+    settings = {
+        "task": task.name,
+        **task_options,
+        "text": {name: rows_checksum(rows) for name, rows in encoded.items()},
+        "model": name_of(model),
+        "freeze": args.freeze,
+        "lora": args.lora,
+        "labels": list(task.labels),
     }
-    return Trained(trained, report, predictions, state)
+    return json.loads(json.dumps(settings))
 
 
-def score(
-    run: Run, model: PreTrainedModel, tunes: bool = False
-) -> tuple[dict[str, Predictions], dict[str, Scores]]:
-    """Predictions, and metrics with the loss, of `model` for every split that is not trained on."""
-    predictions, scores = {}, {}
-    for name in run.encoded:  # the validation rows first
-        if name != "train":
-            output = TaskTrainer(run, model).predict(run.encoded[name])
-            predictions[name] = Predictions(
-                run.splits[name], run.encoded[name], *output.predictions
-            )
-            if tunes and name == "validation":
-                run.task.tune(predictions[name])
-            scores[name] = {
-                **run.task.compute_metrics(predictions[name]),
-                "loss": output.metrics["test_loss"],
-            }
-    return predictions, scores
+def initial_model(
+    task: Task, model: str | os.PathLike | PreTrainedModel, args: FinetuningConfig
+) -> PreTrainedModel:
+    """The model before training: the same for the same seed."""
+    if isinstance(model, PreTrainedModel):
+        model.config.update(task.config_fields())
+        return model
+    set_seed(args.seed)
+    return load_model(str(model), type(task), task.config_fields())

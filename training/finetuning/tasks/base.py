@@ -1,6 +1,7 @@
 """What a task says about itself: how its rows become model inputs, and its metrics. `finetuning.run` does the rest."""
 
 import abc
+import dataclasses
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,6 +88,15 @@ class Task(abc.ABC):
         return datasets.DatasetDict(
             {name: self.with_labels(split, labels[name]) for name, split in splits.items()}
         )
+
+    def options(self) -> dict[str, Any]:
+        """The options that differ from their defaults, by name; before `read`, which learns `labels`."""
+        changed = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "tokenizer" and value not in (None, [], field.default):
+                changed[field.name] = value
+        return changed
 
     # --- columns and rows ---
 
