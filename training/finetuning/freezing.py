@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def freeze(model: PreTrainedModel, amount: str) -> list[nn.Module]:
     """Freeze a part of the encoder, so that autograd records nothing of it: "none"; "encoder": all but the head, which
     BERT's pooler belongs to; "N": the embeddings and the N lowest layers. The frozen modules, which must be kept in
-    evaluation mode (see `TaskTrainer`): dropout would only be noise there."""
+    evaluation mode (see `FinetuningTrainer`): dropout would only be noise there."""
     encoder, frozen = model.base_model, []
     if amount == "encoder":
         frozen = [module for name, module in encoder.named_children() if name != "pooler"]
