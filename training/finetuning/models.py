@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
-from ..common.loading import load_reported, wrap_load_errors, saved_config, saved_tokenizer
+from ..common.loading import load_reported, saved_config, saved_tokenizer, wrap_load_errors
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
 from .tasks.base import Task
