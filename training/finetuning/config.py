@@ -11,7 +11,8 @@ from ..common.processes import shares_weights, use_cpu_without_accelerator
 
 @dataclass
 class FinetuningConfig(TrainingArguments):
-    """The settings of a fine-tuning: those of `TrainingArguments`, some with other defaults, and those below."""
+    """The settings of a fine-tuning: those of `TrainingArguments`, some with other defaults, and
+    those below."""
 
     output_dir: str | None = option(
         "runs/finetune", "Folder of the model, the tokenizer, the card and the metrics."
@@ -47,7 +48,8 @@ class FinetuningConfig(TrainingArguments):
 
     freeze: str = option(
         "none",
-        "What stays as it is: none, encoder, or a number (the embeddings and that many lowest layers).",
+        "What stays as it is: none, encoder, or a number (the embeddings and that many lowest"
+        " layers).",
     )
     lora: int | None = option(
         None, "Rank of low-rank updates (LoRA) to train instead of the encoder's weights."
@@ -59,29 +61,30 @@ class FinetuningConfig(TrainingArguments):
     def __post_init__(self):
         if self.bf16_full_eval or self.fp16_full_eval:
             raise ValueError(
-                "bf16_full_eval, fp16_full_eval: they would save the model in half precision; use bf16"
+                "bf16_full_eval, fp16_full_eval: they would save the model in half precision;"
+                " use bf16"
             )
         use_cpu_without_accelerator(self)
         super().__post_init__()
         if self.lora is not None and (self.lora < 1 or self.freeze != "none"):
             raise ValueError(
-                f"lora: {self.lora}; use a rank of 1 or more, without --freeze: LoRA freezes the encoder"
+                f"lora: {self.lora}; use a rank of 1 or more, without --freeze:"
+                " LoRA freezes the encoder"
             )
         if shares_weights(self):
             raise ValueError(
-                "fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out"
+                "fsdp, deepspeed: fine-tuning needs the whole model in every process;"
+                " leave them out"
             )
-        needed = {
+        required_values = {
             "prediction_loss_only": False,
             "batch_eval_metrics": False,
             "eval_do_concat_batches": True,
-        }
-        needed |= {
             "dataloader_drop_last": False,
             "dataloader_in_order": True,
             "remove_unused_columns": True,
         }
-        for name, value in needed.items():
+        for name, value in required_values.items():
             if getattr(self, name) != value:
                 raise ValueError(
                     f"{name}: the metrics need the predictions of all rows in order; use {value}"
