@@ -25,7 +25,7 @@ def hold_out(
     """Part the rows into those to train on and those to validate on. Rows whose texts are copies of
     each other stay together."""
     target = round(validation_size * len(rows) if validation_size < 1 else validation_size)
-    columns = [rows[column] for column in task.find_texts(rows)[task.copied]]
+    columns = [rows[column] for column in task.find_texts(rows)[task.group_columns]]
     keys = [json.dumps(texts, default=str) for texts in zip(*columns)]
     groups = {key: Counter() for key in keys}
     for key, classes in zip(keys, task.classes(rows)):

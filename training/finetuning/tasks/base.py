@@ -1,4 +1,9 @@
-"""What a task says about itself: how its rows become model inputs, and its metrics. `finetuning.run` does the rest."""
+"""What a task says about itself: how its rows become model inputs, and its metrics.
+`FinetuningTrainer` does the rest.
+
+A task reads in this order: its options and columns; `read`, which learns the labels; `encode`, the
+model's inputs; `decode` and `score`, from outputs to metrics; and how results are shown.
+"""
 
 import abc
 import dataclasses
@@ -24,21 +29,23 @@ from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.plots import plot_scores
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
-NO_LABEL = {
-    "None",
-    "",
-    "-1",
-    "-1.0",
-}  # how benchmarks write the labels of test rows that they keep to themselves
-LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
-CUT = "cut"  # the column of encoded rows that says whether a text lost its end
-Labels = dict[str, list[Any]]  # those of the rows of each split
-Scores = dict[str, float | None]  # None: not defined for these rows
+# How benchmarks write the labels of test rows that they keep to themselves.
+NO_LABEL = {"None", "", "-1", "-1.0"}
+# The column that `read` adds: what is to be predicted, as metrics take it.
+LABEL = "_label"
+# The column of encoded rows that says whether a text lost its end.
+CUT = "cut"
+MAX_SHOWN_CHARACTERS = 200
+
+# The labels of all rows, by split.
+Labels = dict[str, list[Any]]
+# By metric; None: not defined for these rows.
+Scores = dict[str, float | None]
 
 
 class Predictions(NamedTuple):
-    """The predictions for a split: its rows as `Task.read` and as `Task.encode` returned them, and of each encoded row
-    what `Task.preprocess_logits` and `Task.confidence` returned."""
+    """The predictions for a split: its rows as `Task.read` and as `Task.encode` returned them, and
+    of each encoded row what `Task.preprocess_logits` and `Task.confidence` returned."""
 
     examples: datasets.Dataset
     encoded: datasets.Dataset
@@ -47,26 +54,31 @@ class Predictions(NamedTuple):
 
 
 class Task(abc.ABC):
-    """One kind of fine-tuning. Subclasses are dataclasses, whose fields are options but for the tokenizer: its
-    `model_max_length` is the longest input."""
+    """One kind of fine-tuning. Subclasses are dataclasses, whose fields are options but for the
+    tokenizer: its `model_max_length` is the longest input."""
 
     tokenizer: PreTrainedTokenizerBase
 
+    # --- what a subclass says ---
+    name: ClassVar[str]
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
     collator_class: ClassVar[type] = DataCollatorWithPadding
-    metric_for_best_model: str  # a key of what `score` returns; may be known only after `read`
-    shortest_input: ClassVar[int] = 16  # tokens: what `--plan` proposes at least
-    baseline: str = "guessing"  # the name of `guesses` in tables
-    name: ClassVar[str]
-
-    # The options that name columns, with the names that these are guessed by; the last one is that of the label.
+    # The options that name columns, with the names that these are guessed by; the last one is that
+    # of the label.
     columns: ClassVar[Mapping[str, Sequence[str]]]
-    copied: ClassVar[slice] = slice(
-        None
-    )  # of the texts: rows with the same ones there are held out together
-    no_gold: ClassVar[Sequence[str]] = ()  # labels that say that there is none, in training too
+    # Which of the text columns make rows copies of each other, which are held out together.
+    group_columns: ClassVar[slice] = slice(None)
+    # Labels that say that there is none, in training too.
+    no_gold: ClassVar[Sequence[str]] = ()
+    # A key of what `score` returns; may be known only after `read`.
+    metric_for_best_model: str
+    # The name of `guesses` in tables.
+    baseline: str = "guessing"
+    # In tokens: what `--plan` proposes at least.
+    shortest_input: ClassVar[int] = 16
 
-    text_columns: list[str]  # since `read`
+    # --- what is known since `read` ---
+    text_columns: list[str]
     label_column: str
     label_feature: Any = None  # the type of `LABEL`
     labels: Sequence[str] = ()  # their names by id, where they have any
@@ -75,22 +87,24 @@ class Task(abc.ABC):
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
-        """Check all rows and learn the labels: those of the training split, or of a model that was trained for this
-        task already (its `config`). Return the rows with the column `LABEL`; a ValueError for a bad column or row."""
+        """Check all rows and learn the labels: those of the training split, or of a model that was
+        trained for this task already (its `config`). Return the rows with the column `LABEL`; a
+        ValueError for a bad column or row."""
         first = next(iter(splits.values()))
-        self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
+        self.label_column = self.find_labels(first)
+        self.text_columns = self.find_texts(first)
         for split in splits.values():
             for column in (*self.text_columns, self.label_column):
                 check_column(split, column)
             self.check_inputs(split)
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
-        return datasets.DatasetDict(
-            {name: self.with_labels(split, labels[name]) for name, split in splits.items()}
-        )
+        with_labels = {name: self.with_labels(splits[name], labels[name]) for name in splits}
+        return datasets.DatasetDict(with_labels)
 
     def options(self) -> dict[str, Any]:
-        """The options that differ from their defaults, by name; before `read`, which learns `labels`."""
+        """The options that differ from their defaults, by name; before `read`, which learns
+        `labels`."""
         changed = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -121,7 +135,8 @@ class Task(abc.ABC):
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
     ) -> Labels:
-        """Learn from what `read_labels` returned for each split what labels there are; the labels for `with_labels`."""
+        """Learn from what `read_labels` returned for each split what labels there are; the labels
+        for `with_labels`."""
         return labels
 
     def with_labels(self, split: datasets.Dataset, labels: list[Any]) -> datasets.Dataset:
@@ -129,23 +144,25 @@ class Task(abc.ABC):
         return with_column(split, LABEL, labels, self.label_feature)
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        """The classes of each row, which are held out in proportion, and of which training needs one of each."""
+        """The classes of each row, which are held out in proportion, and of which training needs
+        one of each."""
         return [set()] * len(split)
 
     def class_of(self, label: str) -> str:
-        """What metrics are given for, of a label: the label, or the type of entity that it stands for."""
+        """What metrics are given for, of a label: the label, or the type of entity that it stands
+        for."""
         return label
 
     # --- the model's inputs and outputs ---
 
     def config_fields(self) -> dict[str, Any]:
-        """Fields of the model's config that follow from the data: `id2label`, `label2id`, `problem_type`."""
+        """Fields of the model's config that follow from the data: `id2label`, `label2id`,
+        `problem_type`."""
+        if not self.labels:
+            return {}
         id2label = dict(enumerate(self.labels))
-        return (
-            {"id2label": id2label, "label2id": {label: i for i, label in id2label.items()}}
-            if id2label
-            else {}
-        )
+        label2id = {label: label_id for label_id, label in id2label.items()}
+        return {"id2label": id2label, "label2id": label2id}
 
     @abc.abstractmethod
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
@@ -158,18 +175,22 @@ class Task(abc.ABC):
         function: Callable[..., dict[str, list]],
         **options: Any,
     ) -> datasets.Dataset:
-        """The rows that `function(tokenizer, *columns, **options)` makes of batches of columns. They are not cached:
-        `datasets` would know the function by its name, whatever its code."""
-        uncached = {"keep_in_memory": True, "load_from_cache_file": False, "desc": "Tokenizing"}
-        given = {
-            "input_columns": columns,
-            "remove_columns": split.column_names,
-            "fn_kwargs": options,
-        }
-        return split.map(partial(function, self.tokenizer), batched=True, **given, **uncached)
+        """The rows that `function(tokenizer, *columns, **options)` makes of batches of columns.
+        They are not cached: `datasets` would know the function by its name, whatever its code."""
+        return split.map(
+            partial(function, self.tokenizer),
+            batched=True,
+            input_columns=columns,
+            remove_columns=split.column_names,
+            fn_kwargs=options,
+            keep_in_memory=True,
+            load_from_cache_file=False,
+            desc="Tokenizing",
+        )
 
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
-        """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""
+        """What evaluation keeps of the logits of a collated batch: the number of the best class,
+        [batch]."""
         return logits.argmax(-1)
 
     def tune(self, predictions: Predictions) -> None:  # noqa: B027
@@ -193,30 +214,35 @@ class Task(abc.ABC):
 
     # --- what a result is worth ---
 
-    def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[Sequence[Any]]:
-        """Simple guesses for `examples` from the labels of the `known` rows, in one way or several: the most frequent
-        label."""
-        return [[Counter(known[LABEL]).most_common(1)[0][0]] * len(examples)]
+    def guesses(
+        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+    ) -> list[Sequence[Any]]:
+        """Simple guesses for `examples` from the labels of the training rows, in one way or
+        several: the most frequent label."""
+        [(most_frequent, _)] = Counter(training_rows[LABEL]).most_common(1)
+        return [[most_frequent] * len(examples)]
 
-    def baseline_scores(self, known: datasets.Dataset, examples: datasets.Dataset) -> Scores:
+    def baseline_scores(
+        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+    ) -> Scores:
         """For each metric, the best score of the `guesses` and of classes drawn at random."""
-        true = examples[LABEL][:]
-        best, *others = [self.score(guess, true) for guess in self.guesses(known, examples)]
-        for scores in [
-            *others,
-            *(random_scores(known[LABEL][:], true) if isinstance(true[0], int) else ()),
-        ]:
-            best |= {
-                name: scores[name]
-                for name in best.keys() & scores
-                if is_better(name, scores[name], best[name])
-            }
-        return best
+        references = examples[LABEL][:]
+        guesses = self.guesses(training_rows, examples)
+        candidates = [self.score(guess, references) for guess in guesses]
+        best_scores = dict(candidates[0])
+        if isinstance(references[0], int):
+            candidates += random_scores(training_rows[LABEL][:], references)
+        for scores in candidates:
+            for metric in best_scores:
+                if metric in scores and is_better(metric, scores[metric], best_scores[metric]):
+                    best_scores[metric] = scores[metric]
+        return best_scores
 
     def by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
-        """precision, recall, f1 and support of every class (or type of entity); empty for a task without classes."""
+        """precision, recall, f1 and support of every class (or type of entity); empty for a task
+        without classes."""
         return {}
 
     def confidence(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -229,13 +255,14 @@ class Task(abc.ABC):
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         """Draw what was predicted against what is true as PNG, with `note` in the title."""
-        scores = self.by_class(
-            list(self.decode(predictions)), predictions.examples[LABEL][:]
-        ).items()
-        ranked = sorted(scores, key=lambda item: -item[1]["support"])
-        plot_scores(
-            {f"{name} ({row['support']:,})": row["f1"] for name, row in ranked}, "F1", path, note
-        )
+        decoded = list(self.decode(predictions))
+        by_class = self.by_class(decoded, predictions.examples[LABEL][:])
+        most_frequent_first = sorted(by_class, key=lambda name: -by_class[name]["support"])
+        f1_by_label = {}
+        for name in most_frequent_first:
+            label = f"{name} ({by_class[name]['support']:,})"
+            f1_by_label[label] = by_class[name]["f1"]
+        plot_scores(f1_by_label, "F1", path, note)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return " | ".join(shortened(row[column]) for column in self.text_columns)
@@ -247,28 +274,42 @@ class Task(abc.ABC):
 
 def drop_unlabelled_test(task: Task, splits: datasets.DatasetDict) -> None:
     """Remove the test split, and say so, if none of its rows has a label."""
-    first, test = next(iter(splits.values())), splits.get("test")
+    first = next(iter(splits.values()))
+    test = splits.get("test")
     if test is None or test is first:
         return
     column = task.find_labels(first)
-    columns = (
-        [None] if column not in rows.column_names else rows[column] for rows in (first, test)
-    )
-    known, labels = (
-        {str(x) for cell in cells for x in (cell if isinstance(cell, list) else [cell])}
-        for cells in columns
-    )
-    if labels and labels <= {*NO_LABEL, *task.no_gold} - known:
+    test_labels = _labels_as_text(test, column)
+    # What other rows have as a label, such as -1, is one.
+    missing_labels = {*NO_LABEL, *task.no_gold} - _labels_as_text(first, column)
+    if test_labels and test_labels <= missing_labels:
         print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")
         del splits["test"]
 
 
+def _labels_as_text(split: datasets.Dataset, column: str) -> set[str]:
+    """The different labels of a column, of lists their items; "None" for a column that is
+    missing."""
+    if column not in split.column_names:
+        return {"None"}
+    labels = set()
+    for cell in split[column]:
+        items = cell if isinstance(cell, list) else [cell]
+        labels.update(map(str, items))
+    return labels
+
+
 def shortened(text: str) -> str:
-    """A text as it is shown among others: on one line that is not too long, without control characters."""
-    return printable(textwrap.shorten(text, 200, placeholder=" …"))
+    """A text as it is shown among others: on one line that is not too long, without control
+    characters."""
+    return printable(textwrap.shorten(text, MAX_SHOWN_CHARACTERS, placeholder=" …"))
 
 
 def saved_labels(config: PreTrainedConfig | None) -> list[str] | None:
-    """The label names of a saved model in the order of their ids; None where they were never named (LABEL_0, …)."""
-    labels = [config.id2label[i] for i in sorted(config.id2label)] if config else []
-    return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels
+    """The label names of a saved model in the order of their ids; None where they were never named
+    (LABEL_0, …)."""
+    if config is None:
+        return None
+    labels = [config.id2label[label_id] for label_id in sorted(config.id2label)]
+    default_names = [f"LABEL_{label_id}" for label_id in range(len(labels))]
+    return None if labels == default_names else labels

@@ -1,6 +1,6 @@
-"""Tags of words. Those of entities are of scheme BIO: an entity of type X is B-X I-X … I-X, other words are O. Other
-schemes (IO, IOB1, BIOES) become it as seqeval reads them, and conlleval before it: a tag that cannot continue the
-entity before it begins a new one."""
+"""Tags of words. Those of entities are of scheme BIO: an entity of type X is B-X I-X … I-X, other
+words are O. Other schemes (IO, IOB1, BIOES) become it as seqeval reads them, and conlleval before
+it: a tag that cannot continue the entity before it begins a new one."""
 
 import re
 from collections import Counter, defaultdict
@@ -10,95 +10,133 @@ import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
 OUTSIDE = "O"
+ENTITY_PREFIXES = {"B", "I", "E", "S"}
 # Other ways to write B-PER.
-OTHERWISE = re.compile(r"[BI][-_:/. ].+|.+[-_:/. ][BI]|[BI]", re.IGNORECASE)
+MISSPELLED_TAG = re.compile(r"[BI][-_:/. ].+|.+[-_:/. ][BI]|[BI]", re.IGNORECASE)
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Prefix and type: ("B", "PER") of B-PER, ("O", "") of O, ("", tag) of what is no tag of an entity."""
-    prefix, dash, kind = tag.partition("-")
+    """Prefix and type: ("B", "PER") of B-PER, ("O", "") of O, ("", tag) of what is no tag of an
+    entity."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    return (prefix, kind) if dash and kind and prefix in {"B", "I", "E", "S"} else ("", tag)
+    prefix, _, entity_type = tag.partition("-")
+    if entity_type and prefix in ENTITY_PREFIXES:
+        return prefix, entity_type
+    return "", tag
 
 
 def are_entities(tags: Iterable[str]) -> bool:
-    """Whether tags are those of entities; else they are classes of words, such as parts of speech."""
+    """Whether tags are those of entities; else they are classes of words, such as parts of
+    speech."""
     prefixes = {split_tag(tag)[0] for tag in tags}
     return bool(prefixes & {"B", "I"}) or ("S" in prefixes and prefixes <= {"O", "S"})
 
 
 def are_misspelled(tags: Collection[str]) -> bool:
     """Whether tags that are none of entities look like them: B_PER, b-per, PER-B, or B alone."""
-    others = {*tags} - {"O", "o"}
-    return (
-        others < {*tags}
-        and all(map(OTHERWISE.fullmatch, others))
-        and any("B" in tag.upper() for tag in others)
-    )
+    other_tags = set(tags) - {"O", "o"}
+    has_outside = len(other_tags) < len(set(tags))
+    look_like_entities = all(MISSPELLED_TAG.fullmatch(tag) for tag in other_tags)
+    has_beginning = any("B" in tag.upper() for tag in other_tags)
+    return has_outside and look_like_entities and has_beginning
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:
     """The same entities in scheme BIO."""
     converted = [OUTSIDE] * len(tags)
-    for kind, first, last in get_entities(list(tags)):
-        converted[first : last + 1] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first)
+    for entity_type, first, last in get_entities(list(tags)):
+        converted[first : last + 1] = entity_tags(entity_type, last + 1 - first)
     return converted
 
 
+def entity_tags(entity_type: str, num_words: int) -> list[str]:
+    """The tags of one entity: B-X I-X … I-X."""
+    return [f"B-{entity_type}"] + [f"I-{entity_type}"] * (num_words - 1)
+
+
 def may_follow(labels: Sequence[str]) -> np.ndarray:
-    """Whether a label (column) may follow another (row) in BIO: bool [labels + 1, labels]. The last row is for the
-    first word of a sentence."""
-    tags = [*map(split_tag, [*labels, OUTSIDE])]
-    return np.array(
-        [
-            [prefix != "I" or before in (("B", kind), ("I", kind)) for prefix, kind in tags[:-1]]
-            for before in tags
-        ]
-    )
+    """Whether a label (column) may follow another (row) in BIO: bool [labels + 1, labels]. The last
+    row is for the first word of a sentence."""
+    allowed = np.ones((len(labels) + 1, len(labels)), dtype=bool)
+    for row, label_before in enumerate([*labels, OUTSIDE]):
+        for column, label in enumerate(labels):
+            prefix, entity_type = split_tag(label)
+            if prefix == "I":
+                continues = [("B", entity_type), ("I", entity_type)]
+                allowed[row, column] = split_tag(label_before) in continues
+    return allowed
 
 
 def best_path(scores: np.ndarray, allowed: np.ndarray) -> list[int]:
-    """The sequence of labels with the highest sum of scores, [words, labels], of which each may follow the one before
-    (Viterbi); `allowed`: see `may_follow`."""
+    """The sequence of labels with the highest sum of scores, of which each may follow the one
+    before (Viterbi).
+
+    Args:
+        scores: [words, labels].
+        allowed: [labels + 1, labels], see `may_follow`.
+    """
     if not len(scores):
         return []
-    best, came_from = np.where(allowed[-1], scores[0], -np.inf), []
-    for score in scores[1:]:
-        candidates = np.where(allowed[:-1], best[:, None], -np.inf)
-        came_from.append(candidates.argmax(axis=0))
-        best = candidates.max(axis=0) + score
-    path = [int(best.argmax())]
-    for back in reversed(came_from):
-        path.append(int(back[path[-1]]))
-    return path[::-1]
+    best_scores = np.where(allowed[-1], scores[0], -np.inf)  # of paths that end in each label
+    labels_before = []  # of each further word: the best label before each label
+    for word_scores in scores[1:]:
+        candidates = np.where(allowed[:-1], best_scores[:, None], -np.inf)
+        labels_before.append(candidates.argmax(axis=0))
+        best_scores = candidates.max(axis=0) + word_scores
+    path = [int(best_scores.argmax())]
+    for label_before in reversed(labels_before):
+        path.append(int(label_before[path[-1]]))
+    path.reverse()
+    return path
 
 
 def tag_by_heart(
-    known: Iterable[Sequence[str]],
-    tags: Iterable[Sequence[str]],
+    training_sentences: Iterable[Sequence[str]],
+    training_tags: Iterable[Sequence[str]],
     sentences: Iterable[Sequence[str]],
-    other: str,
+    fallback: str,
     entities: bool,
 ) -> list[list[str]]:
-    """Tag sentences with what the same words are most often in known sentences: the longest of `entities` first, else
-    word by word. What is new is tagged `other`."""
+    """Tag sentences with what the same words are most often in training: the longest of `entities`
+    first, else word by word. What is new is tagged `fallback`."""
     counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
-    for words, of_row in zip(known, tags):
-        spans = get_entities(list(of_row)) if entities else []
-        spans += [(tag, i, i) for i, tag in enumerate(of_row) if not entities or tag == OUTSIDE]
-        for kind, first, last in spans:
-            counts[tuple(words[first : last + 1])][kind] += 1
-    best, longest = (
-        {words: of.most_common(1)[0][0] for words, of in counts.items()},
-        max(map(len, counts), default=1),
-    )
-    tagged: list[list[str]] = [[] for _ in sentences]
-    for found, words in zip(tagged, sentences):
-        while (place := len(found)) < len(words):
-            sizes = range(min(longest, len(words) - place), 0, -1)
-            size = next((size for size in sizes if tuple(words[place : place + size]) in best), 1)
-            kind = best.get(tuple(words[place : place + size]), other)
-            is_tag = not entities or kind == OUTSIDE
-            found += [kind] if is_tag else [f"B-{kind}", *[f"I-{kind}"] * (size - 1)]
-    return tagged
+    for words, tags in zip(training_sentences, training_tags):
+        for tag, first, last in spans_of(tags, entities):
+            counts[tuple(words[first : last + 1])][tag] += 1
+    tag_of = {span: tags.most_common(1)[0][0] for span, tags in counts.items()}
+    max_words = max(map(len, tag_of), default=1)
+    return [_tag_sentence(words, tag_of, max_words, fallback, entities) for words in sentences]
+
+
+def spans_of(tags: Sequence[str], entities: bool) -> list[tuple[str, int, int]]:
+    """The type (or the tag), the first and the last word of each entity, and of each word outside
+    of them; of classes of words, of each word."""
+    spans = get_entities(list(tags)) if entities else []
+    for word, tag in enumerate(tags):
+        if not entities or tag == OUTSIDE:
+            spans.append((tag, word, word))
+    return spans
+
+
+def _tag_sentence(
+    words: Sequence[str],
+    tag_of: dict[tuple[str, ...], str],
+    max_words: int,
+    fallback: str,
+    entities: bool,
+) -> list[str]:
+    """Tag a sentence from left to right, with the longest span of words that has a tag at each
+    place."""
+    tags: list[str] = []
+    while len(tags) < len(words):
+        first = len(tags)
+        num_words = min(max_words, len(words) - first)
+        while num_words > 1 and tuple(words[first : first + num_words]) not in tag_of:
+            num_words -= 1
+        tag = tag_of.get(tuple(words[first : first + num_words]), fallback)
+        if entities and tag != OUTSIDE:
+            tags += entity_tags(tag, num_words)
+        else:
+            tags.append(tag)
+    return tags
