@@ -10,7 +10,7 @@ import minibert
 from minibert import train_tokenizer
 from minibert.training.data.rows import ReadError
 from minibert.training.data.tables import read_table
-from minibert.training.finetuning.tasks.classification import SINGLE, Classify
+from minibert.training.finetuning.tasks.classification import MULTI, SINGLE, Classify
 from minibert.training.finetuning.tasks.tagging import Tag
 
 ANNA = {"tokens": ["Anna", "Berg", "sang", "."], "ner_tags": ["B-PER", "I-PER", "O", "O"]}
@@ -172,6 +172,45 @@ def test_lists_of_one_label_each_are_classes(tmp_path):
     )
     task = Classify(None)
     assert task.read(splits)["train"]["_label"][0] == 1 and task.problem_type == SINGLE
+
+
+def test_classes_of_which_some_rows_are_not_labelled_yet(tmp_path, capsys):
+    """doccano exports an empty list for them. With a single label, it says that a row lacks it."""
+    rows = [{"text": f"{i}", "label": [("good", "bad")[i % 2]]} for i in range(40)]
+    rows += [{"text": f"new {i}", "label": []} for i in range(5)]
+    splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)])
+    task = Classify(None)
+    read = task.read(splits)
+    assert task.problem_type == SINGLE and task.labels == ["bad", "good"]
+    assert len(read["train"]) + len(read["validation"]) == 40
+    assert "rows have no label and are left out" in capsys.readouterr().out
+    rows = [{"text": f"{i}", "label": ["good"] * (i % 2)} for i in range(40)]
+    splits = load(train=[write_rows(tmp_path / "b.jsonl", rows)])
+    task = Classify(None)
+    assert len(task.read(splits)["train"]) == 36 and task.problem_type == MULTI
+    rows[0]["label"] = ["good", "bad"]
+    rows[1]["label"] = ["bad"]
+    splits = load(train=[write_rows(tmp_path / "c.jsonl", rows)])
+    task = Classify(None)
+    task.read(splits)
+    assert task.problem_type == MULTI and task.labels == ["bad", "good"]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ['{"choices": ["joy", "sad"]}', '{"choices": ["joy"]}'],  # Label Studio
+        ["joy|sad", "joy"],
+        ['["joy", "sad"]', '["joy"]'],
+        [{"choices": ["joy", "sad"]}, {"choices": ["joy"]}],
+    ],
+)
+def test_several_labels_in_a_cell(cells, tmp_path):
+    rows = [{"text": f"{i}", "label": cells[i % 2]} for i in range(20)]
+    splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)], validation_size=None)
+    task = Classify(None)
+    assert task.read(splits)["train"]["_label"][:2] == [[1.0, 1.0], [1.0, 0.0]]
+    assert task.problem_type == MULTI and task.labels == ["joy", "sad"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

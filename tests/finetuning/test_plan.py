@@ -3,10 +3,12 @@
 import json
 import random
 
+import datasets
 import pytest
 import yaml
 from helpers import save_model, write_rows
 
+import minibert
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.cli.parser import parse
@@ -64,7 +66,7 @@ def test_the_plan_counts_what_is_there(reviews, encoder, tmp_path, capsys):
     assert rows["test"][0] == "60" and rows["test"][2:] == ["0", "2"]
     assert rows["validation"][2:] == ["0", "0"]
     assert rows["good"] == ["89.7% (269)"] and rows["bad"] == ["10.3% (31)"]
-    assert "1 inputs of the training split occur with different labels" in page
+    assert "train: 1 inputs occur with different labels" in page
     assert (
         "`metric_for_best_model`: f1_macro" in page and "`class_weights`: balanced" in page
     )  # 9 of 10 are of one
@@ -142,6 +144,20 @@ def test_given_options_replace_proposed_ones(few, encoder, tmp_path, given):
     assert (
         recipe["freeze"] in ("encoder", given[1]) or recipe["freeze"] == 1
     )  # few rows train the head only
+
+
+def test_rows_in_memory_have_no_place_in_a_recipe(few, encoder, tmp_path, capsys):
+    """Its file mentions them; what `finetune` returns has them, and trains."""
+    rows = datasets.load_dataset("json", data_files=str(few / "train.jsonl"), split="train")
+    options = dict(model=str(encoder), train=rows, output_dir=str(tmp_path / "plan"), bf16=False)
+    plan = minibert.finetune("classify", plan=True, **options)
+    recipe = yaml.safe_load((tmp_path / "plan" / "recipe.yaml").read_text())
+    assert "train" not in recipe and recipe["model"] == str(encoder)
+    printed = capsys.readouterr().out
+    assert "- `train`: rows in memory" in printed and "Next, in Python:" in printed
+    assert plan.report["train"] is rows
+    assert minibert.finetune("classify", **plan.report | {"num_train_epochs": 1}).report["steps"]
+    parse("finetune classify", ["--recipe", str(tmp_path / "plan" / "recipe.yaml")])
 
 
 def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path):

@@ -100,6 +100,56 @@ def test_classes_that_a_split_lacks_have_no_part_in_its_mean(start, tmp_path):
     assert task.score([0, 1], [0, 1])["matthews_correlation"] == 1
 
 
+def rows_of_labels(*labels):
+    return [{"text": f"the film {i}", "label": labels[i % len(labels)]} for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        (("good", "good ", "bad", "Bad"), "labels: 'Bad', 'bad' differ in case or spaces only"),
+        (("good", "good ", "bad", "Bad"), "labels: 'good', 'good ' differ in case or spaces only"),
+        (
+            ("joy", "sad", "joy#sad"),
+            "labels: 'joy#sad' are learned as one class each, though 'joy'",
+        ),
+        (("joy, sad", "fear, joy"), "labels: 'fear, joy', 'joy, sad' are learned as one class"),
+        (("good", "bad", "C#", "a, b"), None),
+        (("1", "01", "1.5, 2"), None),
+    ],
+)
+def test_labels_that_people_write_in_several_ways(start, tmp_path, labels, line):
+    rows = rows_of_labels(*labels)
+    _, _, lines = read(Classify, start, tmp_path, train=rows, validation=rows)
+    about_labels = [each for each in lines if each.startswith("labels: ")]
+    assert any(each.startswith(line) for each in about_labels) if line else not about_labels
+
+
+def test_the_same_text_with_other_labels(start, tmp_path):
+    """Of classes that is an error; people who give values may well differ."""
+    texts = ["the film was " + "very " * i for i in range(20)]
+    rows = [{"text": text, "label": "ab"[i % 2]} for i, text in enumerate(texts)]
+    rows += [{"text": text, "label": "a"} for text in texts]
+    _, _, lines = read(Classify, start, tmp_path, train=rows, validation=rows[:20])
+    assert any(line.startswith("train: 10 inputs occur with different labels") for line in lines)
+    assert not any(line.startswith("validation: 10 inputs") for line in lines)
+    values = [{"text": text, "score": i / 7} for i, text in enumerate(texts * 2)]
+    _, _, lines = read(Classify, start, tmp_path, train=values, validation=values)
+    assert not any("different labels" in line for line in lines)
+
+
+def test_mistakes_have_the_rows_of_their_file(start, tmp_path):
+    """Also where rows of the training file are held out."""
+    rows = [{"text": f"the film {i}", "label": "ab"[i % 2]} for i in range(40)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    finetune("classify", start, tmp_path / "out", train=[file], validation_size=20)
+    lines = (tmp_path / "out" / "errors.jsonl").read_text().splitlines()
+    mistakes = [json.loads(line) for line in lines]
+    assert mistakes
+    for mistake in mistakes:
+        assert rows[mistake["row"] - 1] == {"text": mistake["text"], "label": mistake["true"]}
+
+
 def test_printed_texts_of_files_are_escaped(start, tmp_path, capsys):
     bad = "\x1b[31m\u202e"
     rows = [{"tokens": [f"a{bad}", str(i)], "ner_tags": [f"B-{bad}", "O"]} for i in range(20)]

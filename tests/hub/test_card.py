@@ -424,6 +424,15 @@ def test_data_is_named_without_folders(tmp_path):
     )
 
 
+@pytest.mark.parametrize("path", [".", "..", "./", "../", "/", "de=."])
+def test_a_folder_that_is_given_without_its_name_has_one(path, tmp_path, monkeypatch):
+    folder = tmp_path / "corpus"
+    (folder / "corpus").mkdir(parents=True)
+    monkeypatch.chdir(folder / "corpus")
+    expected = "/" if path == "/" else "corpus"
+    assert describe_data(path).rpartition("=")[2] == expected
+
+
 # --- where facts come from ---
 
 

@@ -1,10 +1,10 @@
-"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train, by rules of thumb,
-each with its reason."""
+"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train,
+by rules of thumb, each with its reason."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -17,133 +17,234 @@ from .tasks.base import Task
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
 HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
-MOST = 0.7  # the share of a class from which on accuracy hides the others
-SEEN = 1000  # rows of the rarest class that a model reads in a training, so that it does not ignore the class
+MAX_CLASS_SHARE = 0.7  # the share of a class from which on accuracy hides the others
+# Rows of the rarest class that a model reads in a training, so that it does not ignore the class.
+MIN_ROWS_READ = 1000
+MAX_EPOCHS = 20
+MAX_LABELS = 20  # that are listed
+AS_GIVEN = "as given"
+
+
+class Choice(NamedTuple):
+    """The value of an option, and the reason for it."""
+
+    value: Any
+    reason: str
+
+
+Recipe = dict[str, Choice]  # by option
 
 
 def write_plan(
-    task: Task, splits: datasets.DatasetDict, args: FinetuningConfig, given: dict[str, Any]
+    task: Task, splits: datasets.DatasetDict, args: FinetuningConfig, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Survey the splits, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder, and print the page.
-    `given`: the options beside `args`, which stand in the recipe as they are. Returns the recipe, options by name."""
-    limit, task.tokenizer.model_max_length = (
-        task.tokenizer.model_max_length,
-        10**6,
-    )  # to see all lengths as they are
+    """Survey the splits, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder,
+    and print the page.
+
+    Args:
+        options: those beside `args`, which stand in the recipe as they are.
+
+    Returns:
+        The recipe: options by name, also rows in memory, which its file only mentions.
+    """
+    limit = task.tokenizer.model_max_length
+    task.tokenizer.model_max_length = 10**6  # to see all lengths as they are
     surveys = {name: survey(task, split, task.encode(split)) for name, split in splits.items()}
-    default = type(args)(args.output_dir).to_dict()
-    changed = {
-        k: v
-        for k, v in args.to_dict().items()
-        if v is not None and v != default[k] and k != "hub_token"
-    }
-    if "include_num_input_tokens_seen" in changed:
-        changed["include_num_input_tokens_seen"] = True  # "all", as options take it
-    recipe = {name: (value, "as given") for name, value in given.items() if value is not None}
-    proposed = propose(task, surveys, limit, given | changed)
-    recipe |= {name: entry for name, entry in proposed.items() if name not in recipe}
-    recipe |= {name: (value, "as given") for name, value in changed.items()}
+    options = {name: value for name, value in options.items() if value is not None}
+    settings = _changed_settings(args)
+    recipe = {name: Choice(value, AS_GIVEN) for name, value in options.items()}
+    for name, choice in propose(task, surveys, limit, options | settings).items():
+        recipe.setdefault(name, choice)
+    for name, value in settings.items():
+        recipe[name] = Choice(value, AS_GIVEN)
+    recipe["output_dir"] = Choice(str(args.output_dir), "where the trained model goes")
+
     output = Path(args.output_dir)
-    recipe["output_dir"] = str(output), "where the trained model goes"
-    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}"]
-    for name, (value, why) in recipe.items():
-        lines.append(f"{name}: {json.dumps(value, ensure_ascii=False, default=str)}  # {why}")
-    (output / RECIPE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    recipe_lines = [f"# minibert finetune {task.name} --recipe {RECIPE}"]
+    recipe_lines += [_recipe_line(name, choice) for name, choice in recipe.items()]
+    (output / RECIPE).write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
         *describe_data(task, splits, surveys),
-        f"## The proposal\n\n- head: `{task.model_class.__name__}`",
-        *(f"- `{name}`: {value} – {why}" for name, (value, why) in recipe.items()),
-        f"\nNext: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
+        *_describe_recipe(task, recipe, output / RECIPE),
     ]
-    (output / PAGE).write_text("\n".join(page), encoding="utf-8")
-    print(*map(printable, "\n".join(page).split("\n")), sep="\n")
-    return {name: value for name, (value, _) in recipe.items()}
+    text = "\n".join(page)
+    (output / PAGE).write_text(text, encoding="utf-8")
+    for line in text.split("\n"):
+        print(printable(line))
+    return {name: choice.value for name, choice in recipe.items()}
+
+
+def _changed_settings(args: FinetuningConfig) -> dict[str, Any]:
+    """The fields of `args` that are not the default, without the token of the Hub."""
+    defaults = type(args)(args.output_dir).to_dict()
+    changed = {}
+    for name, value in args.to_dict().items():
+        if value is not None and value != defaults[name] and name != "hub_token":
+            changed[name] = value
+    if "include_num_input_tokens_seen" in changed:
+        changed["include_num_input_tokens_seen"] = True  # "all", as options take it
+    return changed
+
+
+# --- The proposal ---
 
 
 def propose(
-    task: Task, surveys: Mapping[str, Survey], limit: int, given: dict[str, Any]
-) -> dict[str, tuple[Any, str]]:
-    """What to train with, after a survey of the splits, and why: the value and the reason by option."""
-    rows, counts = surveys["train"].rows, surveys["train"].labels
-    longest = max(
-        (int(np.percentile(x.lengths, 99)) for x in surveys.values() if len(x.lengths)),
-        default=limit,
-    )
-    max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
-    few = rows <= HEAD_ONLY_ROWS and "lora" not in given
-    freeze = given.get("freeze", "encoder" if few else "none")
-    enough = "enough to train all" if rows > HEAD_ONLY_ROWS else "layers train"
-    head_only, rarest = freeze == "encoder", min(counts.values(), default=rows)
-    own = task.metric_for_best_model
-    hides = own == "accuracy" and counts and max(counts.values()) > MOST * counts.total()
-    metric = given.get("metric_for_best_model", "f1_macro" if hides else own)
-    epochs = 20 if head_only else 8 if rows < 5000 else 3
-    why = f"for {rows:,} rows"
-    if own == "accuracy" and SEEN / rarest > epochs:
-        epochs = min(20, -(-SEEN // rarest))
-        why = f"so that the model reads {rarest * epochs:,} rows of the rarest class"
+    task: Task, surveys: Mapping[str, Survey], limit: int, options: Mapping[str, Any]
+) -> Recipe:
+    """What to train with, after a survey of the splits, where `options` do not settle it.
+
+    Args:
+        limit: the longest input of the model, in tokens.
+    """
+    rows = surveys["train"].rows
+    freeze = _propose_freeze(rows, options)
+    metric = task.metric_for_best_model
+    hides_classes = metric == "accuracy" and _is_unbalanced(surveys["train"])
+    if hides_classes:
+        metric = "f1_macro"
     proposed = {
-        "freeze": (freeze, f"{rows:,} training rows: {'the head only' if head_only else enough}"),
-        "max_length": (
-            max_length,
-            f"99 % of the inputs of every split have up to {longest} tokens",
-        ),
-        "per_device_train_batch_size": (16, "few rows: a smaller batch gives more steps")
-        if rows < 2000
-        else (32, "the usual batch"),
-        "learning_rate": (1e-3, "only the head is trained")
-        if head_only
-        else (1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
-        "num_train_epochs": (epochs, f"{why}; the learning rate falls over all epochs"),
-        "patience": (
+        "freeze": freeze,
+        "max_length": _propose_length(task, surveys, limit),
+        "per_device_train_batch_size": Choice(32, "the usual batch"),
+        "learning_rate": Choice(1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
+        "num_train_epochs": _propose_epochs(task, surveys["train"], freeze.value == "encoder"),
+        "patience": Choice(
             3,
-            f"once {metric} is above guessing, stop after so many evaluations without a better one",
+            f"once {options.get('metric_for_best_model', metric)} is above guessing, stop after so "
+            "many evaluations without a better one",
         ),
     }
-    if hides:
-        why = f"most rows are {counts.most_common(1)[0][0]!r}, so accuracy hides the other classes"
-        proposed["metric_for_best_model"] = ("f1_macro", why)
-        if "label_smoothing_factor" not in given:  # which does not go with it
-            proposed["class_weights"] = ("balanced", "all classes then count alike in the loss")
-    if "max_steps" in given:
+    if rows < 2000:
+        reason = "few rows: a smaller batch gives more steps"
+        proposed["per_device_train_batch_size"] = Choice(16, reason)
+    if freeze.value == "encoder":
+        proposed["learning_rate"] = Choice(1e-3, "only the head is trained")
+    if hides_classes:
+        largest = surveys["train"].labels.most_common(1)[0][0]
+        reason = f"most rows are {largest!r}, so accuracy hides the other classes"
+        proposed["metric_for_best_model"] = Choice("f1_macro", reason)
+        if "label_smoothing_factor" not in options:  # which does not go with it
+            reason = "all classes then count alike in the loss"
+            proposed["class_weights"] = Choice("balanced", reason)
+    if "max_steps" in options:
         del proposed["num_train_epochs"]
     return proposed
 
 
-def describe_data(
-    task: Task, splits: datasets.DatasetDict, surveys: dict[str, Survey]
-) -> list[str]:
-    """The first part of the page, in Markdown."""
-    rows, train = [], surveys["train"]
-    for name, split in surveys.items():
-        middle, most, longest = (
-            np.percentile(split.lengths, (50, 95, 100)) if len(split.lengths) else (0, 0, 0)
-        )
-        shared = "–" if name == "train" else f"{split.shared_with(train):,}"
-        tokens = f"{middle:.0f}, {most:.0f}, {longest:.0f}"
-        rows.append((name, f"{split.rows:,}", tokens, f"{split.repeated:,}", shared))
-    lines = ["\n## The data\n"]
-    lines += _table(
-        ("split", "rows", "tokens: median, 95 %, longest", "repeated", "also in train"), rows
-    )
-    if train.contradictions:
-        lines += [
-            f"{train.contradictions:,} inputs of the training split occur with different labels.\n"
-        ]
-    lines += [*(f"- {line}" for line in warnings(task, surveys)), ""]
-    for name, scores in baseline(task, splits).items():
-        known = (f"{metric} {score:.4f}" for metric, score in scores.items() if score is not None)
-        lines += [f"Without a model, {task.baseline} reaches on {name}: {', '.join(known)}.\n"]
-    if counts := train.labels:
-        rows = [
-            (label, f"{count / train.labelled:.1%} ({count:,})")
-            for label, count in counts.most_common(20)
-        ]
-        rows += [(f"… {len(counts) - 20} more", "")] if len(counts) > 20 else []
-        lines += _table(("label", "share in train"), rows)
+def _propose_freeze(rows: int, options: Mapping[str, Any]) -> Choice:
+    """Few rows train the head only."""
+    is_small = rows <= HEAD_ONLY_ROWS
+    default = "encoder" if is_small and "lora" not in options else "none"
+    freeze = options.get("freeze", default)
+    if freeze == "encoder":
+        return Choice(freeze, f"{rows:,} training rows: the head only")
+    if is_small:
+        return Choice(freeze, f"{rows:,} training rows: layers train")
+    return Choice(freeze, f"{rows:,} training rows: enough to train all")
+
+
+def _propose_length(task: Task, surveys: Mapping[str, Survey], limit: int) -> Choice:
+    """A multiple of 8 that 99 of 100 inputs fit into."""
+    longest = limit
+    percentiles = [np.percentile(s.lengths, 99) for s in surveys.values() if len(s.lengths)]
+    if percentiles:
+        longest = int(max(percentiles))
+    multiple = -(-max(task.shortest_input, longest) // 8) * 8
+    reason = f"99 % of the inputs of every split have up to {longest} tokens"
+    return Choice(min(limit, multiple), reason)
+
+
+def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Choice:
+    epochs = 8 if train.rows < 5000 else 3
+    if is_head_only:
+        epochs = MAX_EPOCHS
+    reason = f"for {train.rows:,} rows"
+    rarest = min(train.labels.values(), default=train.rows)
+    if task.metric_for_best_model == "accuracy" and rarest * epochs < MIN_ROWS_READ:
+        epochs = min(MAX_EPOCHS, -(-MIN_ROWS_READ // rarest))
+        reason = f"so that the model reads {rarest * epochs:,} rows of the rarest class"
+    return Choice(epochs, f"{reason}; the learning rate falls over all epochs")
+
+
+def _is_unbalanced(train: Survey) -> bool:
+    largest = max(train.labels.values(), default=0)
+    return largest > MAX_CLASS_SHARE * train.labels.total()
+
+
+# --- The files ---
+
+
+def _recipe_line(name: str, choice: Choice) -> str:
+    if _is_in_memory(choice.value):
+        return f"# {name}: rows in memory, which a file cannot name; give a file, or use Python"
+    value = json.dumps(choice.value, ensure_ascii=False, default=str)
+    return f"{name}: {value}  # {choice.reason}"
+
+
+def _is_in_memory(value: Any) -> bool:
+    return isinstance(value, (datasets.Dataset, datasets.DatasetDict))
+
+
+def _describe_recipe(task: Task, recipe: Recipe, file: Path) -> list[str]:
+    """The last part of the page, in Markdown."""
+    lines = [f"## The proposal\n\n- head: `{task.model_class.__name__}`"]
+    has_rows_in_memory = False
+    for name, choice in recipe.items():
+        value = choice.value
+        if _is_in_memory(value):
+            has_rows_in_memory = True
+            value = "rows in memory"
+        lines.append(f"- `{name}`: {value} – {choice.reason}")
+    if has_rows_in_memory:
+        call = f'minibert.finetune("{task.name}", **plan.report)'
+        lines.append(f"\nNext, in Python: `{call}`, where `plan` is what `finetune` returned\n")
+    else:
+        lines.append(f"\nNext: `minibert finetune {task.name} --recipe {file}`\n")
     return lines
 
 
+def describe_data(
+    task: Task, splits: datasets.DatasetDict, surveys: Mapping[str, Survey]
+) -> list[str]:
+    """The first part of the page, in Markdown."""
+    lines = ["\n## The data\n", *_describe_splits(surveys)]
+    lines += [f"- {line}" for line in warnings(task, surveys)]
+    lines.append("")
+    for name, scores in baseline(task, splits).items():
+        defined = [f"{metric} {score:.4f}" for metric, score in scores.items() if score is not None]
+        reached = ", ".join(defined)
+        lines.append(f"Without a model, {task.baseline} reaches on {name}: {reached}.\n")
+    return lines + _describe_labels(surveys["train"])
+
+
+def _describe_splits(surveys: Mapping[str, Survey]) -> list[str]:
+    rows = []
+    for name, split in surveys.items():
+        percentiles = (0, 0, 0)
+        if len(split.lengths):
+            percentiles = np.percentile(split.lengths, (50, 95, 100))
+        tokens = ", ".join(f"{length:.0f}" for length in percentiles)
+        shared = "–"
+        if name != "train":
+            shared = f"{split.shared_with(surveys['train']):,}"
+        rows.append((name, f"{split.rows:,}", tokens, f"{split.repeated:,}", shared))
+    header = ("split", "rows", "tokens: median, 95 %, longest", "repeated", "also in train")
+    return _table(header, rows)
+
+
+def _describe_labels(train: Survey) -> list[str]:
+    if not train.labels:
+        return []
+    rows = []
+    for label, count in train.labels.most_common(MAX_LABELS):
+        rows.append((label, f"{count / train.labelled:.1%} ({count:,})"))
+    if len(train.labels) > MAX_LABELS:
+        rows.append((f"… {len(train.labels) - MAX_LABELS} more", ""))
+    return _table(("label", "share in train"), rows)
+
+
 def _table(header: Collection[str], rows: Iterable[Collection[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)] + [""]
+    table = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in table] + [""]

@@ -12,6 +12,7 @@ import numpy as np
 from ..common.files import atomic_write, write_json
 from ..common.printing import format_scores, format_table
 from ..evaluation.baselines import is_better, judge
+from .data import ROW
 from .tasks.base import LABEL, Predictions, Scores, Task
 
 REPORT = "metrics.json"
@@ -171,7 +172,7 @@ def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> l
         row = examples[index]
         size_name = "off_by" if isinstance(row[LABEL], float) else "confidence"
         mistake = {
-            "row": index + 1,
+            "row": row.get(ROW, index + 1),  # in its file
             size_name: round(float(sizes[index]), 4),
             "predicted": task.show_label(row, decoded[index]),
             "true": task.show_label(row, row[LABEL]),

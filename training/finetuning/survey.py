@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import datasets
@@ -14,15 +14,17 @@ from ...tokenization.coverage import MAX_LOST_SHARE, Coverage, measure_coverage
 from ..evaluation.baselines import few_to_measure
 from .tasks.base import CUT, LABEL, Task
 
-MANY = 0.01  # the share of cut texts that gives a warning
-MOST_NAMES = 20  # that are listed
+MIN_CUT_SHARE = 0.01  # the share of cut texts that gives a warning
+MAX_NAMES = 20  # that are listed
 SAMPLE = 1000  # rows whose texts are compared with what comes back from their tokens
+# What people write between several labels in one cell, beside the | that is read so.
+SEPARATORS = ("#", ",", ";", "/")
 
 
 @dataclass
 class Survey:
-    """A split in numbers. Two inputs are the same if all their token ids are, so case counts only if it does for the
-    tokenizer."""
+    """A split in numbers. Two inputs are the same if all their token ids are, so case counts only
+    if it does for the tokenizer."""
 
     rows: int
     lengths: np.ndarray  # tokens of every input, [inputs]
@@ -30,7 +32,7 @@ class Survey:
     labels: Counter[str]  # how often each occurs
     labelled: int  # rows, or words, that may have them
     answers: dict[int, set[str]]  # the labels that each different input (its hash) occurs with
-    repeated: int  # inputs that were there before
+    repeated: int  # inputs that occurred before
     coverage: Coverage  # what the tokenizer loses of the first rows
 
     @property
@@ -43,67 +45,166 @@ class Survey:
         return len(self.answers.keys() & other.answers.keys())
 
 
+# --- Counting ---
+
+
 def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) -> Survey:
-    """Count the labels of a split as `Task.read` returned it, lengths and repeated inputs as `Task.encode` did."""
-    # What the model reads as one text each: the choices of a row, or the row.
-    parts = [ids if ids and isinstance(ids[0], list) else [ids] for ids in encoded["input_ids"]]
-    labels = encoded["labels"][:] if "labels" in encoded.column_names else [None] * len(parts)
-    answers: dict[int, set[str]] = defaultdict(set)
-    for row, label in zip(parts, labels):
-        answers[hash(tuple(map(tuple, row)))].add(json.dumps(label))
-    counts, labelled = Counter(), 0
-    for label in examples[LABEL] if len(task.labels) > 1 else []:
-        several = (
-            isinstance(label, list) and label and isinstance(label[0], float)
-        )  # labels: 0 or 1 for each
-        of_row = np.flatnonzero(label) if several else label if isinstance(label, list) else [label]
-        counts.update(each if isinstance(each, str) else task.labels[each] for each in of_row)
-        labelled += 1 if several else len(of_row)
-    lengths = np.array([len(ids) for row in parts for ids in row])
-    cut = sum(encoded[CUT]) if CUT in encoded.column_names else 0
-    texts = (text for name in task.text_columns for text in examples[:SAMPLE][name])
-    coverage = measure_coverage(
-        task.tokenizer, (text if isinstance(text, str) else " ".join(text) for text in texts)
-    )
+    """Count the labels of a split as `Task.read` returned it, lengths and repeated inputs as
+    `Task.encode` did."""
+    inputs = [_as_texts(ids) for ids in encoded["input_ids"]]
+    answers = _count_answers(inputs, encoded)
+    labels, labelled = _count_labels(task, examples)
     return Survey(
-        len(examples), lengths, cut, counts, labelled, answers, len(parts) - len(answers), coverage
+        rows=len(examples),
+        lengths=np.array([len(ids) for texts in inputs for ids in texts]),
+        cut=sum(encoded[CUT]) if CUT in encoded.column_names else 0,
+        labels=labels,
+        labelled=labelled,
+        answers=answers,
+        repeated=len(inputs) - len(answers),
+        coverage=measure_coverage(task.tokenizer, _sample_texts(task, examples)),
     )
+
+
+def _as_texts(ids: list) -> list[list[int]]:
+    """What the model reads as one text each: the choices of a row, or the row."""
+    has_choices = bool(ids) and isinstance(ids[0], list)
+    return ids if has_choices else [ids]
+
+
+def _count_answers(
+    inputs: Sequence[list[list[int]]], encoded: datasets.Dataset
+) -> dict[int, set[str]]:
+    """The labels that each different input occurs with. Values (of regression) may well differ."""
+    labels = [None] * len(inputs)
+    if "labels" in encoded.column_names and not isinstance(encoded[0]["labels"], float):
+        labels = encoded["labels"]
+    answers: dict[int, set[str]] = defaultdict(set)
+    for texts, label in zip(inputs, labels):
+        answers[hash(tuple(map(tuple, texts)))].add(json.dumps(label))
+    return answers
+
+
+def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str], int]:
+    """How often each label occurs, and how many rows (or words) may have it."""
+    counts: Counter[str] = Counter()
+    labelled = 0
+    if len(task.labels) < 2:
+        return counts, labelled
+    for label in examples[LABEL]:
+        if isinstance(label, list) and label and isinstance(label[0], float):  # 0 or 1 for each
+            counts.update(task.labels[i] for i in np.flatnonzero(label))
+            labelled += 1
+        elif isinstance(label, list):  # the tags of words
+            counts.update(label)
+            labelled += len(label)
+        else:
+            counts[label if isinstance(label, str) else task.labels[label]] += 1
+            labelled += 1
+    return counts, labelled
+
+
+def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
+    sample = examples[:SAMPLE]
+    for column in task.text_columns:
+        for text in sample[column]:
+            yield text if isinstance(text, str) else " ".join(text)
+
+
+# --- Warnings ---
 
 
 def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
-    """What is wrong with the splits, a line each: text that the tokenizer does not know, texts that are cut, classes
-    that a split lacks, too few rows to validate on, inputs that are in the training split too."""
+    """What is wrong with the splits, a line each: labels that may be one, or several in one; text
+    that the tokenizer does not know, texts that are cut, classes that a split lacks, inputs with
+    different labels, too few rows to validate on, inputs that are in the training split too."""
     lines = []
+    if "train" in surveys:
+        lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of, task.labels))))
     for name, split in surveys.items():
-        if split.coverage.lost_share > MAX_LOST_SHARE:
-            use = "the model reads only the rest; use a model whose tokenizer knows this text"
-            lines.append(f"{name}: {split.coverage.describe()}; {use}")
-        if split.cut >= max(1, MANY * split.rows):
-            share = "all" if split.cut == split.rows else f"{split.cut:,} of"
-            use = "use a larger --max_length, a model that reads more, or shorter texts"
-            length = f"{task.tokenizer.model_max_length:,} tokens and are cut; {use}"
-            lines.append(f"{name}: {share} {split.rows:,} rows are longer than {length}")
-        missing = missing_classes(task, split)
-        if missing and split.labels:
-            names = ", ".join(map(repr, missing[:MOST_NAMES])) + " …" * (len(missing) > MOST_NAMES)
-            effect = (
-                "they cannot be learned"
-                if name == "train"
-                else "they have no score, and are not in the means"
-            )
-            lines.append(f"{name}: no row has the labels {names}; {effect}")
-        if name == "train":
+        lines += [f"{name}: {line}" for line in _text_warnings(task, split)]
+        lines += [f"{name}: {line}" for line in _label_warnings(task, split, name == "train")]
+        too_few = few_to_measure(split.rows)
+        if name == "validation" and too_few:
+            lines.append(f"{name}: {too_few}")
+        if name == "train" or "train" not in surveys:
             continue
-        if name == "validation" and (few := few_to_measure(split.rows)):
-            lines.append(f"{name}: {few}")
-        if "train" in surveys and (shared := split.shared_with(surveys["train"])):
+        shared = split.shared_with(surveys["train"])
+        if shared:
             lines.append(
-                f"{name}: {shared:,} inputs also occur in the training rows, so the scores are too high"
+                f"{name}: {shared:,} inputs also occur in the training rows, so the scores are too "
+                "high"
             )
     return lines
 
 
+def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
+    if split.coverage.lost_share > MAX_LOST_SHARE:
+        yield (
+            f"{split.coverage.describe()}; the model reads only the rest; use a model whose "
+            "tokenizer knows this text"
+        )
+    if split.cut >= max(1, MIN_CUT_SHARE * split.rows):
+        count = "all" if split.cut == split.rows else f"{split.cut:,} of"
+        yield (
+            f"{count} {split.rows:,} rows are longer than {task.tokenizer.model_max_length:,} tokens "
+            "and are cut; use a larger --max_length, a model that reads more, or shorter texts"
+        )
+
+
+def _label_warnings(task: Task, split: Survey, is_train: bool) -> Iterator[str]:
+    missing = missing_classes(task, split)
+    if missing and split.labels:
+        effect = "they have no score, and are not in the means"
+        if is_train:
+            effect = "they cannot be learned"
+        yield f"no row has the labels {_list_names(missing)}; {effect}"
+    if split.contradictions:
+        yield (
+            f"{split.contradictions:,} inputs occur with different labels, of which one at most can "
+            "be predicted; correct them, or give each row all its labels"
+        )
+
+
+def _suspicious_labels(labels: Sequence[str]) -> Iterator[str]:
+    """Labels that differ in case or spaces only, and labels that look like several in one cell."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for label in labels:
+        alike[" ".join(label.split()).casefold()].append(label)
+    for names in alike.values():
+        if len(names) > 1:
+            yield (
+                f"labels: {_list_names(names)} differ in case or spaces only, and are learned as "
+                f"{len(names)} classes; write them alike if they are one"
+            )
+    for separator in SEPARATORS:
+        joined = [label for label in labels if len(_parts(label, separator)) > 1]
+        counts = Counter(part for label in labels for part in _parts(label, separator))
+        repeated = [
+            part for label in joined for part in _parts(label, separator) if counts[part] > 1
+        ]
+        if repeated:
+            yield (
+                f"labels: {_list_names(joined)} are learned as one class each, though {repeated[0]!r} "
+                'is in several; if a cell has several labels, write it as joy|sad or ["joy", "sad"]'
+            )
+
+
+def _parts(label: str, separator: str) -> list[str]:
+    """The different parts of a label between separators, if none is empty; else the label."""
+    parts = [part.strip() for part in label.split(separator)]
+    return list(dict.fromkeys(parts)) if all(parts) else [label]
+
+
+def _list_names(names: Iterable[str]) -> str:
+    quoted = [repr(name[:100]) for name in names]
+    if len(quoted) > MAX_NAMES:
+        return f"{', '.join(quoted[:MAX_NAMES])} …"
+    return ", ".join(quoted)
+
+
 def missing_classes(task: Task, split: Survey) -> list[str]:
     """The classes (of entities: their types) that the task knows and no row of the split has."""
-    there = {task.class_of(label) for label in split.labels}
-    return [name for name in dict.fromkeys(map(task.class_of, task.labels)) if name not in there]
+    present = {task.class_of(label) for label in split.labels}
+    classes = dict.fromkeys(map(task.class_of, task.labels))
+    return [name for name in classes if name not in present]

@@ -302,11 +302,12 @@ def describe_data(data: str) -> str:
 
     def without_folder(part: str) -> str:
         language, sign, source = part.strip().rpartition("=")
-        return (
-            language
-            + sign
-            + (source if published_name(source.split(":")[0]) else Path(source).name)
-        )
+        if not published_name(source.split(":")[0]):
+            path = Path(source)
+            if path.name in ("", ".."):  # such as "."
+                path = path.resolve()
+            source = path.name or "/"
+        return language + sign + source
 
     return ", ".join(map(without_folder, data.split(",")))
 

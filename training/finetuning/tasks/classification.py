@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -103,6 +104,30 @@ class Classify(Task):
         )
 
     # --- labels ---
+
+    def read(
+        self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
+    ) -> datasets.DatasetDict:
+        """As `Task.read`, without the rows that nobody has labelled yet, where each of the others
+        has one class: doccano exports an empty list for them."""
+        column = self.find_labels(next(iter(splits.values())))
+        labels = {}
+        for name, split in splits.items():
+            if column in split.column_names:
+                labels[name] = self._values(split, column)
+        is_several = config is not None and config.problem_type == MULTI
+        if not is_several and _are_classes_with_gaps(list(labels.values())):
+            splits = datasets.DatasetDict(splits)
+            for name, values in labels.items():
+                labelled = [i for i, value in enumerate(values) if value != []]
+                num_left_out = len(values) - len(labelled)
+                if num_left_out and labelled:
+                    print(
+                        f"{name}: {num_left_out:,} of {len(values):,} rows have no label and are left "
+                        "out; if that is a class of its own, give it a name, such as none"
+                    )
+                    splits[name] = splits[name].select(labelled)
+        return super().read(splits, config)
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
         return each_row(split, self._checked, self._values(split, self.label_column))
@@ -427,8 +452,14 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
 
 
 def plain_label(value: Any, names: Sequence[str] | None) -> Any:
-    """A label as it is compared: its name where its column has `names` for numbers, a whole number as int, the list
-    that a text writes (["joy", "sad"] or joy|sad), None for an empty cell."""
+    """A label as it is compared: its name where its column has `names` for numbers, a whole number
+    as int, the list that a text writes (["joy", "sad"], joy|sad or Label Studio's {"choices": ["joy",
+    "sad"]}), None for an empty cell."""
+    if isinstance(value, str) and value.lstrip().startswith('{"choices"'):
+        with suppress(json.JSONDecodeError):
+            value = json.loads(value)
+    if isinstance(value, dict) and isinstance(value.get("choices"), list):
+        value = value["choices"]
     if isinstance(value, list):
         return [plain_label(item, names) for item in value]
     if isinstance(value, str) and value.strip()[:1] == "[" and value.strip()[-1] == "]":
@@ -445,6 +476,21 @@ def plain_label(value: Any, names: Sequence[str] | None) -> Any:
     if names and isinstance(value, int) and value >= 0:
         return names[value]
     return str(value) if isinstance(value, bool) else None if value == "" else value
+
+
+def _are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:
+    """Whether labels (columns of all splits) are lists of one class each, of two or more classes,
+    beside empty ones. With a single label, an empty list says that a row lacks it."""
+    classes = set()
+    has_gaps = False
+    for value in chain.from_iterable(columns):
+        if value == []:
+            has_gaps = True
+        elif isinstance(value, list) and len(value) == 1:
+            classes.add(str(value[0]))
+        else:
+            return False
+    return has_gaps and len(classes) > 1
 
 
 def find_label(labels: Sequence[str], label: int | str) -> int | None:
