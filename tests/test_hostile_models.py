@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 import minibert
 from minibert import train_tokenizer
 from minibert.training.common import loading, trust
-from minibert.training.hub import files
+from minibert.training.hub import card, files
 from minibert.training.hub import push as hub_push
 
 QUICK = ["--max_steps", 1, "--bf16", "false", "--use_cpu", "true", "--disable_tqdm", "true"]
@@ -368,6 +368,15 @@ def test_pylate_goes_up_on_demand(saved, tmp_path):
     with pytest.raises(ValueError, match="which is no code of this package"):
         files.stage(folder, tmp_path / "no")
     assert files.stage(folder, tmp_path / "yes", trust_remote_code=True).own_code == []
+
+
+@pytest.mark.parametrize("model_type", ["ColBERT", "Evil", {"a": 1}, None])
+def test_a_card_is_written_for_any_kind_of_embedding_model(model_type, saved, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(saved / "embedder", folder)
+    edit(folder / "config_sentence_transformers.json", model_type=model_type)
+    text = card.render_card(folder, card.CardFacts())
+    assert ("MultiVectorEncoder" in text) == (model_type == "ColBERT")
 
 
 def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path):

@@ -1,6 +1,5 @@
 """The model card: what is known of a model, put into the template `hub_card.md`."""
 
-import json
 import math
 import os
 import platform
@@ -21,7 +20,7 @@ from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..common.checkpoints import kept_step
 from ..common.files import atomic_write, printable
-from ..common.loading import saved_tokenizer
+from ..common.loading import read_json, saved_tokenizer
 from ..evaluation.baselines import is_better
 from .files import CARD, is_card
 
@@ -82,9 +81,8 @@ class CardFacts:
     """What is known of a model beside its files. Nothing is required."""
 
     data: str | None = None  # what it was trained on, in words or as names of Hub data sets
-    training: dict[str, str] = field(
-        default_factory=dict
-    )  # recipe, hardware, time: what and how much
+    # recipe, hardware, time: what and how much
+    training: dict[str, str] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     results_note: str | None = None  # what the results are of
     baseline: str | None = None  # what their baselines are of
@@ -122,16 +120,15 @@ def add_table(
     path = Path(folder) / CARD
     if not path.is_file() or not is_generated(path):
         return
-    lines = [[*header], ["---"] * len(header), *([plain(value) for value in row] for row in rows)]
+    lines = [list(header), ["---"] * len(header)]
+    for row in rows:
+        lines.append([plain(value) for value in row])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    text = re.sub(
-        rf"^## {title}\n.*?(?=^## )",
-        "",
-        path.read_text(encoding="utf-8"),
-        flags=re.MULTILINE | re.DOTALL,
-    )
+    section = f"\n## {title}\n\n{note}\n\n{table}\n\n## Use\n"
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(rf"^## {title}\n.*?(?=^## )", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = text.replace("\n## Use\n", section, 1)
     with atomic_write(path) as unfinished:
-        text = text.replace("\n## Use\n", f"\n## {title}\n\n{note}\n\n{table}\n\n## Use\n", 1)
         unfinished.write_text(text, encoding="utf-8")
     print(f"The table is on {printable(path)}")
 
@@ -140,11 +137,13 @@ def is_generated(path: Path) -> bool:
     """Whether a README.md is a card of `render_card`, perhaps edited since, or one that a library left unfinished."""
     try:
         text = path.read_text(encoding="utf-8")
-        return any(words in text for words in UNFINISHED) or "minibert" in (
-            _read(text).data.tags or []
-        )
+        return is_unfinished(text) or "minibert" in (_read(text).data.tags or [])
     except ValueError:  # no UTF-8, no YAML
         return False
+
+
+def is_unfinished(text: str) -> bool:
+    return any(words in text for words in UNFINISHED)
 
 
 def card_for(
@@ -154,23 +153,30 @@ def card_for(
     license: str | None = None,
     facts: CardFacts | None = None,
 ) -> str:
-    """The card that goes up with the model in `folder`, which `stage` has filled: its README.md, whose snippets load `repository` at `revision`;
-    or a new one from `facts`, if that is no card, or one that a library left unfinished."""
+    """The card that goes up with the model in `folder`, which `stage` has filled.
+
+    It is the README.md there, whose snippets load `repository` at `revision`; or a new one from `facts`, if there is none,
+    or one that a library left unfinished.
+    """
     path = folder / CARD
-    text = path.read_text(encoding="utf-8") if is_card(path) else ""
-    if not text or any(words in text for words in UNFINISHED):
-        if text:
-            print(f"{CARD} is a card that a library left unfinished; a generated one is uploaded")
+    text = ""
+    if is_card(path):
+        text = path.read_text(encoding="utf-8")
+    if is_unfinished(text):
+        print(f"{CARD} is a card that a library left unfinished; a generated one is uploaded")
+        text = ""
+    if not text:
         text = render_card(folder, facts or CardFacts(), repository)
-    text = re.sub(
-        r"^model_id = .*$", lambda _: f"model_id = {code(repository)}", text, flags=re.MULTILINE
-    )
+    name = f"model_id = {code(repository)}"
+    text = re.sub(r"^model_id = .*$", lambda _: name, text, flags=re.MULTILINE)
     if revision:
         text = text.replace('revision="main"', f"revision={code(revision)}")
     card = _read(text)
     if license or card.data.eval_results:
         card.data.license = license or card.data.license
-        card.data.model_name = repository.split("/")[-1] if card.data.eval_results else None
+        card.data.model_name = None
+        if card.data.eval_results:
+            card.data.model_name = repository.split("/")[-1]
         text = str(card)
     if card.data.license is None:
         print("The card names no licence of the weights; --license does")
@@ -186,7 +192,8 @@ def _read(text: str) -> ModelCard:
 
 def render_card(folder: str | Path, facts: CardFacts, repository: str | None = None) -> str:
     """The card of the model in `folder` as text. Arguments and errors as of `save_card`."""
-    folder, repository = Path(folder), repository or str(folder)
+    folder = Path(folder)
+    repository = repository or str(folder)
     config = MiniBertConfig.from_pretrained(folder)
     head = (config.architectures or [None])[0]
     if head not in HEADS:
@@ -195,66 +202,123 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
         )
     with torch.device("meta"):
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
-    kind, (purpose, task) = head, HEADS[head]
-    if (folder / "modules.json").exists():
-        settings = folder / "config_sentence_transformers.json"
-        kind = (
-            "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
-        )
-        if settings.exists():  # older versions do not write the kind
-            kind = json.loads(settings.read_text(encoding="utf-8")).get("model_type", kind)
-        purpose, task = SENTENCE_TRANSFORMERS[kind]
-    results = [
-        replace(
-            each,
-            metric=one_line(each.metric),
-            dataset=one_line(each.dataset),
-            split=one_line(each.split or ""),
-        )
-        for each in headlines(facts.results)
-    ]
-    measured = [
-        EvalResult(
-            task or "other", re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(), result.dataset,
-            result.metric, result.value, dataset_split=result.split or None,
-        )
-        for result in results
-    ]  # fmt: skip
-    languages = [facts.language] if isinstance(facts.language, str) else facts.language or []
-    data = [part.rpartition("=")[2].split(":")[0].strip() for part in (facts.data or "").split(",")]
-    metadata = ModelCardData(
-        library_name="sentence-transformers" if kind in SENTENCE_TRANSFORMERS else "transformers", pipeline_tag=task,
-        license=facts.license and one_line(facts.license), language=[*map(one_line, languages)] or None,
-        base_model=published_name(facts.base_model),
-        datasets=[each for each in data if published_name(each)] or None,
-        tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
-        model_name=one_line(Path(repository).name) if results else None, eval_results=measured or None,
-    )  # fmt: skip
-    environment = jinja2.Environment(
-        finalize=lambda value: value if isinstance(value, _Code) else plain(value)
+    library_class = sentence_transformers_class(folder, head)
+    if library_class is None:
+        purpose, task = HEADS[head]
+    else:
+        purpose, task = SENTENCE_TRANSFORMERS[library_class]
+    results = [one_line_result(result) for result in headlines(facts.results)]
+    metadata = metadata_of(facts, results, repository, task)
+    metadata.library_name = "sentence-transformers" if library_class else "transformers"
+    tokenizer = None
+    if (folder / "tokenizer_config.json").exists():
+        tokenizer = saved_tokenizer(folder)
+    text = card_template().render(
+        facts=facts,
+        results=results,
+        config=config,
+        parameters=parameters,
+        head=head,
+        kind=library_class or head,
+        purpose=purpose,
+        tokenizer=tokenizer,
+        of_library=library_class is not None,
+        model_id=repository,
+        loss_curve=(folder / "loss.png").exists(),
     )
-    environment.filters["code"] = code
-    text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        facts=facts, results=results, config=config, parameters=parameters, head=head, kind=kind, purpose=purpose,
-        tokenizer=saved_tokenizer(folder) if (folder / "tokenizer_config.json").exists() else None,
-        of_library=kind in SENTENCE_TRANSFORMERS, model_id=repository, loss_curve=(folder / "loss.png").exists(),
-    )  # fmt: skip
     text = re.sub(r"\n{3,}", "\n\n", text).strip()
     return f"---\n{metadata.to_yaml()}\n---\n\n{text}\n"
+
+
+def sentence_transformers_class(folder: Path, head: str) -> str | None:
+    """The class of sentence-transformers that opens a folder; None if it is no model of that library."""
+    if not (folder / "modules.json").exists():
+        return None
+    settings = read_json(folder, "config_sentence_transformers.json")
+    name = settings.get("model_type") if isinstance(settings, dict) else None
+    if name == "ColBERT":  # PyLate's name
+        return "MultiVectorEncoder"
+    if isinstance(name, str) and name in SENTENCE_TRANSFORMERS:
+        return name
+    # older versions do not write it
+    if head == "MiniBertForSequenceClassification":
+        return "CrossEncoder"
+    return "SentenceTransformer"
+
+
+def one_line_result(result: Result) -> Result:
+    return replace(
+        result,
+        metric=one_line(result.metric),
+        dataset=one_line(result.dataset),
+        split=one_line(result.split or ""),
+    )
+
+
+def metadata_of(
+    facts: CardFacts, results: list[Result], repository: str, task: str | None
+) -> ModelCardData:
+    """The block of metadata at the top of a card."""
+    evaluations = []
+    for result in results:
+        dataset_id = re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower()
+        evaluation = EvalResult(
+            task_type=task or "other",
+            dataset_type=dataset_id,
+            dataset_name=result.dataset,
+            metric_type=result.metric,
+            metric_value=result.value,
+            dataset_split=result.split or None,
+        )
+        evaluations.append(evaluation)
+    languages = facts.language or []
+    if isinstance(languages, str):
+        languages = [languages]
+    datasets = []
+    for part in (facts.data or "").split(","):  # language=owner/name:config
+        name = part.rpartition("=")[2].split(":")[0].strip()
+        if published_name(name):
+            datasets.append(name)
+    metadata = ModelCardData(
+        pipeline_tag=task,
+        license=facts.license and one_line(facts.license),
+        language=list(map(one_line, languages)) or None,
+        base_model=published_name(facts.base_model),
+        datasets=datasets or None,
+        tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
+    )
+    if results:
+        metadata.model_name = one_line(Path(repository).name)
+        metadata.eval_results = evaluations
+    return metadata
+
+
+def card_template() -> jinja2.Template:
+    """The template, into which values go as text without markup."""
+
+    def as_text(value: object) -> str:
+        if isinstance(value, _Code):
+            return value
+        return plain(value)
+
+    environment = jinja2.Environment(finalize=as_text)
+    environment.filters["code"] = code
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
 
 
 def one_line(value: object) -> str:
     """A value on one line, at most `LONGEST_VALUE` characters, all of them printable."""
     text = printable(re.sub(r"\s+", " ", str(value)[: 2 * LONGEST_VALUE]))
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+    if len(text) > LONGEST_VALUE:
+        text = f"{text[:LONGEST_VALUE]}…"
+    return text
 
 
 def plain(value: object) -> str:
     """`one_line` as Markdown shows it: without links, markup, code, formulae, headings and table cells."""
     text = re.sub(r"([\\`*\[\]<>|#~&!$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(value))
-    return re.sub(
-        r"(:)(?=//)|\b(www)(?=\.)", r"\1\2\\", text, flags=re.IGNORECASE
-    )  # which would become a link
+    # what would become a link
+    return re.sub(r"(:)(?=//)|\b(www)(?=\.)", r"\1\2\\", text, flags=re.IGNORECASE)
 
 
 class _Code(str):
@@ -268,30 +332,35 @@ def code(value: str) -> _Code:
             f"a value for the code of the model card has {len(value):,} characters: {value[:50]!r}…"
         )
     literal = repr(value)
-    return _Code(f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in literal else literal)
+    if literal[0] == "'" and '"' not in literal:
+        literal = f'"{literal[1:-1]}"'
+    return _Code(literal)
 
 
 def headlines(results: Sequence[Result]) -> list[Result]:
     """The finite results, to 4 digits: those of `HEADLINES` first, then what the baseline reaches too, losses last."""
 
-    def place(result: Result) -> tuple[bool, bool, int]:
-        better = result.baseline is None or is_better(result.metric, result.value, result.baseline)
-        first = HEADLINES.index(result.metric) if result.metric in HEADLINES else len(HEADLINES)
-        return result.metric.endswith("loss"), not better, first
+    def order(result: Result) -> tuple[bool, bool, int]:
+        is_loss = result.metric.endswith("loss")
+        if result.baseline is None:
+            beats_baseline = True
+        else:
+            beats_baseline = is_better(result.metric, result.value, result.baseline)
+        position = len(HEADLINES)
+        if result.metric in HEADLINES:
+            position = HEADLINES.index(result.metric)
+        return is_loss, not beats_baseline, position
 
     finite = [result for result in results if math.isfinite(result.value)]
-    return [
-        replace(result, value=round(float(result.value), 4)) for result in sorted(finite, key=place)
-    ]
+    finite.sort(key=order)
+    return [replace(result, value=round(float(result.value), 4)) for result in finite]
 
 
 def published_name(name: str | None) -> str | None:
     """`name` if it can be a repository on the Hub and is no path here."""
-    return (
-        name
-        if name and re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name) and not Path(name).exists()
-        else None
-    )
+    if not name or not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name) or Path(name).exists():
+        return None
+    return name
 
 
 # --- what is known of a training ---
@@ -321,49 +390,59 @@ def facts_from_trainer(
         state: its `TrainerState`, by field.
         data: in words, what it was trained and evaluated on.
     """
-    history, step = state["log_history"], state["global_step"]
-    ends = [
-        i for i, entry in enumerate(history) if "train_runtime" in entry and entry["step"] == step
-    ]
-    # At the end, the best model takes the last one's place, if so asked.
-    kept = kept_step(state, training.load_best_model_at_end) if ends else step
-    evaluated: dict[str, Any] = {}
-    for i, entry in enumerate(history):
-        if entry["step"] == kept or (ends and i > ends[-1]):
-            evaluated |= entry  # each data set has its own
+    history = state["log_history"]
+    step = state["global_step"]
+    last_end = None  # the entry in which the training ended
+    for number, entry in enumerate(history):
+        if "train_runtime" in entry and entry["step"] == step:
+            last_end = number
+    saved_step = step
+    if last_end is not None:  # the best model takes the last one's place, if so asked
+        saved_step = kept_step(state, training.load_best_model_at_end)
+    metrics: dict[str, Any] = {}
+    for number, entry in enumerate(history):
+        is_after_the_end = last_end is not None and number > last_end
+        if entry["step"] == saved_step or is_after_the_end:
+            metrics |= entry  # each data set has its own
     facts = CardFacts(data=data)
     if history:
         facts.training["steps"] = f"{step:,} ({history[-1].get('epoch', 0):.2f} epochs)"
-    if ends:
-        facts.training["time"] = f"{history[ends[-1]]['train_runtime'] / 60:.1f} minutes"
+    if last_end is not None:
+        minutes = history[last_end]["train_runtime"] / 60
+        facts.training["time"] = f"{minutes:.1f} minutes"
     facts.training |= describe_training(training)
-    facts.results = [
-        Result(key.removeprefix("eval_"), value, data or "held-out data", "validation")
-        for key, value in evaluated.items()
-        if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(COSTS)
-    ]
+    for key, value in metrics.items():
+        is_number = isinstance(value, (int, float))
+        if key.startswith("eval_") and is_number and not key.endswith(COSTS):
+            metric = key.removeprefix("eval_")
+            facts.results.append(Result(metric, value, data or "held-out data", "validation"))
     return facts
 
 
 def describe_training(training: TrainingArguments) -> dict[str, str]:
+    """Recipe and machine of a training, for its card."""
     batch = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     hardware = f"{training.device.type} ({platform.machine()}, {os.cpu_count()} cores)"
     if training.device.type == "cuda":
         hardware = f"{training.world_size} × {torch.cuda.get_device_name(training.device)}"
-    optimizer, schedule = (
-        getattr(each, "value", each) for each in (training.optim, training.lr_scheduler_type)
-    )
-    rates = f"learning rate {training.learning_rate:g}, {schedule} schedule, weight decay {training.weight_decay:g}"
-    return {
-        **(
-            {} if training.auto_find_batch_size else {"batch": f"{batch} sequences"}
-        ),  # found: `training` does not know
-        "optimizer": f"{optimizer}, {rates}",
-        "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
-        "seed": str(training.seed),
-        "hardware": hardware,
-        "software": f"torch {torch.__version__}, transformers {transformers.__version__}",
-    }
+    optimizer = getattr(training.optim, "value", training.optim)
+    schedule = getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type)
+    rate = f"learning rate {training.learning_rate:g}"
+    decay = f"weight decay {training.weight_decay:g}"
+    precision = "fp32"
+    if training.bf16:
+        precision = "bf16"
+    elif training.fp16:
+        precision = "fp16"
+    described = {}
+    if not training.auto_find_batch_size:  # else `training` does not know it
+        described["batch"] = f"{batch} sequences"
+    described["optimizer"] = f"{optimizer}, {rate}, {schedule} schedule, {decay}"
+    described["precision"] = precision
+    described["seed"] = str(training.seed)
+    described["hardware"] = hardware
+    described["software"] = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    return described
 
 
 def write_card(
@@ -379,35 +458,52 @@ def write_card(
         report: the metrics of `minibert pretrain`; data: what the model was trained on, in words.
         recipe: the arguments of rows, masking and optimization, by name.
     """
-    epochs, seconds = report["epochs"], report["training_seconds"]
-    shown = {
-        name: value for name, value in recipe.items() if str(value) not in ("None", "False", "[]")
-    }
-    told = {
+    steps = f"{report['steps']:,}"
+    if report["epochs"] is not None:
+        steps += f" ({report['epochs']:.2f} epochs)"
+    arguments = []
+    for name, value in recipe.items():
+        if str(value) not in ("None", "False", "[]"):
+            arguments.append(f"{name} {value}")
+    training_facts = {
         "objective": report.get("objective", "mlm"),
-        "steps": f"{report['steps']:,}" + (f" ({epochs:.2f} epochs)" if epochs is not None else ""),
+        "steps": steps,
         "tokens": f"{report['training_tokens']:,}",
-        "arguments": ", ".join(f"{name} {value}" for name, value in shown.items()),
-        **({"time": f"{seconds / 60:.1f} minutes"} if seconds else {}),
-        **describe_training(training),
+        "arguments": ", ".join(arguments),
     }
+    if report["training_seconds"]:
+        training_facts["time"] = f"{report['training_seconds'] / 60:.1f} minutes"
+    training_facts |= describe_training(training)
     if recipe.get("optimizer") == "muon":
-        told["optimizer"] = f"Muon for the matrices of the blocks; for the rest {told['optimizer']}"
-    rtd = told["objective"] == "rtd"
-    prefix, baseline = (
-        ("constant_", "always “original”") if rtd else ("unigram_", "unigram frequencies")
+        others = training_facts["optimizer"]
+        training_facts["optimizer"] = f"Muon for the matrices of the blocks; for the rest {others}"
+    prefix = "unigram_"
+    baseline = "unigram frequencies"
+    if training_facts["objective"] == "rtd":
+        prefix = "constant_"
+        baseline = "always “original”"
+    facts = CardFacts(
+        data=describe_data(data),
+        training=training_facts,
+        results=_pretraining_results(report, prefix),
+        results_note=f"At {report['targets']:,} targets of held-out documents.",
+        baseline=baseline,
+        warning=report.get("warning"),
+        max_length=recipe["seq_length"],
     )
-    results = [
-        Result(name, x, "held-out documents", "validation", report.get(prefix + name))
-        for name, x in (
-            (key.removeprefix("validation_"), x)
-            for key, x in report.items()
-            if isinstance(x, float)
-        )
-        if not name.startswith((prefix, "start_")) and name not in ("epochs", "training_seconds")
-    ]
-    note = f"At {report['targets']:,} targets of held-out documents."
-    facts = CardFacts(describe_data(data), told, results, note, baseline, report.get("warning"))
-    facts.max_length = recipe["seq_length"]
     save_card(folder, facts, training.hub_model_id)
     return facts
+
+
+def _pretraining_results(report: dict[str, Any], prefix: str) -> list[Result]:
+    """The metrics in a report; those that begin with `prefix` are of the baseline."""
+    results = []
+    for key, value in report.items():
+        metric = key.removeprefix("validation_")
+        is_metric = not metric.startswith((prefix, "start_"))
+        if metric in ("epochs", "training_seconds") or not is_metric:
+            continue
+        if isinstance(value, float):
+            baseline = report.get(prefix + metric)
+            results.append(Result(metric, value, "held-out documents", "validation", baseline))
+    return results
