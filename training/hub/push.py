@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +27,8 @@ from .files import ALLOWED, stage
 
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-# What a model that was there before may have left, and would be read instead of this one, or around it.
+MAX_NAMES = 20  # of files that are left out, in the message
+# What an earlier model may have left, and what would be read instead of this one, or around it.
 REPLACED = [
     "model*.safetensors",
     "model.safetensors.index.json",
@@ -74,7 +75,8 @@ def push(
         ValueError: The folder is no complete model, names or has other code, or does not load.
         OSError: The Hub cannot be reached or says no.
     """
-    source, api = Path(folder).expanduser(), api or HfApi(library_name="minibert")
+    source = Path(folder).expanduser()
+    api = api or HfApi(library_name="minibert")
     options = {
         "revision": revision,
         "private": private,
@@ -86,33 +88,22 @@ def push(
     if not dry_run:
         with hub_errors(folder, repository, **options):
             user = api.whoami()["name"]
-        repository = repository if "/" in repository else f"{user}/{repository}"
-    with tempfile.TemporaryDirectory() as work:
-        staged = Path(work)
+        if "/" not in repository:
+            repository = f"{user}/{repository}"
+    with tempfile.TemporaryDirectory() as temporary:
+        staged = Path(temporary)
         copied = stage(source, staged, trust_remote_code)
-        left_out = copied.left_out
-        if copied.own_code:
-            names = ", ".join(f"{name} ({size_of(staged / name)})" for name in copied.own_code)
-            print(f"Code of the folder's own, which is run now and goes up: {names}")
+        _print_own_code(staged, copied.own_code)
         card = card_for(staged, repository, revision, license)
         (staged / CARD).write_text(card, encoding="utf-8")
         verified = verify_remote_code(staged)
-        paths = sorted(path for path in staged.rglob("*") if path.is_file())
-        files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
-        sizes = files | {"together": sum(files.values())}
-        print(format_table(["file", "MB"], [(name, size / 1e6) for name, size in sizes.items()]))
-        if left_out:
-            print(
-                f"left out: {', '.join(map(printable, left_out[:20]))}"
-                + " …" * (len(left_out) > 20)
-            )
-        classes = len(verified["auto_classes"])
-        print(
-            f"A {verified['saved']}; in a process without the package, {classes} Auto classes load it"
-        )
-        if found := re.search(r"^\*\*Warning: (.+)\*\*$", card, re.MULTILINE):
-            warn(f"the card says: {found[1]}")
-        pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
+        pushed = {
+            "url": None,
+            "files": sizes_of(staged),
+            "left_out": copied.left_out,
+            "verified": verified,
+        }
+        _print_contents(pushed, card)
         if dry_run:
             print("Dry run: nothing was uploaded")
             return pushed
@@ -122,9 +113,45 @@ def push(
             check_private(api, repository)
         with hub_errors(folder, repository, **options):
             upload(api, staged, repository, revision, "Upload a MiniBERT model")
-    pushed["url"] = f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
+    pushed["url"] = f"{api.endpoint}/{repository}"
+    if revision:
+        pushed["url"] += f"/tree/{revision}"
     print(f"Published: {pushed['url']}")
     return pushed
+
+
+def sizes_of(folder: Path) -> dict[str, int]:
+    """The size of every file below a folder, in bytes, by its path there."""
+    sizes = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
+    return sizes
+
+
+def _print_own_code(staged: Path, names: list[str]) -> None:
+    if names:
+        sizes = [f"{name} ({(staged / name).stat().st_size:,} bytes)" for name in names]
+        print(f"Code of the folder's own, which is run now and goes up: {', '.join(sizes)}")
+
+
+def _print_contents(pushed: dict[str, Any], card: str) -> None:
+    """Print what goes up, what does not, what loads it, and the warning of the card."""
+    rows = [(name, size / 1e6) for name, size in pushed["files"].items()]
+    rows.append(("together", sum(pushed["files"].values()) / 1e6))
+    print(format_table(["file", "MB"], rows))
+    left_out = pushed["left_out"]
+    if left_out:
+        names = ", ".join(map(printable, left_out[:MAX_NAMES]))
+        if len(left_out) > MAX_NAMES:
+            names += " …"
+        print(f"left out: {names}")
+    saved = pushed["verified"]["saved"]
+    count = len(pushed["verified"]["auto_classes"])
+    print(f"A {saved}; in a process without the package, {count} Auto classes load it")
+    warning = re.search(r"^\*\*Warning: (.+)\*\*$", card, re.MULTILINE)
+    if warning:
+        warn(f"the card says: {printable(warning[1])}")
 
 
 def check_push(training: TrainingArguments) -> None:
@@ -170,25 +197,17 @@ def check_strategy(training: TrainingArguments) -> None:
 
 def push_output(training: TrainingArguments, token: str | None = None) -> None:
     """Push what a training has saved to where its own arguments say."""
-    api, private = (
-        HfApi(token=token or training.hub_token, library_name="minibert"),
-        bool(training.hub_private_repo),
-    )
     push(
         training.output_dir,
         repository_of(training),
         revision=training.hub_revision,
-        private=private,
-        api=api,
+        private=bool(training.hub_private_repo),
+        api=HfApi(token=token or training.hub_token, library_name="minibert"),
     )
 
 
 def repository_of(training: TrainingArguments) -> str:
     return training.hub_model_id or Path(training.output_dir).absolute().name
-
-
-def size_of(file: Path) -> str:
-    return f"{file.stat().st_size:,} bytes"
 
 
 def _check_model(folder: Path) -> None:
@@ -199,9 +218,8 @@ def _check_model(folder: Path) -> None:
             f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())"
         )
     for name in REQUIRED:
-        if not any(
-            (folder / each).is_file() for each in (name, f"{name}.index.json")
-        ):  # of weights in several files
+        index = folder / f"{name}.index.json"  # of weights in several files
+        if not (folder / name).is_file() and not index.is_file():
             raise ValueError(
                 f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it"
             )
@@ -228,9 +246,8 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_OFFLINE": "1",
         }
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, sys.path)
-        )  # libraries may lie anywhere
+        # libraries may lie anywhere
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         command = [sys.executable, str(SCRIPT), str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=home)
     if result.returncode:
@@ -259,23 +276,27 @@ def upload(
 
 @contextmanager
 def hub_errors(*pushed: str | os.PathLike, **options: Any) -> Iterator[None]:
-    """Make any error an OSError of one line: each library below has errors of its own for a dead line or a refusal. If
-    `pushed`, a folder and a repository, is given, it ends with the command that tries again."""
+    """Make any error an OSError of one line: each library has errors of its own for a dead line or a refusal.
+
+    Args:
+        pushed: A folder and a repository, if the error is to end with the command that tries again.
+        options: The options of that command; those that are None or false are left out.
+    """
     try:
         yield
     except Exception as error:
-        said = f"the Hub: {' '.join(str(error).split()) or repr(error)}"
+        message = " ".join(str(error).split()) or repr(error)
+        message = f"the Hub: {message}"
         if pushed:
-            given = {
-                f"--{name}": "true" if value is True else value
-                for name, value in options.items()
-                if value
-            }
-            words = [
-                "minibert",
-                "push",
-                *map(str, pushed),
-                *(x for pair in given.items() for x in pair),
-            ]
-            said += f"; to try again: {shlex.join(words)}"
-        raise OSError(said) from error
+            message += f"; to try again: {_push_command(pushed, options)}"
+        raise OSError(message) from error
+
+
+def _push_command(arguments: Sequence[str | os.PathLike], options: Mapping[str, Any]) -> str:
+    words = ["minibert", "push", *map(str, arguments)]
+    for name, value in options.items():
+        if value is True:
+            words += [f"--{name}", "true"]
+        elif value:
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)

@@ -4,6 +4,7 @@ import copy
 import tempfile
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi
 from transformers.trainer_utils import HubStrategy
@@ -27,9 +28,10 @@ from .push import (
 class HubMixin:
     """Put before `Trainer` (or any class made of it): `class MyTrainer(HubMixin, Trainer): pass`.
 
-    `Trainer` alone uploads whatever lies in the output folder. With this, uploads after every save and at the end have
-    the files that `hub.files` allows, with the model's code; before the first one, the model is loaded in a process
-    without the package, so that every commit loads; the card is that of `save_card`; and `hub_token` is not in the arguments that are saved with every checkpoint.
+    `Trainer` alone uploads whatever lies in the output folder. With this, uploads after every save and
+    at the end have the files that `hub.files` allows, with the model's code. Before the first one, the
+    model is loaded in a process without the package, so that every commit loads. The card is that of
+    `save_card`, and `hub_token` is not in the arguments that are saved with every checkpoint.
     """
 
     card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run
@@ -77,8 +79,10 @@ class HubMixin:
         self._finish_current_push()
         options = {"revision": self.args.hub_revision, "private": self.args.hub_private_repo}
         with hub_errors(self.args.output_dir, repository_of(self.args), **options):
-            upload = self._upload(self.args.output_dir, commit_message, token, revision)
-            return upload.result() if blocking else upload
+            job = self._upload(self.args.output_dir, commit_message, token, revision)
+            if blocking:
+                return job.result()
+            return job
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         current = self.push_in_progress
@@ -93,7 +97,10 @@ class HubMixin:
         except Exception as error:  # the training goes on
             print(f"{checkpoint_folder} was not uploaded: {error}")
             return
-        self.push_in_progress = PushInProgress([*(current.jobs if current else ()), job])
+        jobs = [job]
+        if current is not None:
+            jobs = [*current.jobs, job]
+        self.push_in_progress = PushInProgress(jobs)
 
     def _upload(
         self, folder: str, message: str, token: str | None = None, revision: str | None = None
@@ -113,7 +120,8 @@ class HubMixin:
 
         def finish(job: Future) -> None:
             staged.cleanup()
-            if error := job.exception():
+            error = job.exception()
+            if error is not None:
                 print(f"An upload to {self.hub_model_id} failed: {error}")
 
         api = HfApi(token=token or self.hub_token, library_name="minibert")
@@ -127,25 +135,36 @@ class HubMixin:
         model = self.accelerator.unwrap_model(self.model)
         return not type(model).__module__.startswith((f"{package}.", "transformers.", "peft."))
 
-    def create_model_card(self, language=None, license=None, tags=None, **given) -> None:
-        """Write the card into the output folder, with language, license, tags, finetuned_from and dataset as for
-        `Trainer.create_model_card`."""
+    def create_model_card(
+        self,
+        language: str | None = None,
+        license: str | None = None,
+        tags: str | list[str] | None = None,
+        finetuned_from: str | None = None,
+        dataset: str | list[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Write the card into the output folder; the arguments are those of `Trainer.create_model_card`."""
         folder = Path(self.args.output_dir)
         if not self.is_world_process_zero():
             return
-        if not (
-            folder / "config.json"
-        ).exists():  # an adapter alone, or nothing saved: Trainer knows what to do
-            return super().create_model_card(language, license, tags, **given)
-        tags, data = ([x] if isinstance(x, str) else x or [] for x in (tags, given.get("dataset")))
-        facts = self.card or facts_from_trainer(
-            vars(self.state), self.args, ", ".join(data) or None
-        )
-        facts.language, facts.license = language or facts.language, license or facts.license
-        base = given.get("finetuned_from") or facts.base_model
-        base = base or getattr(getattr(self.model, "config", None), "_name_or_path", None)
-        facts.base_model, facts.tags = (
-            published_name(base),
-            list(dict.fromkeys([*facts.tags, *tags])),
-        )
+        if not (folder / "config.json").exists():
+            # an adapter alone, or nothing saved: Trainer knows what to do
+            options |= {"finetuned_from": finetuned_from, "dataset": dataset}
+            super().create_model_card(language, license, tags, **options)
+            return
+        data = ", ".join(_as_list(dataset)) or None
+        facts = self.card or facts_from_trainer(vars(self.state), self.args, data)
+        facts.language = language or facts.language
+        facts.license = license or facts.license
+        config = getattr(self.model, "config", None)
+        base_model = finetuned_from or facts.base_model or getattr(config, "_name_or_path", None)
+        facts.base_model = published_name(base_model)
+        facts.tags = list(dict.fromkeys([*facts.tags, *_as_list(tags)]))
         save_card(folder, facts, self.hub_model_id)
+
+
+def _as_list(value: str | list[str] | None) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return value or []

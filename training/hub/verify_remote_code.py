@@ -24,56 +24,76 @@ TEXTS = ["The first text is this one.", "A second text is a little longer than t
 def load(folder: str) -> dict:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    highest, pads = (
-        max(tokenizer.get_vocab().values()),
-        {config.pad_token_id, tokenizer.pad_token_id} - {None},
-    )
-    if highest >= config.vocab_size or len(pads) > 1:
-        ids = f"ids up to {highest} for {config.vocab_size} word vectors, padding {pads or 'none'}"
-        raise SystemExit(f"the tokenizer does not fit the model: {ids}")
+    check_tokenizer(tokenizer, config)
     saved = config.architectures[0]
     if not saved.isidentifier():
         raise SystemExit(f"config.json names the class {saved!r}, which is no name of a class")
-    auto_classes = {name: reference.split(".")[-1] for name, reference in config.auto_map.items()}
-    del auto_classes["AutoConfig"]
-    loaders = {name: getattr(transformers, name) for name in auto_classes}
+    auto_classes = {}
+    for name, reference in config.auto_map.items():
+        if name != "AutoConfig":
+            auto_classes[name] = reference.split(".")[-1]
+    for auto_class, class_name in auto_classes.items():
+        check_class(folder, getattr(transformers, auto_class), class_name, saved, tokenizer)
     if saved not in auto_classes.values():  # a head that no Auto class is for
-        loaders[saved] = get_class_from_dynamic_module(f"modeling_minibert.{saved}", folder)
-    for auto_class, loader in loaders.items():
-        name = auto_classes.get(auto_class, saved)
-        # a classifier may have as many classes as another head
-        options = dict(
-            output_loading_info=True, ignore_mismatched_sizes=name != saved, dtype=torch.float32
-        )
-        model, info = loader.from_pretrained(
-            folder, attn_implementation="eager", trust_remote_code=True, **options
-        )
-        source = type(model).__module__
-        if type(model).__name__ != name or not source.startswith("transformers_modules."):
-            raise SystemExit(
-                f"{auto_class} gave {source}.{type(model).__name__}, not the folder's {name}"
-            )
-        if name == saved:
-            if wrong := {kind: sorted(names) for kind, names in info.items() if names}:
-                raise SystemExit(f"the weights do not fit {name}: {wrong}")
-            run(model.eval(), tokenizer)
-    versions = {
-        name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")
-    }
+        loader = get_class_from_dynamic_module(f"modeling_minibert.{saved}", folder)
+        check_class(folder, loader, saved, saved, tokenizer)
+    libraries = ("transformers", "huggingface_hub", "tokenizers", "torch")
+    versions = {name: version(name) for name in libraries}
     return {"saved": saved, "auto_classes": list(auto_classes), "versions": versions}
+
+
+def check_tokenizer(tokenizer, config) -> None:
+    highest = max(tokenizer.get_vocab().values())
+    pads = {config.pad_token_id, tokenizer.pad_token_id} - {None}
+    if highest >= config.vocab_size or len(pads) > 1:
+        raise SystemExit(
+            f"the tokenizer does not fit the model: ids up to {highest} for {config.vocab_size} word vectors,"
+            f" padding {pads or 'none'}"
+        )
+
+
+def check_class(folder: str, loader, name: str, saved: str, tokenizer) -> None:
+    """Load the folder by an Auto class or a class (`loader`), which must give the folder's class `name`. The saved one
+    must have all of its weights, and is run."""
+    model, report = loader.from_pretrained(
+        folder,
+        attn_implementation="eager",
+        trust_remote_code=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=name
+        != saved,  # a classifier may have as many classes as another head
+        dtype=torch.float32,
+    )
+    source = type(model).__module__
+    if type(model).__name__ != name or not source.startswith("transformers_modules."):
+        raise SystemExit(
+            f"{loader.__name__} gave {source}.{type(model).__name__}, not the folder's {name}"
+        )
+    if name == saved:
+        problems = {problem: sorted(names) for problem, names in report.items() if names}
+        if problems:
+            raise SystemExit(f"the weights do not fit {name}: {problems}")
+        run(model.eval(), tokenizer)
 
 
 def run(model: torch.nn.Module, tokenizer) -> None:
     """Compute the outputs for two texts of different lengths: no NaN may be in them."""
-    pads, longest = tokenizer.pad_token is not None, model.config.max_position_embeddings
-    texts = TEXTS if pads else TEXTS[:1]
-    batch = tokenizer(texts, padding=pads, truncation=True, max_length=longest, return_tensors="pt")
+    has_padding = tokenizer.pad_token is not None
+    texts = TEXTS if has_padding else TEXTS[:1]
+    batch = tokenizer(
+        texts,
+        padding=has_padding,
+        truncation=True,
+        max_length=model.config.max_position_embeddings,
+        return_tensors="pt",
+    )
     if "MultipleChoice" in type(model).__name__:
         batch = {name: values[None] for name, values in batch.items()}
     with torch.no_grad():
-        for name, x in model(**batch).items():
-            if x.isnan().any():
-                raise SystemExit(f"the output {name} has NaNs")
+        outputs = model(**batch)
+    for name, values in outputs.items():
+        if values.isnan().any():
+            raise SystemExit(f"the output {name} has NaNs")
 
 
 if __name__ == "__main__":
