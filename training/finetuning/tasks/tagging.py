@@ -25,8 +25,12 @@ from ..imbalance import class_weights
 from . import label_schemes as schemes
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels, shortened
 
-IGNORED = -100  # the label that no loss counts
-EXAMPLE = 'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"], "ner_tags": ["B-PER", "I-PER", "O"]}'
+# The label that no loss counts.
+IGNORED = -100
+SENTENCE_EXAMPLE = (
+    'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"],'
+    ' "ner_tags": ["B-PER", "I-PER", "O"]}'
+)
 
 
 @dataclass(eq=False)
@@ -36,9 +40,10 @@ class Tag(Task):
     Args:
         tokens_column: The column of the words, a list in each row; by default guessed by its name.
         tags_column: The column of their tags, a list in each row; by default guessed by its name.
-        max_length: Longest sentence, in tokens; words beyond it are cut and count as untagged. By default that of the
-            model.
-        class_weights: Weights of the tags in the loss: balanced, a number for each tag, or TAG=NUMBER.
+        max_length: Longest sentence, in tokens; words beyond it are cut and count as untagged. By
+            default that of the model.
+        class_weights: Weights of the tags in the loss: balanced, a number for each tag, or
+            TAG=NUMBER.
     """
 
     name = "tag"
@@ -90,77 +95,99 @@ class Tag(Task):
 
     def _check_words(self, words: Any) -> None:
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise bad_value(self.text_columns[0], words, f"a list of words, {EXAMPLE}")
+            raise bad_value(self.text_columns[0], words, f"a list of words, {SENTENCE_EXAMPLE}")
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         return [set(map(str, as_list(tags))) for tags in split[self.find_labels(split)]]
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
-        names = getattr(getattr(split.features[self.label_column], "feature", None), "names", [])
+        feature = split.features[self.label_column]
+        names = getattr(getattr(feature, "feature", None), "names", [])
         return each_row(
             split,
-            partial(self._named, names),
+            partial(self._named_tags, names),
             split[self.text_columns[0]],
             split[self.label_column],
         )
 
-    def _named(self, names: list[str], words: list[str], tags: Any) -> list[str]:
+    def _named_tags(self, names: list[str], words: list[str], tags: Any) -> list[str]:
+        """The tags of a sentence by name; `names` are those of the column's numbers."""
         if not isinstance(tags, list) or len(tags) != len(words):
             raise bad_value(self.label_column, tags, f"a list of {len(words)}, one tag a word")
+        named_tags = []
         for word, tag in enumerate(tags):
-            if not isinstance(tag, str) and tag not in range(len(names)):
+            if isinstance(tag, str):
+                named_tags.append(tag)
+            elif tag in range(len(names)):
+                named_tags.append(names[tag])
+            else:
                 raise bad_value(
                     f"{self.label_column}[{word}]", tag, "the name of a tag, such as B-PER"
                 )
-        return [tag if isinstance(tag, str) else names[tag] for tag in tags]
+        return named_tags
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
     ) -> Labels:
-        known, first = saved_labels(config), next(iter(labels))
-        seen = Counter(tag for row in labels[first] for tag in row)
-        self.entities = schemes.are_entities(known or seen)
-        prefixes = {schemes.split_tag(tag)[0] for tag in known or ()} | {"O"}
-        if config is not None and (
-            known is None or (self.entities and not {"O", "B"} <= prefixes <= {*"OBI"})
-        ):
+        first_split = next(iter(labels))
+        counts = Counter(flatten(labels[first_split]))
+        model_labels = saved_labels(config)
+        self.entities = schemes.are_entities(model_labels or counts)
+        if config is not None:
+            self._check_model_labels(model_labels)
+        if not self.entities and schemes.are_misspelled(counts):
+            example = max(counts.keys() - {"O", "o"})
             raise ValueError(
-                "model: its labels are not tags of the scheme BIO; start from another model"
-            )
-        if not self.entities and schemes.are_misspelled(seen):
-            said = f"has {max(seen.keys() - {'O', 'o'})!r}, which looks like a tag of an entity"
-            raise ValueError(
-                f"{self.label_column}: {splits[first][0][FILE]!r} {said}; write B-PER, I-PER and O"
+                f"{self.label_column}: {splits[first_split][0][FILE]!r} has {example!r},"
+                " which looks like a tag of an entity; write B-PER, I-PER and O"
             )
         if self.entities:
-            labels = {
-                name: each_row(splits[name], self._bio, rows) for name, rows in labels.items()
-            }
-        types = sorted({schemes.split_tag(tag)[1] for tag in seen} - {""})
-        of_types = [schemes.OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in "BI")]
-        self.labels = known or (
-            of_types if self.entities else [tag for tag, _ in seen.most_common()]
-        )
+            labels = {name: each_row(splits[name], self._to_bio, labels[name]) for name in labels}
+        self.labels = model_labels or self._labels_of(counts)
         if self.labels == [schemes.OUTSIDE]:
             raise ValueError(
-                f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn"
+                f"{self.label_column}: the rows to train on have no tag but O;"
+                " there is nothing to learn"
             )
-        self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
+        # The tag of words that the model does not see, and of tags that it does not know.
+        self.fallback = 0
+        if schemes.OUTSIDE in self.labels:
+            self.fallback = self.labels.index(schemes.OUTSIDE)
         self.allowed = schemes.may_follow(self.labels) if self.entities else None
         self.metric_for_best_model = "f1" if self.entities else "accuracy"
-        for name, rows in labels.items():
-            self._check_known(
-                name, Counter(tag for row in rows for tag in row if tag not in self.labels)
-            )
+        for name in labels:
+            self._check_unknown_tags(name, labels[name])
         if self.class_weights and "train" in labels:
-            counts = Counter(tag for row in labels["train"] for tag in row)
-            self.label_weights = class_weights(self.class_weights, self.labels, counts)
+            tag_counts = Counter(flatten(labels["train"]))
+            self.label_weights = class_weights(self.class_weights, self.labels, tag_counts)
             self.metric_for_best_model = "f1" if self.entities else "f1_macro"
         return labels
 
-    def _bio(self, tags: list[str]) -> list[str]:
+    def _check_model_labels(self, model_labels: list[str] | None) -> None:
+        """Refuse a model whose labels are not named, or not those of BIO where they are of
+        entities."""
+        prefixes = {schemes.split_tag(tag)[0] for tag in model_labels or ()} | {"O"}
+        is_bio = "B" in prefixes and prefixes <= {"O", "B", "I"}
+        if model_labels is None or (self.entities and not is_bio):
+            raise ValueError(
+                "model: its labels are not tags of the scheme BIO; start from another model"
+            )
+
+    def _labels_of(self, counts: Counter[str]) -> list[str]:
+        """The labels to learn: of entities O, and B and I of each type; else the tags, the most
+        frequent first."""
+        if not self.entities:
+            return [tag for tag, _ in counts.most_common()]
+        entity_types = {schemes.split_tag(tag)[1] for tag in counts} - {""}
+        labels = [schemes.OUTSIDE]
+        for entity_type in sorted(entity_types):
+            labels += [f"B-{entity_type}", f"I-{entity_type}"]
+        return labels
+
+    def _to_bio(self, tags: list[str]) -> list[str]:
         for word, tag in enumerate(tags):
-            if not schemes.split_tag(tag)[0]:
+            prefix, _ = schemes.split_tag(tag)
+            if not prefix:
                 raise bad_value(
                     f"{self.label_column}[{word}]",
                     tag,
@@ -168,18 +195,22 @@ class Tag(Task):
                 )
         return schemes.to_bio(tags)
 
-    def _check_known(self, split: str, missed: Counter[str]) -> None:
-        """Refuse tags to train on that the model has no label for; say which of other splits count as misses."""
-        shown = ", ".join(f"{tag!r} ({count:,} words)" for tag, count in missed.most_common(10))
-        if missed and split == "train":
+    def _check_unknown_tags(self, split: str, rows: Sequence[list[str]]) -> None:
+        """Refuse tags to train on that the model has no label for; say which of other splits count
+        as misses."""
+        unknown = Counter(tag for tag in flatten(rows) if tag not in self.labels)
+        if not unknown:
+            return
+        most_frequent = unknown.most_common(10)
+        listed = ", ".join(f"{tag!r} ({count:,} words)" for tag, count in most_frequent)
+        if split == "train":
             raise ValueError(
-                f"model: it has no label for {shown}; start from a model without such a head"
+                f"model: it has no label for {listed}; start from a model without such a head"
             )
-        if missed:
-            as_other = repr(self.labels[self.fallback])
-            print(
-                f"{split}: the model has no label for {shown}; they count as misses (in the loss as {as_other})"
-            )
+        print(
+            f"{split}: the model has no label for {listed}; they count as misses"
+            f" (in the loss as {self.labels[self.fallback]!r})"
+        )
 
     def class_of(self, label: str) -> str:
         return schemes.split_tag(label)[1] or label
@@ -192,147 +223,176 @@ class Tag(Task):
     def preprocess_logits(
         self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """The label of each word at its first subword, -100 elsewhere, [batch, length]: of entities the likeliest ones
-        that may follow each other, else the likeliest."""
+        """The label of each word at its first subword, -100 elsewhere, [batch, length]: of entities
+        the likeliest ones that may follow each other, else the likeliest."""
         if not self.entities:
             return super().preprocess_logits(logits, inputs)
-        scores, starts = (
-            logits.float().log_softmax(-1).cpu().numpy(),
-            (inputs["labels"] != IGNORED).cpu().numpy(),
-        )
-        ids = np.full(starts.shape, IGNORED)
-        for row, of_row, first in zip(ids, scores, starts):
-            row[first] = schemes.best_path(of_row[first], self.allowed)
-        return torch.from_numpy(ids).to(logits.device)
+        scores = logits.float().log_softmax(-1).cpu().numpy()
+        is_first_subword = (inputs["labels"] != IGNORED).cpu().numpy()
+        label_ids = np.full(is_first_subword.shape, IGNORED)
+        for row, is_first in enumerate(is_first_subword):
+            label_ids[row, is_first] = schemes.best_path(scores[row, is_first], self.allowed)
+        return torch.from_numpy(label_ids).to(logits.device)
 
     def decode(self, predictions: Predictions) -> list[list[str]]:
-        """The tags of every sentence, one a word. A word without any subword, or behind the longest input, is outside
-        of entities (of classes of words, in the most frequent one)."""
+        """The tags of every sentence, one a word. A word without any subword, or behind the longest
+        input, is outside of entities (of classes of words, in the most frequent one)."""
         decoded = []
-        words_of = zip(
+        rows = zip(
             predictions.examples[self.text_columns[0]],
             predictions.encoded["words"],
             predictions.outputs,
         )
-        for sentence, words, predicted in words_of:
-            tags, words = [self.labels[self.fallback]] * len(sentence), np.array(words)
-            for word, label in zip(words[words >= 0], predicted[: len(words)][words >= 0]):
-                tags[word] = self.labels[label]
+        for sentence, word_of_token, label_of_token in rows:
+            tags = [self.labels[self.fallback]] * len(sentence)
+            for word, label in zip(word_of_token, label_of_token):  # the latter is padded
+                if word >= 0:
+                    tags[word] = self.labels[label]
             decoded.append(schemes.to_bio(tags) if self.entities else tags)
         return decoded
 
     def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
-        """precision, recall, f1 of entities, and accuracy of words; of classes of words accuracy, and f1_macro over
-        those in `references`. None: no entity is there."""
+        """precision, recall, f1 of entities, and accuracy of words; of classes of words accuracy,
+        and f1_macro over those in `references`. None: no entity is there."""
         if self.entities:
             scores = EntityScores().compute(predictions=predictions, references=references)
             return {name: score for name, score in scores.items() if name != "per_type"}
-        predicted, true = flat(predictions), flat(references)
-        f1 = f1_score(true, predicted, labels=sorted({*true}), average="macro", zero_division=0)
-        return {"accuracy": accuracy_score(true, predicted), "f1_macro": f1}
+        predicted_tags = flatten(predictions)
+        true_tags = flatten(references)
+        f1 = f1_score(
+            true_tags,
+            predicted_tags,
+            labels=sorted(set(true_tags)),
+            average="macro",
+            zero_division=0,
+        )
+        return {"accuracy": accuracy_score(true_tags, predicted_tags), "f1_macro": f1}
 
-    def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[list[list[str]]]:
-        """The entities of the `known` rows, wherever the same words occur again. If these are the measured rows, each
-        half of them uses the entities of the other half."""
-        if known is examples:
-            halves, guess = (
-                [examples.select(range(i, len(examples), 2)) for i in (0, 1)],
-                [[]] * len(examples),
-            )
-            guess[::2], guess[1::2] = (self.guesses(*pair)[0] for pair in (halves[::-1], halves))
-            return [guess]
-        words, sentences = (split[self.text_columns[0]] for split in (known, examples))
-        return [
-            schemes.tag_by_heart(
-                words, known[LABEL], sentences, self.labels[self.fallback], self.entities
-            )
-        ]
+    def guesses(
+        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+    ) -> list[list[list[str]]]:
+        """The entities of the training rows, wherever the same words occur again. If these are the
+        measured rows, each half of them uses the entities of the other half."""
+        if training_rows is not examples:
+            return [self._tags_by_heart(training_rows, examples)]
+        even_rows = examples.select(range(0, len(examples), 2))
+        odd_rows = examples.select(range(1, len(examples), 2))
+        tags: list[list[str]] = [[]] * len(examples)
+        tags[::2] = self._tags_by_heart(odd_rows, even_rows)
+        tags[1::2] = self._tags_by_heart(even_rows, odd_rows)
+        return [tags]
+
+    def _tags_by_heart(
+        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+    ) -> list[list[str]]:
+        return schemes.tag_by_heart(
+            training_rows[self.text_columns[0]],
+            training_rows[LABEL],
+            examples[self.text_columns[0]],
+            self.labels[self.fallback],
+            self.entities,
+        )
 
     def by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
         if self.entities:
-            per_type = EntityScores().compute(predictions=predictions, references=references)[
-                "per_type"
-            ]
-            return {kind: row for kind, row in per_type.items() if row["support"]}
-        true = flat(references)
-        return class_scores(flat(predictions), true, {tag: tag for tag in sorted({*true})})
+            scores = EntityScores().compute(predictions=predictions, references=references)
+            per_type = scores["per_type"]
+            return {entity_type: row for entity_type, row in per_type.items() if row["support"]}
+        true_tags = flatten(references)
+        names = {tag: tag for tag in sorted(set(true_tags))}
+        return class_scores(flatten(predictions), true_tags, names)
 
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Of the word that is least sure."""
-        return (
-            super()
-            .confidence(logits, inputs)
-            .masked_fill(inputs["labels"] == IGNORED, 1.0)
-            .amin(-1)
-        )
+        of_tokens = super().confidence(logits, inputs)
+        is_no_word = inputs["labels"] == IGNORED
+        return of_tokens.masked_fill(is_no_word, 1.0).amin(-1)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(" ".join(row[self.text_columns[0]]))
 
     def show_label(self, row: Mapping[str, Any], label: list[str]) -> str:
         words = row[self.text_columns[0]]
-        spans = (
-            schemes.get_entities(label)
-            if self.entities
-            else [(tag, i, i) for i, tag in enumerate(label)]
-        )
-        return (
-            shortened(", ".join(f"{' '.join(words[a : b + 1])} [{kind}]" for kind, a, b in spans))
-            or "none"
-        )
+        if self.entities:
+            spans = schemes.get_entities(label)
+        else:
+            spans = [(tag, word, word) for word, tag in enumerate(label)]
+        named_spans = []
+        for name, first, last in spans:
+            text = " ".join(words[first : last + 1])
+            named_spans.append(f"{text} [{name}]")
+        return shortened(", ".join(named_spans)) or "none"
 
 
-def flat(rows: Sequence[list[str]]) -> list[str]:
+def flatten(rows: Sequence[list[str]]) -> list[str]:
+    """The tags of all sentences in one list."""
     return [tag for tags in rows for tag in tags]
 
 
 def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, or one of its vocabulary, that reads every word of a sentence, the first one too, as behind a
-    space, if words carry theirs. ModernBERT's own would read the words of a list as if they were parts of one."""
-    steps = tokenizer.backend_tokenizer.pre_tokenizer
-    steps = list(steps) if isinstance(steps, pre_tokenizers.Sequence) else [steps]
+    """The tokenizer, or one of its vocabulary, that reads every word of a sentence, the first one
+    too, as behind a space, if words carry theirs. ModernBERT's own would read the words of a list
+    as if they were parts of one."""
+    pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
+    steps = [pre_tokenizer]
+    if isinstance(pre_tokenizer, pre_tokenizers.Sequence):
+        steps = list(pre_tokenizer)
     if isinstance(steps[0], pre_tokenizers.ByteLevel):
-        steps[0].add_prefix_space = tokenizer.add_prefix_space = (
-            True  # what RobertaTokenizer saves is the latter
-        )
+        steps[0].add_prefix_space = True
+        tokenizer.add_prefix_space = True  # which is what RobertaTokenizer saves
         return tokenizer
-    text, words = (
-        tokenizer.tokenize("a the"),
-        tokenizer.tokenize(["a", "the"], is_split_into_words=True),
-    )
-    if text == words or len(text) > len(
-        words
-    ):  # words do not carry their spaces, which are no tokens, or are
+    tokens_of_text = tokenizer.tokenize("a the")
+    tokens_of_words = tokenizer.tokenize(["a", "the"], is_split_into_words=True)
+    carry_no_space = tokens_of_text == tokens_of_words
+    spaces_are_tokens = len(tokens_of_text) > len(tokens_of_words)
+    if carry_no_space or spaces_are_tokens:
         return tokenizer
     # Behind another step that splits, ByteLevel would put the space before every piece.
-    mark = (
-        " "
-        if any(isinstance(step, pre_tokenizers.ByteLevel) for step in steps)
-        else "\N{LOWER ONE EIGHTH BLOCK}"
-    )
-    before = pre_tokenizers.Metaspace(mark, prepend_scheme="always", split=False)
+    is_byte_level = any(isinstance(step, pre_tokenizers.ByteLevel) for step in steps)
+    space = " " if is_byte_level else "\N{LOWER ONE EIGHTH BLOCK}"
+    space_before = pre_tokenizers.Metaspace(space, prepend_scheme="always", split=False)
     adapted = plain_tokenizer(tokenizer)
     adapted.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [before, *filter(None, steps)]
+        [space_before, *filter(None, steps)]
     )
     return adapted
 
 
 def encode_sentences(tokenizer, sentences, tags, *, labels: Sequence[str]) -> dict[str, list]:
-    """Sentences (lists of words) and their tags, cut to `model_max_length`: the model's inputs; `labels`, the tags' ids
-    at first subwords, -100 elsewhere (Devlin et al. 2019, section 5.3); `words`, the word that begins with each token,
-    -1 where none does; and whether the sentence was `cut`."""
+    """Sentences (lists of words) and their tags, cut to `model_max_length`: the model's inputs;
+    `labels`, the tags' ids at first subwords, -100 elsewhere (Devlin et al. 2019, section 5.3);
+    `words`, the word that begins with each token, -1 where none does; and whether the sentence was
+    `cut`."""
     encoded = tokenizer(sentences, is_split_into_words=True, truncation=True)
-    id_of = {label: i for i, label in enumerate(labels)}
-    other = id_of.get(schemes.OUTSIDE, 0)  # for a tag that the model does not know
-    rows = {"labels": [], "words": [], CUT: [bool(each.overflowing) for each in encoded.encodings]}
-    for i, of_row in enumerate(tags):
-        words = [-1 if word is None else word for word in encoded.word_ids(i)]
-        words = [-1 if word == before else word for before, word in zip([-1, *words], words)]
+    id_of = {label: label_id for label_id, label in enumerate(labels)}
+    unknown_id = id_of.get(schemes.OUTSIDE, 0)  # for a tag that the model does not know
+    rows = {
+        "labels": [],
+        "words": [],
+        CUT: [bool(encoding.overflowing) for encoding in encoded.encodings],
+    }
+    for sentence, sentence_tags in enumerate(tags):
+        words = first_subwords(encoded.word_ids(sentence))
+        label_ids = []
+        for word in words:
+            if word < 0:
+                label_ids.append(IGNORED)
+            else:
+                label_ids.append(id_of.get(sentence_tags[word], unknown_id))
         rows["words"].append(words)
-        rows["labels"].append(
-            [IGNORED if word < 0 else id_of.get(of_row[word], other) for word in words]
-        )
+        rows["labels"].append(label_ids)
     return {**encoded, **rows}
+
+
+def first_subwords(word_ids: Sequence[int | None]) -> list[int]:
+    """The word that begins with each token, -1 where none does, of the words that the tokens belong
+    to."""
+    first = []
+    word_before = None
+    for word in word_ids:
+        begins_word = word is not None and word != word_before
+        first.append(word if begins_word else -1)
+        word_before = word
+    return first
