@@ -1,8 +1,9 @@
 """`minibert export`: a saved MiniBERT for other runtimes.
 
-ONNX graphs are traced by `torch.onnx` from the padded path of the model (`compat_minibert.py:is_captured`), and
-compared with its usual, unpadded one in onnxruntime before anything is in its place. (The exporter of Transformers,
-`transformers.exporters`, gives the same outputs for every head; it takes a hundred times as long, and onnxscript.)
+ONNX graphs are traced by `torch.onnx` from the padded path of the model
+(`compat_minibert.py:is_captured`), and compared with its usual, unpadded one in onnxruntime before
+anything is in its place. (The exporter of Transformers, `transformers.exporters`, gives the same
+outputs for every head; it takes a hundred times as long, and onnxscript.)
 """
 
 import io
@@ -27,13 +28,14 @@ from . import convert, to_native
 from .checkpoints import load
 from .folders import modules_of, save_rest, tokenizer_of
 
-GRAPH, GRAPH_INT8 = (
-    "onnx/model.onnx",
-    "onnx/model_quantized.onnx",
-)  # the names that all three engines look for
+# The names that all three engines look for.
+GRAPH = "onnx/model.onnx"
+GRAPH_INT8 = "onnx/model_quantized.onnx"
 OPSET = 17
-TOLERANCE = 1e-3  # of the largest output
-BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))  # rows and columns of what is compared
+# Of the largest output.
+TOLERANCE = 1e-3
+# Rows and columns of what is compared.
+BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))
 
 
 def export(
@@ -49,22 +51,25 @@ def export(
     Args:
         source: A MiniBERT: a folder or a Hub name.
         target: The folder to write, new or empty.
-        format: onnx: graphs in fp32 and int8, named as sentence-transformers, text-embeddings-inference and
-            transformers.js expect; native: weights for Transformers' own class (BERT, ModernBERT, …), which other
-            converters read; sentence-transformers: a folder for SentenceTransformer.
-        pooling: With sentence-transformers, how the states of the tokens become one vector; by default as saved, else
-            mean.
-        normalize: With sentence-transformers, scale vectors to length 1; by default as saved, else false.
+        format: onnx: graphs in fp32 and int8, named as sentence-transformers,
+            text-embeddings-inference and transformers.js expect; native: weights for Transformers'
+            own class (BERT, ModernBERT, …), which other converters read; sentence-transformers: a
+            folder for SentenceTransformer.
+        pooling: With sentence-transformers, how the states of the tokens become one vector; by
+            default as saved, else mean.
+        normalize: With sentence-transformers, scale vectors to length 1; by default as saved, else
+            false.
 
     Returns:
         The target.
 
     Raises:
-        ValueError: no MiniBERT, a target that holds something, no native class for these switches; or the graph gives
-            other outputs than the model.
+        ValueError: no MiniBERT, a target that holds something, no native class for these switches;
+            or the target gives other outputs than the model.
         ModuleNotFoundError: onnx or onnxruntime is missing.
     """
-    source, target = str(source), Path(target)
+    source = str(source)
+    target = Path(target)
     check_new(target)
     if format == "onnx":
         import onnx  # noqa: F401 - missing it is told before any work
@@ -74,23 +79,23 @@ def export(
         return convert(source, target)
     with new_folder(target) as written:
         if format == "onnx":
-            said = _write_onnx(source, written)
+            description = _write_onnx(source, written)
         else:
-            said = _write_sentence_transformer(source, written, pooling, normalize)
-    print(f"{source} → {target}: {said}")
+            description = _write_sentence_transformer(source, written, pooling, normalize)
+    print(f"{source} → {target}: {description}")
     return target
 
 
 def _write_sentence_transformer(
     source: str, written: Path, pooling: str | None, normalize: bool | None
 ) -> str:
+    """Returns what was written, in words."""
     from ..embeddings.encoders import open_encoder
 
     model = open_encoder(source, "dense", pooling, normalize, dtype="auto")
     with suppress_logging():
-        model.save_pretrained(
-            str(written), create_model_card=False
-        )  # `push` writes one that pins the code
+        # `push` writes a card that pins the code
+        model.save_pretrained(str(written), create_model_card=False)
     modules = ", ".join(type(module).__name__ for module in model)
     return f"a SentenceTransformer ({modules}); it brings its code (trust_remote_code=True)"
 
@@ -99,41 +104,48 @@ def _write_sentence_transformer(
 
 
 def _write_onnx(source: str, written: Path) -> str:
+    """Write both graphs and what goes along; returns what was written, in words."""
     tokenizer = tokenizer_of(source)
     model = load(source, tokenizer)
     if any(module["type"].endswith(".Pooling") for module in modules_of(source)):
         model = model.base_model
         model._forward_hooks.clear()  # by which a decoder has its head finish the states
-    model.config.update(
-        {"output_hidden_states": False, "output_attentions": False}
-    )  # no outputs of the graph
+    # They are no outputs of the graph.
+    model.config.update({"output_hidden_states": False, "output_attentions": False})
     model.float().cpu().eval()
     (written / GRAPH).parent.mkdir()
     trace(model, written / GRAPH)
     difference = compare(model, written / GRAPH)
     print(
-        f"{GRAPH}: outputs as torch gives them, to {difference:.1e} (padding on either side, several lengths)"
+        f"{GRAPH}: outputs as torch gives them, to {difference:.1e}"
+        " (padding on either side, several lengths)"
     )
     quantize(written / GRAPH, written / GRAPH_INT8)
-    named = model  # by the config that most engines know: of Transformers' own class, if there is one of this model
-    with (
-        suppress(ValueError, StrictDataclassError),
-        suppress_logging(),
-    ):  # the second: of an id that the native config wants
-        named = to_native(model)
-    named.config.architectures = [type(named).__name__]
-    named.config.save_pretrained(written)
+    config_model = _known_to_engines(model)
+    config_model.config.architectures = [type(config_model).__name__]
+    config_model.config.save_pretrained(written)
     save_rest(source, tokenizer, written)
-    return f"{type(model).__name__} as ONNX, for engines that know {named.config.model_type}"
+    model_type = config_model.config.model_type
+    return f"{type(model).__name__} as ONNX, for engines that know {model_type}"
+
+
+def _known_to_engines(model: PreTrainedModel) -> PreTrainedModel:
+    """The model in Transformers' own class, whose config most engines know, if there is one."""
+    # StrictDataclassError: of an id that the native config wants
+    with suppress(ValueError, StrictDataclassError), suppress_logging():
+        return to_native(model)
+    return model
 
 
 def graph_inputs(model: PreTrainedModel) -> dict[str, dict[int, str]]:
     """The names of the graph's inputs, and of their dimensions, all of which can have any size."""
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (
-        getattr(model.config, "type_vocab_size", 0) > 1
-    )
-    choices = ["choices"] if isinstance(model, modeling_minibert.MiniBertForMultipleChoice) else []
-    return {name: dict(enumerate(["batch", *choices, "length"])) for name in names}
+    names = ["input_ids", "attention_mask"]
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        names.append("token_type_ids")
+    dimensions = {0: "batch", 1: "length"}
+    if isinstance(model, modeling_minibert.MiniBertForMultipleChoice):
+        dimensions = {0: "batch", 1: "choices", 2: "length"}
+    return {name: dict(dimensions) for name in names}
 
 
 class _Outputs(nn.Module):
@@ -141,7 +153,8 @@ class _Outputs(nn.Module):
 
     def __init__(self, model: PreTrainedModel, names: list[str]):
         super().__init__()
-        self.model, self.names = model, names
+        self.model = model
+        self.names = names
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return self.model(**dict(zip(self.names, inputs))).to_tuple()
@@ -158,36 +171,49 @@ def _rms_norm(g, x, shape, weight, eps):
 @torch.no_grad()
 def trace(model: PreTrainedModel, path: Path) -> None:
     """Write the graph of a model in evaluation mode, with the names that its outputs have in Transformers."""
-    axes, inputs = graph_inputs(model), next(_samples(model))
-    options = dict(input_names=list(axes), output_names=list(model(**inputs)), opset_version=OPSET)
-    options["dynamic_axes"] = axes
-    if isinstance(
-        model, modeling_minibert.MiniBertForMultipleChoice
-    ):  # whose shape is else taken for fixed
-        options["dynamic_axes"] = axes | {"logits": {0: "batch", 1: "choices"}}
+    axes = graph_inputs(model)
+    inputs = next(_samples(model))
+    output_names = list(model(**inputs))
+    dynamic_axes = dict(axes)
+    if isinstance(model, modeling_minibert.MiniBertForMultipleChoice):
+        # its shape is else taken for fixed
+        dynamic_axes["logits"] = {0: "batch", 1: "choices"}
     outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
     torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of tracing; what comes out is compared
-        torch.onnx.export(outputs, tuple(inputs.values()), str(path), dynamo=False, **options)
+        torch.onnx.export(
+            outputs,
+            tuple(inputs.values()),
+            str(path),
+            dynamo=False,
+            input_names=list(axes),
+            output_names=output_names,
+            opset_version=OPSET,
+            dynamic_axes=dynamic_axes,
+        )
 
 
 def quantize(path: Path, target: Path) -> None:
-    """Quantize a graph dynamically by onnxruntime: weights in int8, a scale for each output channel. Weights take 7 of
-    the 8 bits (`reduce_range`): processors without VNNI add two products in 16 bits, which those of 8 bits overflow."""
+    """Quantize a graph dynamically by onnxruntime: weights in int8, a scale for each output channel.
+
+    Weights take 7 of the 8 bits (`reduce_range`): processors without VNNI add two products in 16
+    bits, which those of 8 bits overflow.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = onnx.load(path)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    uses = Counter(name for node in model.graph.node for name in node.input)
+    num_uses = Counter(name for node in model.graph.node for name in node.input)
     for node in model.graph.node:
-        if (
-            node.op_type == "Gemm" and uses[node.input[1]] > 1
-        ):  # a tied decoder, whose weights it transposes in place
-            copied = model.graph.initializer.add()
-            copied.CopyFrom(weights[node.input[1]])
-            copied.name = node.input[1] = f"{node.input[1]}.decoder"
+        if node.op_type != "Gemm" or num_uses[node.input[1]] == 1:
+            continue
+        # A tied decoder, whose weights it transposes in place, gets its own.
+        decoder = model.graph.initializer.add()
+        decoder.CopyFrom(weights[node.input[1]])
+        decoder.name = f"{node.input[1]}.decoder"
+        node.input[1] = decoder.name
     quantize_dynamic(
         model, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
     )
@@ -195,44 +221,41 @@ def quantize(path: Path, target: Path) -> None:
 
 def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
     """Random tokens to call the model with, padded on the right, and on the left."""
-    axes, generator = graph_inputs(model), torch.Generator().manual_seed(0)
+    axes = graph_inputs(model)
+    generator = torch.Generator().manual_seed(0)
     for rows, columns in BATCHES:
         columns = min(columns, model.config.max_position_embeddings)
-        shape = [
-            {"batch": rows, "choices": 2, "length": columns}[name]
-            for name in axes["input_ids"].values()
-        ]
+        sizes = {"batch": rows, "choices": 2, "length": columns}
+        shape = [sizes[dimension] for dimension in axes["input_ids"].values()]
         ids = torch.randint(model.config.vocab_size, shape, generator=generator)
         lengths = torch.randint(1, columns + 1, shape[:-1], generator=generator)
         lengths.view(-1)[0] = columns  # one row is as long as the batch
         mask = (torch.arange(columns) < lengths.unsqueeze(-1)).long()
-        given = dict(input_ids=ids, attention_mask=mask, token_type_ids=ids % 2)
-        yield {name: given[name] for name in axes}
-        yield {name: given[name].flip(-1) for name in axes}
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
+        yield {name: inputs[name] for name in axes}
+        yield {name: inputs[name].flip(-1) for name in axes}
 
 
 @torch.no_grad()
 def compare(model: PreTrainedModel, graph: Path) -> float:
-    """The largest difference of outputs that onnxruntime computes to those of the model; a ValueError if it is above
-    `TOLERANCE` times the largest output."""
+    """The largest difference of outputs that onnxruntime computes to those of the model; a
+    ValueError if it is above `TOLERANCE` times the largest output."""
     import onnxruntime
 
-    session, largest = (
-        onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"]),
-        0.0,
-    )
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
+    largest = 0.0
     for inputs in _samples(model):
         outputs = model(**inputs)
-        for name, actual in zip(
-            names, session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
-        ):
+        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+        for name, actual in zip(names, session.run(None, arrays)):
             expected = outputs[name].numpy()
-            off = float(np.abs(actual - expected).max())
-            real = expected[
-                expected > np.finfo(expected.dtype).min
-            ]  # that of padding that no answer begins in
-            if not off <= TOLERANCE * max(1.0, np.abs(real).max()):
-                raise ValueError(f"{graph.name}: {name} differs by {off:.1e} from the model's")
-            largest = max(largest, off)
+            difference = float(np.abs(actual - expected).max())
+            # Padding, where no answer begins, has the lowest number there is.
+            real = expected[expected > np.finfo(expected.dtype).min]
+            if not difference <= TOLERANCE * max(1.0, np.abs(real).max()):
+                raise ValueError(
+                    f"{graph.name}: {name} differs by {difference:.1e} from the model's"
+                )
+            largest = max(largest, difference)
     return largest

@@ -29,13 +29,13 @@ from .native import from_native, to_native
 from .surgery import modify, parse_changes
 
 Architecture = Literal[
-    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
-    "jina_embeddings_v3", "eurobert",
+    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra",
+    "nomic_bert", "jina_embeddings_v3", "eurobert",
 ]  # fmt: skip
 # By any of these, sentence-transformers knows a model that PyLate saved.
 PYLATE_SETTINGS = {
-    "query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens",
-    "query_prefix", "document_prefix", "skiplist_words",
+    "query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens",
+    "attend_to_mask_tokens", "query_prefix", "document_prefix", "skiplist_words",
 }  # fmt: skip
 
 
@@ -47,39 +47,43 @@ def convert(
     set: list[str] | dict[str, Any] = (),
     no_check: bool = False,
 ) -> Path:
-    """Convert a saved model between MiniBERT and BERT, ModernBERT, RoBERTa and their like, bit for bit.
+    """Convert a saved model between MiniBERT and BERT, ModernBERT, RoBERTa and their like, bit for
+    bit.
 
-    Its tokenizer goes along, and so do the files of sentence-transformers, which say how an embedding model pools. In
-    the end, source and target compute ten texts, and the largest difference of their logits is printed.
+    Its tokenizer goes along, and so do the files of sentence-transformers, which say how an
+    embedding model pools. In the end, source and target compute ten texts, and the largest
+    difference of their logits is printed.
 
     Args:
         source: The model: a folder or a Hub name.
         target: The folder to write, new or empty.
-        architecture: The architecture that a MiniBERT becomes; by default the one that it was converted from, or one
-            that fits its fields.
-        set: Fields to change in the MiniBERT that is written, as field=value (position_embedding_type=rope
-            local_attention=128); prints what is kept and what is new. Mappings are JSON: 'rope_parameters={"rope_type":
-            "yarn", "factor": 2}'.
-        no_check: Leave out the comparison of outputs, for which source and target must fit into memory in fp32. With
-            `set`, there is none.
+        architecture: The architecture that a MiniBERT becomes; by default the one that it was
+            converted from, or one that fits its fields.
+        set: Fields to change in the MiniBERT that is written, as field=value
+            (position_embedding_type=rope local_attention=128); prints what is kept and what is new.
+            Mappings are JSON: 'rope_parameters={"rope_type": "yarn", "factor": 2}'.
+        no_check: Leave out the comparison of outputs, for which source and target must fit into
+            memory in fp32. With `set`, there is none.
 
     Returns:
         The target.
 
     Raises:
-        ValueError: The target holds something, the model cannot be converted, or the two give other outputs. Nothing
-            is written then.
+        ValueError: The target holds something, the model cannot be converted, or the two give other
+            outputs. Nothing is written then.
     """
-    source, target, changes = str(source), Path(target), parse_changes(set)
+    source = str(source)
+    target = Path(target)
+    changes = parse_changes(set)
     check_new(target)
-    ours = isinstance(saved_config(source), MiniBertConfig)
-    if architecture and not ours:
+    is_minibert = isinstance(saved_config(source), MiniBertConfig)
+    if architecture and not is_minibert:
         raise ValueError(
-            f"architecture={architecture!r} needs a MiniBERT as the source, and {source!r} is not one"
+            f"architecture={architecture!r} needs a MiniBERT as the source, and {source!r} is not"
+            " one"
         )
     if architecture and changes:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={architecture!r} out")
-    modules = modules_of(source)  # refuses code of others
     check_query_expansion(source)
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
@@ -87,16 +91,18 @@ def convert(
     if compares:
         batch = sample_batch(loaded, tokenizer)
         expected = sample_outputs(loaded, batch)
-    model = loaded if ours else from_native(loaded)
+
+    if is_minibert:
+        model = loaded if changes else to_native(loaded, architecture)
+    else:
+        model = from_native(loaded)
     if changes:
-        model, said = modify(model, changes)
-        print("\n".join(said))
-    elif ours:
-        model = to_native(model, architecture)
-    if any(module["type"].endswith("WeightedLayerPooling") for module in modules):
-        model.config.output_hidden_states = (
-            True  # without it, that module gets the last layer alone
-        )
+        model, messages = modify(model, changes)
+        print("\n".join(messages))
+    if any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source)):
+        # without it, that module gets the last layer alone
+        model.config.output_hidden_states = True
+
     with new_folder(target) as written:
         model.save_pretrained(written)
         save_rest(source, tokenizer, written, changes.get("max_position_embeddings"))
@@ -110,30 +116,38 @@ def convert(
 
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
-    files = ("tokenizer_config.json", *VOCABULARIES)
-    return saved_tokenizer(source) if any(find_file(source, name) for name in files) else None
+    """The tokenizer of a folder or a Hub repository; None if it has no file of one."""
+    for name in ("tokenizer_config.json", *VOCABULARIES):
+        if find_file(source, name):
+            return saved_tokenizer(source)
+    return None
 
 
 def check_query_expansion(source: str) -> None:
-    """Refuse (a ValueError) a late-interaction model (ColBERT) that fills queries up with tokens that its attention
-    mask leaves out: MiniBERT computes no vectors of masked tokens, so most of a query's vectors would be zero."""
+    """Refuse (a ValueError) a late-interaction model (ColBERT) that fills queries up with tokens
+    that its attention mask leaves out: MiniBERT computes no vectors of masked tokens, so most of a
+    query's vectors would be zero."""
     settings = read_json(source, "config_sentence_transformers.json")
     if not settings:
         return
-    everywhere = [settings, *(read_json(source, name) for name in SENTENCE_CONFIGS)]
-    expansion = next(
-        (each["query_expansion"] for each in everywhere if each.get("query_expansion")), None
-    )
-    if (
-        "query_expansion" not in settings and PYLATE_SETTINGS & settings.keys()
-    ):  # PyLate expands by default
+    expansion = settings.get("query_expansion")
+    for name in SENTENCE_CONFIGS:
+        expansion = expansion or read_json(source, name).get("query_expansion")
+    is_pylate = "query_expansion" not in settings and PYLATE_SETTINGS & settings.keys()
+    if is_pylate and settings.get("do_query_expansion") is False:
+        expansion = None
+    elif is_pylate:  # it expands by default
         attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
-        expansion = {"attend": attend} if settings.get("do_query_expansion") is not False else None
+        expansion = {"attend": attend}
     if expansion and not expansion.get("attend"):
         raise ValueError(
-            f"{source!r} is a late-interaction model whose queries are filled up with tokens that nothing attends to"
-            " (query_expansion with attend=False), so it cannot be converted; one trained with attend=True can be"
+            f"{source!r} is a late-interaction model whose queries are filled up with tokens that"
+            " nothing attends to (query_expansion with attend=False), so it cannot be converted;"
+            " one trained with attend=True can be"
         )
+
+
+# --- what goes along with the model ---
 
 
 def save_rest(
@@ -144,40 +158,62 @@ def save_rest(
     if tokenizer is not None:
         if length is not None:
             tokenizer.model_max_length = length
-        tokenizer.save_pretrained(target)
-        # A tokenizer in Python may write another vocabulary than it reads: BERTweet's loses merges.
-        for name in VOCABULARIES if not tokenizer.is_fast else ():
-            if file := find_file(source, name):
+        _save_tokenizer(source, tokenizer, target)
+    _copy_modules(source, target)
+    if length is not None:
+        _cut_texts(target, length)
+
+
+def _save_tokenizer(source: str, tokenizer: PreTrainedTokenizerBase, target: Path) -> None:
+    tokenizer.save_pretrained(target)
+    if not tokenizer.is_fast:
+        # One in Python may write another vocabulary than it reads: BERTweet's loses merges.
+        for name in VOCABULARIES:
+            file = find_file(source, name)
+            if file:
                 shutil.copyfile(file, target / name)
-        # The name of the same class in Transformers 4, which other engines use.
-        settings = target / "tokenizer_config.json"
-        text = settings.read_text(encoding="utf-8").replace(
-            '"TokenizersBackend"', '"PreTrainedTokenizerFast"'
-        )
-        settings.write_text(text, encoding="utf-8")
+    # The name of the same class in Transformers 4, which other engines use.
+    settings = target / "tokenizer_config.json"
+    text = settings.read_text(encoding="utf-8")
+    text = text.replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"')
+    settings.write_text(text, encoding="utf-8")
+
+
+def _copy_modules(source: str, target: Path) -> None:
+    """Copy the settings and the modules of sentence-transformers, whose weights become safetensors.
+    A ValueError for a module outside of the folder."""
     modules = modules_of(source)
-    names = (
-        ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS] if modules else []
-    )
-    for path in (module["path"] for module in modules[1:]):
+    if not modules:
+        return
+    names = ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS]
+    for module in modules[1:]:
+        path = module["path"]
         if not (target / path).resolve().is_relative_to(target.resolve()):
             raise ValueError(
                 f"{source}: modules.json names {path!r}; use folders inside of the model's"
             )
-        names += [f"{path}/config.json", f"{path}/model.safetensors"]
+        names.append(f"{path}/config.json")
+        names.append(f"{path}/model.safetensors")
     for name in names:
         (target / name).parent.mkdir(exist_ok=True)
-        if file := find_file(source, name):
+        file = find_file(source, name)
+        if file:
             shutil.copyfile(file, target / name)
-        elif name.endswith(".safetensors") and (
-            file := find_file(source, f"{name[:-17]}pytorch_model.bin")
-        ):
-            with wrap_load_errors(
-                source
-            ):  # tensors and nothing else, as Transformers reads it for the encoder
-                save_file(load_state_dict(file), target / name, {"format": "pt"})
-    for name in SENTENCE_CONFIGS if length is not None else ():
+            continue
+        if not name.endswith("/model.safetensors"):
+            continue
+        pickled = find_file(source, name.replace("/model.safetensors", "/pytorch_model.bin"))
+        if pickled:
+            with wrap_load_errors(source):
+                # tensors and nothing else, as Transformers reads it for the encoder
+                save_file(load_state_dict(pickled), target / name, {"format": "pt"})
+
+
+def _cut_texts(target: Path, length: int) -> None:
+    """Have sentence-transformers cut texts off at `length` tokens."""
+    for name in SENTENCE_CONFIGS:
         settings = read_json(str(target), name)
         if "max_seq_length" in settings:
-            text = json.dumps(settings | {"max_seq_length": length}, indent=2)
-            (target / name).write_text(text + "\n", encoding="utf-8")
+            settings["max_seq_length"] = length
+            text = json.dumps(settings, indent=2)
+            (target / name).write_text(f"{text}\n", encoding="utf-8")
