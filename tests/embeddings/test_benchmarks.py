@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 import minibert
 from minibert.training.embeddings.data import read_retrieval
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.embeddings.evaluate import measure
+from minibert.training.embeddings.evaluate import evaluate_tasks, measure
 from minibert.training.hub.card import CardFacts, save_card
 
 pytestmark = pytest.mark.slow  # to load mteb takes seconds
@@ -114,3 +114,10 @@ def test_a_benchmark_stands_for_its_tasks():
         and len(names) == 14
         and all(name.startswith("Nano") for name in names[:-1])
     )
+
+
+def test_a_task_that_needs_one_vector_of_a_text_is_refused(toy, tasks):
+    model = open_encoder(str(toy / "model"), "multi-vector")
+    with pytest.raises(ValueError, match=r"^tasks: Similar \(STS\) needs one vector of each text"):
+        evaluate_tasks([task() for task in tasks], "model", model)
+    assert evaluate_tasks([tasks[1]()], str(toy / "model"), model)["metrics"].keys() == {"Found"}

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 import minibert
 from minibert.training.embeddings import evaluate
 from minibert.training.embeddings.data import read_retrieval
-from minibert.training.embeddings.evaluate import measure
+from minibert.training.embeddings.evaluate import measure, score
 from minibert.training.embeddings.train import as_retrieval
 
 
@@ -135,16 +135,38 @@ def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
         assert all(word in error for word in words) and "Embedding" not in error, error
 
 
+def test_judgements_of_what_is_not_there(tmp_path, capsys):
+    """ArguAna has one. As in mteb, a passage that is not there counts as not found."""
+    write_retrieval(tmp_path / "data")
+    qrels = tmp_path / "data/qrels.csv"
+    good = qrels.read_text()
+    before = read_retrieval(str(tmp_path / "data"))
+    assert not capsys.readouterr().out
+    qrels.write_text(good + "q0,d99,1\nq99,d1,1\n")
+    task = read_retrieval(str(tmp_path / "data"))
+    assert (
+        "2 of 46 judgements name a query or a passage that is not there" in capsys.readouterr().out
+    )
+    assert task.relevant == before.relevant | {"q0": before.relevant["q0"] | {"d99": 1.0}}
+    assert task.queries == before.queries
+    all_passages = [
+        sorted(task.passages, key=lambda p: p.id not in task.relevant[q]) for q in task.queries
+    ]
+    assert score(before, all_passages)["recall@10"] == 1
+    assert score(task, all_passages)["recall@10"] == pytest.approx(1 - 0.2 / 11)
+    qrels.write_text(good + "q0,d99,1\n" * 9)
+    with pytest.raises(ValueError, match="9 of 53 judgements .* give files that belong together"):
+        read_retrieval(str(tmp_path / "data"))
+
+
 def test_bad_retrieval_folders(tmp_path):
     write_retrieval(tmp_path / "data")
     qrels, corpus = tmp_path / "data/qrels.csv", tmp_path / "data/corpus.jsonl"
     good = qrels.read_text()
     rows = good.count("\n")
-    for line in ("q0,d99,1", "q99,d1,1", "q0,d1,high", "q0,d1,nan"):
+    for line in ("q0,d1,high", "q0,d1,nan"):
         qrels.write_text(good + line + "\n")
-        with pytest.raises(
-            ValueError, match=f"qrels.csv, row {rows}: .*: an unknown id, or no number"
-        ):
+        with pytest.raises(ValueError, match=f"qrels.csv, row {rows}: .*: the score is no number"):
             read_retrieval(str(tmp_path / "data"))
     qrels.write_text("query-id,corpus-id,score\nq0,d1,0\n")
     with pytest.raises(ValueError, match="qrels.csv: no query has a relevant passage"):

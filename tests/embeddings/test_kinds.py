@@ -9,7 +9,9 @@ from embedding_models import TRAINING
 from helpers import refusal, run, write_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
+from minibert.training.embeddings.data import read_retrieval
 from minibert.training.embeddings.encoders import encode, open_encoder
+from minibert.training.embeddings.evaluate import measure, print_table
 from minibert.training.embeddings.losses import find_loss, make_loss
 
 TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]
@@ -97,9 +99,8 @@ def test_sparse_vectors_learn_scores(toy, tmp_path):
     ]
     run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--kind", "sparse",
         "--output_dir", tmp_path / "out", *TRAINING, "--max_steps", "2", "--validation_size", "20")  # fmt: skip
-    assert {"spearman", "pearson"} == json.loads((tmp_path / "out/report.json").read_text())[
-        "after"
-    ].keys()
+    after = json.loads((tmp_path / "out/report.json").read_text())["after"]
+    assert after.keys() == {"spearman", "pearson", "active_dims"}
 
 
 @pytest.mark.parametrize(("name", "rows"), [
@@ -176,3 +177,15 @@ def test_incompatible_options_are_refused_before_training(
         error = refusal(capsys, "finetune", "embed", *given)
         assert all(word in error for word in words), error
     assert not (tmp_path / "out").exists()
+
+
+def test_the_sparsity_of_sparse_vectors_is_measured(toy, capsys):
+    model = open_encoder(str(toy / "model"), "sparse")
+    task = read_retrieval(toy / "test")
+    vectors = model.encode_document([passage.text for passage in task.passages])
+    counts = [(vector.to_dense() != 0).sum().item() for vector in vectors]
+    scores = measure(model, task)
+    assert scores["active_dims"] == pytest.approx(np.mean(counts))
+    print_table({"model": scores})
+    assert "active_dims" in capsys.readouterr().out
+    assert "active_dims" not in measure(open_encoder(str(toy / "model")), task)

@@ -1,13 +1,13 @@
 """Tables of pairs, triples and scores."""
 
 import pytest
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Features, Value
 from helpers import write_rows
 
 from minibert.training.data import tables
 from minibert.training.embeddings import evaluate
 from minibert.training.embeddings.data import read_pairs
-from minibert.training.embeddings.train import split_pairs
+from minibert.training.embeddings.train import split_pairs, with_negatives
 
 
 def columns(first, second, third=None, label=None) -> dict[str, list]:
@@ -111,3 +111,87 @@ def test_data_sets_in_memory():
     assert len(read_pairs([rows, rows])) == 4
     with pytest.raises(ValueError, match="the data set, row 2: positive=None is not text"):
         read_pairs(Dataset.from_dict({"query": ["a", "b"], "positive": ["c", None]}))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        dict(query="q", positive="p", negative_1="m", negative_2="n"),
+        dict(query="q", positive="p", negative=["m", "n"]),
+        dict(anchor="q", positive="p", hard_negative1="m", hard_negative2="n", hard_negative3=""),
+        dict(query="q", positive="p", negative="m", negatives=["n", None]),
+    ],
+)
+def test_every_negative_is_read(tmp_path, row):
+    pairs = read_pairs(write_rows(tmp_path / "x.jsonl", [row]))
+    assert pairs.to_dict() == columns(["q", "q"], ["p", "p"], ["m", "n"])
+    named = read_pairs(write_rows(tmp_path / "x.jsonl", [row]), list(row))
+    assert named.to_dict() == pairs.to_dict()
+    labelled = with_negatives(pairs, ["p"], 3)
+    rows = list(zip(labelled["first"], labelled["second"], labelled["label"]))
+    assert rows == [("q", "p", 1.0), ("q", "m", 0.0), ("q", "n", 0.0)]
+
+
+def test_a_row_without_a_negative_is_refused(tmp_path):
+    rows = [
+        dict(query="q", positive="p", negative=["n"]),
+        dict(query="q", positive="p", negative=[]),
+    ]
+    with pytest.raises(ValueError, match="row 2: negative: there is no negative"):
+        read_pairs(write_rows(tmp_path / "x.jsonl", rows))
+    table = Dataset.from_dict({"query": ["q"], "positive": ["p"], "negative_1": [3]})
+    with pytest.raises(ValueError, match="row 1: negative_1=3 is not text"):
+        read_pairs(table)
+
+
+def classes(names, first="sentence1", second="sentence2"):
+    texts = [f"text {i}" for i in range(len(names))]
+    features = Features(
+        {first: Value("string"), second: Value("string"), "label": ClassLabel(names=names)}
+    )
+    rows = {first: texts, second: texts, "label": list(range(len(names)))}
+    return Dataset.from_dict(rows, features=features)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"], ["a", "b"]],
+)
+def test_classes_are_no_scores(names):
+    """Else a contradiction would be taught as most alike."""
+    for given in ((), ["sentence1", "sentence2", "label"]):
+        with pytest.raises(ValueError, match=f"has the classes {', '.join(names)}, which are no "):
+            read_pairs(classes(names), given)
+
+
+@pytest.mark.parametrize(
+    ("names", "scores"),
+    [
+        (["0", "1", "2"], [0, 0.5, 1]),
+        (["not_duplicate", "duplicate"], [0, 1]),
+        (["no", "yes"], [0, 1]),
+    ],
+)
+def test_classes_that_are_scores(names, scores):
+    assert read_pairs(classes(names))["label"][:] == scores
+
+
+def test_numbers_of_inference_are_no_scores():
+    rows = {"premise": ["a", "b", "c"], "hypothesis": ["d", "e", "f"], "label": [0, 1, 2]}
+    data = Dataset.from_dict(rows)
+    with pytest.raises(ValueError, match="looks like the classes of inference .* give --columns "):
+        read_pairs(data)
+    assert read_pairs(data, ["premise", "hypothesis", "label"])["label"][:] == [0, 0.5, 1]
+    assert read_pairs(Dataset.from_dict(rows | {"label": [0.5, 1.0, 5.0]}))["label"][:] == [
+        0.1,
+        0.2,
+        1,
+    ]
+
+
+def test_a_column_that_is_not_there_is_named():
+    data = Dataset.from_dict({"a": ["x"], "b": ["y"]})
+    with pytest.raises(
+        ValueError, match="columns: 'the data set' has no column 'score'; it has a, b"
+    ):
+        read_pairs(data, ["a", "b", "score"])

@@ -16,21 +16,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets import Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict
 
+from ..common.files import printable
 from ..data.rows import read_text
 from ..data.sentences import sentences_of
 from ..data.tables import TABLES, files_in, find_files, read_table, to_number
 
 Source = str | Path | Dataset | DatasetDict  # of a table
+BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters
+MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
 
 
 def name_of(data: Any) -> str:
     """Data in words: its paths and Hub names."""
     sources = data if isinstance(data, (list, tuple)) else [data]
-    return ", ".join(
-        "the data set" if isinstance(x, (Dataset, DatasetDict)) else str(x) for x in sources
-    )
+    names = []
+    for source in sources:
+        is_in_memory = isinstance(source, (Dataset, DatasetDict))
+        names.append("the data set" if is_in_memory else str(source))
+    return ", ".join(names)
 
 
 def is_table(file: str | Path) -> bool:
@@ -49,17 +54,22 @@ def texts_of(table: Dataset, column: str, where: str, blank: bool = True) -> lis
 def numbers_of(table: Dataset, column: str, where: str) -> list[float]:
     """A column of numbers from 0 on, or texts of such."""
     numbers = list(map(to_number, table[column]))
-    for number, value in enumerate(numbers, 1):
+    for row, value in enumerate(numbers, 1):
         if not 0 <= value < math.inf:
-            raise ValueError(f"{where}, row {number}: {column} is {value}; use a number, 0 or more")
+            raise ValueError(f"{where}, row {row}: {column} is {value}; use a number, 0 or more")
     return numbers
 
 
 def read_lines(file: str | Path) -> list[str]:
     """The lines of a text file, or of stdin ("-"), empty ones too, so that they keep their numbers."""
-    text = sys.stdin.read() if file == "-" else read_text(file)
+    if file == "-":
+        text = sys.stdin.read()
+        name = "stdin"
+    else:
+        text = read_text(file)
+        name = repr(str(file))
     if not text.strip():
-        raise ValueError(f"there is no text in {'stdin' if file == '-' else repr(str(file))}")
+        raise ValueError(f"there is no text in {name}")
     # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
     return text.removesuffix("\n").split("\n")
 
@@ -90,38 +100,44 @@ def read_documents(sources: Sequence[str | Path]) -> list[Document]:
     The rows of tables have the columns `text`, and perhaps `_id` and `title`. In a text file, the first of several
     lines is the title. Files are named as from the folder that all lie in.
     """
-    known = (".txt", ".md", *TABLES)
-    found = (files_in(x, known) if os.path.isdir(x) else find_files(str(x)) for x in sources)
-    files = [file for each in found for file in each]
+    suffixes = (".txt", ".md", *TABLES)
+    files = []
+    for source in sources:
+        is_folder = os.path.isdir(source)
+        files += files_in(source, suffixes) if is_folder else find_files(str(source))
     if not files:
-        raise ValueError(f"data: there is no file of {', '.join(known)} in {name_of(sources)}")
+        raise ValueError(f"data: there is no file of {', '.join(suffixes)} in {name_of(sources)}")
     root = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
     documents: list[Document] = []
     for file in filter(os.path.getsize, files):
         name = os.path.relpath(os.path.abspath(file), root)
-        documents += (
-            _rows(read_table(file), name, file)
-            if is_table(file)
-            else _blocks(read_text(file), name)
-        )
+        if is_table(file):
+            documents += _documents_of_rows(read_table(file), name, file)
+        else:
+            documents += _documents_of_text(read_text(file), name)
     documents = [document for document in documents if document.text]
     if not documents:
         raise ValueError(f"data: there is no text in {name_of(sources)}")
     return documents
 
 
-def _rows(table: Dataset, name: str, where: str) -> Iterator[Document]:
-    for number, (row, text) in enumerate(zip(table, texts_of(table, "text", where)), 1):
-        given = row.get("_id")
-        named = f"{name}:{number}" if given in (None, "") else str(given)
-        yield Document(named, (row.get("title") or "").strip(), text.strip())
+def _documents_of_rows(table: Dataset, name: str, where: str) -> Iterator[Document]:
+    texts = texts_of(table, "text", where)
+    for number, (row, text) in enumerate(zip(table, texts), 1):
+        row_id = row.get("_id")
+        has_id = row_id not in (None, "")
+        title = (row.get("title") or "").strip()
+        yield Document(str(row_id) if has_id else f"{name}:{number}", title, text.strip())
 
 
-def _blocks(text: str, name: str) -> Iterator[Document]:
+def _documents_of_text(text: str, name: str) -> Iterator[Document]:
     line = 1
     for block in re.split(r"(\n\s*\n)", text):
-        first, _, rest = block.strip().partition("\n")
-        yield Document(f"{name}:{line}", first if rest else "", rest or first, is_row=False)
+        first_line, _, other_lines = block.strip().partition("\n")
+        if other_lines:
+            yield Document(f"{name}:{line}", first_line, other_lines, is_row=False)
+        else:
+            yield Document(f"{name}:{line}", "", first_line, is_row=False)
         line += block.count("\n")
 
 
@@ -129,25 +145,25 @@ def read_passages(sources: Sequence[str | Path], words: int = 150) -> list[Passa
     """The documents, those of text files in parts of `words` words."""
     passages: list[Passage] = []
     for document in read_documents(sources):
-        text = f"{document.title} {document.text}".strip()
-        parts = (
-            [text]
-            if document.is_row
-            else split_passages(f"{document.title}\n\n{document.text}", words)
-        )
-        names = [document.id, *(f"{document.id}.{number}" for number in range(2, len(parts) + 1))]
-        passages += map(Passage, names, parts)
+        if document.is_row:
+            parts = [f"{document.title} {document.text}".strip()]
+        else:
+            parts = split_passages(f"{document.title}\n\n{document.text}", words)
+        for number, part in enumerate(parts, 1):
+            passage_id = document.id if number == 1 else f"{document.id}.{number}"
+            passages.append(Passage(passage_id, part))
     return passages
 
 
 def split_passages(text: str, words: int) -> list[str]:
-    """Sentences together in up to `words` words of six bytes, as they are long in English; in Chinese, two letters are
-    one. A longer sentence is cut."""
-    most, passages = 6 * words, [""]
+    """Sentences together in up to `words` words of `BYTES_OF_A_WORD`. A longer sentence is cut."""
+    max_bytes = BYTES_OF_A_WORD * words
+    passages = [""]
     for sentence in sentences_of(text):
-        for part in textwrap.wrap(sentence, max(1, most * len(sentence) // len(sentence.encode()))):
+        width = max(1, max_bytes * len(sentence) // len(sentence.encode()))
+        for part in textwrap.wrap(sentence, width):
             joined = f"{passages[-1]} {part}".strip()
-            if passages[-1] and len(joined.encode()) > most:
+            if passages[-1] and len(joined.encode()) > max_bytes:
                 passages.append(part)
             else:
                 passages[-1] = joined
@@ -170,67 +186,88 @@ class Retrieval:
 
 
 def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> Retrieval:
-    """The queries of `split` that have a relevant passage, with the whole corpus. A ValueError for a missing file, an
-    id that occurs twice, and a judgement of one that is not there; `field` is the argument's name."""
-    root = Path(folder)
+    """The queries of `split` that have a relevant passage, with the whole corpus. A ValueError for a missing file and
+    an id that occurs twice; `field` is the argument's name."""
+    corpus_file = _find_file(folder, ["corpus.jsonl"], field)
+    queries_file = _find_file(folder, [f"queries_{split}.jsonl", "queries.jsonl"], field)
+    stems = (f"qrels_{split}", f"qrels/{split}", "qrels")
+    judgements = [stem + suffix for stem in stems for suffix in (".csv", ".tsv")]
+    judgements_file = _find_file(folder, judgements, field)
+    passages = []
+    for document in _documents_of_rows(read_table(corpus_file), "", corpus_file):
+        passages.append(Passage(document.id, f"{document.title} {document.text}".strip()))
+    passage_ids = {passage.id for passage in passages}
+    if len(passage_ids) < len(passages):
+        raise ValueError(f"{corpus_file}: several rows have the same _id")
+    table = read_table(queries_file, ["_id", "text"])
+    query_texts = texts_of(table, "text", queries_file, blank=False)
+    queries = dict(zip(map(str, table["_id"]), query_texts))
+    if len(queries) < len(table):
+        raise ValueError(f"{queries_file}: several rows have the same _id")
+    relevant = _read_judgements(judgements_file, queries, passage_ids)
+    queries = {query_id: text for query_id, text in queries.items() if query_id in relevant}
+    return Retrieval(passages, queries, relevant)
 
-    def find(*names: str) -> str:
-        there = [str(root / name) for name in names if (root / name).is_file()]
-        if not there:
-            raise ValueError(
-                f"{field}: {str(folder)!r} is not a retrieval folder: it has none of {', '.join(names)}"
-            )
-        return there[0]
 
-    corpus_file, queries_file = (
-        find("corpus.jsonl"),
-        find(f"queries_{split}.jsonl", "queries.jsonl"),
+def _find_file(folder: str | Path, names: Sequence[str], field: str) -> str:
+    """The first of the files in the folder."""
+    for name in names:
+        if Path(folder, name).is_file():
+            return str(Path(folder, name))
+    raise ValueError(
+        f"{field}: {str(folder)!r} is not a retrieval folder: it has none of {', '.join(names)}"
     )
-    judged_file = find(
-        *(
-            f"qrels{stem}{end}"
-            for stem in (f"_{split}", f"/{split}", "")
-            for end in (".csv", ".tsv")
-        )
-    )
-    corpus = [
-        Passage(x.id, f"{x.title} {x.text}".strip())
-        for x in _rows(read_table(corpus_file), "", corpus_file)
-    ]
-    queries = read_table(queries_file, ["_id", "text"])
-    texts = dict(
-        zip(map(str, queries["_id"]), texts_of(queries, "text", queries_file, blank=False))
-    )
-    ids = {passage.id for passage in corpus}
-    if len(ids) < len(corpus) or len(texts) < len(queries):
-        raise ValueError(
-            f"{corpus_file if len(ids) < len(corpus) else queries_file}: several rows have the same _id"
-        )
-    judged = read_table(judged_file, ["query-id", "corpus-id", "score"])
+
+
+def _read_judgements(
+    file: str, query_ids: dict[str, str], passage_ids: set[str]
+) -> dict[str, dict[str, float]]:
+    """The grades by query and passage, of queries that have a relevant passage.
+
+    A relevant passage that is not in the corpus can never be found, and counts, as in trec_eval and mteb (ArguAna has
+    one); a judgement of an unknown query is left out. Where many name what is not there, the files do not belong
+    together.
+    """
+    table = read_table(file, ["query-id", "corpus-id", "score"])
     relevant: dict[str, dict[str, float]] = {}
-    rows = zip(
-        map(str, judged["query-id"]), map(str, judged["corpus-id"]), map(to_number, judged["score"])
-    )
-    for number, (query, passage, grade) in enumerate(rows, 1):
-        if query not in texts or passage not in ids or not math.isfinite(grade):
-            row = f"query-id={query!r}, corpus-id={passage!r}, score={grade}"
-            raise ValueError(f"{judged_file}, row {number}: {row}: an unknown id, or no number")
-        relevant.setdefault(query, {})[passage] = grade
-    relevant = {query: graded for query, graded in relevant.items() if max(graded.values()) > 0}
+    missing = []
+    columns = (table["query-id"], table["corpus-id"], table["score"])
+    for number, (query_id, passage_id, score) in enumerate(zip(*columns), 1):
+        query_id = str(query_id)
+        passage_id = str(passage_id)
+        grade = to_number(score)
+        row = f"row {number}: query-id={query_id!r}, corpus-id={passage_id!r}, score={score}"
+        if not math.isfinite(grade):
+            raise ValueError(f"{file}, {row}: the score is no number")
+        if query_id not in query_ids or passage_id not in passage_ids:
+            missing.append(row)
+        if query_id in query_ids:
+            relevant.setdefault(query_id, {})[passage_id] = grade
+    if len(missing) > MAX_MISSING_SHARE * len(table):
+        raise ValueError(
+            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that is not there,"
+            f" as {missing[0]}; give files that belong together"
+        )
+    if missing:
+        print(
+            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that is not there,"
+            f" as {printable(missing[0])}; such a passage counts as not found"
+        )
+    relevant = {query: grades for query, grades in relevant.items() if max(grades.values()) > 0}
     if not relevant:
-        raise ValueError(f"{judged_file}: no query has a relevant passage (a score above 0)")
-    return Retrieval(
-        corpus, {name: text for name, text in texts.items() if name in relevant}, relevant
-    )
+        raise ValueError(f"{file}: no query has a relevant passage (a score above 0)")
+    return relevant
 
 
 # --- Pairs of texts --------------------------------------------------------------------------------------------------
 
-# What columns are guessed from: the first and the second text, then the negative or the score.
+# What columns are guessed from: the first and the second text, then the negatives or the score.
 FIRST = ("query", "anchor", "question", "sentence1", "text1", "premise")
-SECOND = ("positive", "passage", "answer", "sentence2", "text2", "document", "text")
-THIRD = ("negative", "hard_negative")
+SECOND = ("positive", "passage", "answer", "sentence2", "text2", "document", "text", "hypothesis")
+NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?")
 SCORE = ("score", "similarity", "label")
+NO = ("no", "false", "negative", "different", "0")  # names of a first class of two that says no
+USE_COLUMNS = "name them, or call them query, positive[, negative …] or sentence1, sentence2, score"
 
 
 def read_pairs(
@@ -239,89 +276,177 @@ def read_pairs(
     field: str = "data",
     split: str = "train",
 ) -> Dataset:
-    """Texts that belong together, of tables or data sets whose `columns` are two texts, then perhaps a negative or a
+    """Texts that belong together, of tables or data sets whose `columns` are two texts, then perhaps negatives or a
     score (by default guessed).
 
     Returns:
-        The columns `first` and `second`; perhaps `third`, texts that do not belong to the first ones, or `label`, how
-        much the two belong together: from 0 to 1, divided by the largest score if that is above 1.
+        The columns `first` and `second`; perhaps `third`, texts that do not belong to the first ones (a row for each of
+        several), or `label`, how much the two belong together: from 0 to 1, divided by the largest score if that is
+        above 1.
     """
-    sources = [*data] if isinstance(data, (list, tuple)) else [data]
-    parts = [
-        _pairs(read_table(each, field=field, split=split), columns, name_of(each))
-        for each in sources
-    ]
-    if len({tuple(part) for part in parts}) != 1:
+    sources = data if isinstance(data, (list, tuple)) else [data]
+    parts = []
+    for source in sources:
+        table = read_table(source, field=field, split=split)
+        parts.append(_pairs_of(table, columns, name_of(source)))
+    names = list(parts[0]) if parts else []
+    if not parts or any(list(part) != names for part in parts):
         raise ValueError(
             f"{field}: {name_of(sources)!r}: give tables, all with the same kinds of columns"
         )
-    whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}
-    if "label" in whole:
-        largest = max(1.0, *whole["label"])
-        whole["label"] = [score / largest for score in whole["label"]]
-    return Dataset.from_dict(whole)
+    pairs = {name: [value for part in parts for value in part[name]] for name in names}
+    if "label" in pairs:
+        largest = max(1.0, *pairs["label"])
+        pairs["label"] = [score / largest for score in pairs["label"]]
+    return Dataset.from_dict(pairs)
 
 
-def _pairs(table: Dataset, columns: Sequence[str], where: str) -> dict[str, list]:
-    given, names = table.column_names, list(columns or ())
-    if not names:
-        found = [
-            [name for name in guesses if name in given][:1]
-            for guesses in (FIRST, SECOND, THIRD + SCORE)
-        ]
-        names = [name for each in found for name in each]
-        if not found[0] or not found[1]:
-            use = (
-                "name them, or call them query, positive[, negative] or sentence1, sentence2, score"
-            )
-            raise ValueError(
-                f"columns: cannot be guessed from {', '.join(given)} of {where!r}; {use}"
-            )
-    if len(names) not in (2, 3):
+def _pairs_of(table: Dataset, columns: Sequence[str], where: str) -> dict[str, list]:
+    """The columns of `read_pairs` of one table."""
+    names = list(columns or _guess_columns(table, where))
+    if len(names) < 2:
         raise ValueError(
-            f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score"
+            f"columns: {' '.join(names)}: name two texts, then perhaps negatives or a score"
         )
-    pairs = {
-        role: texts_of(table, name, where, blank=False)
-        for role, name in zip(("first", "second"), names)
-    }
-    for name in names[2:]:  # a score, or a negative; in csv and tsv a number is a text
-        if name in SCORE or (
-            name in given and name not in THIRD and math.isfinite(to_number(table[name][0]))
-        ):
-            pairs["label"] = numbers_of(table, name, where)
-        else:
-            pairs["third"] = texts_of(table, name, where, blank=False)
-    return pairs
+    missing = [name for name in names if name not in table.column_names]
+    if missing:
+        raise ValueError(
+            f"columns: {where!r} has no column {missing[0]!r}; it has {', '.join(table.column_names)}"
+        )
+    first_name, second_name, *other_names = names
+    first = texts_of(table, first_name, where, blank=False)
+    second = texts_of(table, second_name, where, blank=False)
+    if not other_names:
+        return {"first": first, "second": second}
+    if len(other_names) == 1 and _is_score(table, other_names[0]):
+        _check_scores(table, other_names[0], names, is_guessed=not columns, where=where)
+        scores = numbers_of(table, other_names[0], where)
+        return {"first": first, "second": second, "label": scores}
+    negatives = _negatives_of(table, other_names, where)
+    triples = {"first": [], "second": [], "third": []}
+    for query, passage, texts in zip(first, second, negatives):
+        for text in texts:
+            triples["first"].append(query)
+            triples["second"].append(passage)
+            triples["third"].append(text)
+    return triples
+
+
+def _guess_columns(table: Dataset, where: str) -> list[str]:
+    """The names of the columns of two texts, then of the negatives or of the score."""
+    first = next((name for name in FIRST if name in table.column_names), None)
+    second = next((name for name in SECOND if name in table.column_names), None)
+    if first is None or second is None:
+        there = ", ".join(table.column_names)
+        raise ValueError(f"columns: cannot be guessed from {there} of {where!r}; {USE_COLUMNS}")
+    negatives = [name for name in table.column_names if NEGATIVE.fullmatch(name)]
+    if negatives:
+        if len(negatives) > 1:
+            print(f"{where}: the columns {', '.join(map(printable, negatives))} are negatives")
+        return [first, second, *negatives]
+    scores = [name for name in SCORE if name in table.column_names]
+    return [first, second, *scores[:1]]
+
+
+def _is_score(table: Dataset, name: str) -> bool:
+    """Whether a third column has scores rather than negatives; in csv and tsv, a number is a text."""
+    if name in SCORE:
+        return True
+    if NEGATIVE.fullmatch(name) or name not in table.column_names:
+        return False
+    return math.isfinite(to_number(table[name][0]))
+
+
+def _check_scores(
+    table: Dataset, column: str, names: Sequence[str], is_guessed: bool, where: str
+) -> None:
+    """Refuse (a ValueError) classes, whose numbers do not say how much two texts belong together."""
+    feature = table.features[column]
+    if isinstance(feature, ClassLabel) and not _are_scores(feature.names):
+        raise ValueError(
+            f"columns: {column!r} of {where!r} has the classes {', '.join(feature.names[:9])}, which are no scores; train"
+            " on them by `minibert finetune nli` or `classify`, or give scores, or the pairs that belong together"
+        )
+    is_inference = is_guessed and names[0] == "premise" and column == "label"
+    if is_inference and {to_number(value) for value in table[column]} <= {0.0, 1.0, 2.0, -1.0}:
+        raise ValueError(
+            f"columns: {column!r} of {where!r} looks like the classes of inference (0, 1, 2), which are no scores; train"
+            f" on them by `minibert finetune nli`, or if they are scores, give --columns {' '.join(names)}"
+        )
+
+
+def _are_scores(class_names: Sequence[str]) -> bool:
+    """Whether the numbers of classes are scores: each is its name, or there are two, of which the first says no."""
+    if [to_number(name) for name in class_names] == list(range(len(class_names))):
+        return True
+    if len(class_names) != 2:
+        return False
+    first, second = (name.lower() for name in class_names)
+    return first in NO or re.fullmatch(rf"(not|non|no|un|dis)[ _-]?{re.escape(second)}", first)
+
+
+def _negatives_of(table: Dataset, columns: Sequence[str], where: str) -> list[list[str]]:
+    """The negatives of each row, from columns of texts or of lists of texts; empty cells are left out."""
+    rows = []
+    for number, cells in enumerate(zip(*(table[column] for column in columns)), 1):
+        negatives = []
+        for column, cell in zip(columns, cells):
+            for text in cell if isinstance(cell, list) else [cell]:
+                if text is not None and not isinstance(text, str):
+                    raise ValueError(f"{where}, row {number}: {column}={text!r} is not text")
+                if text is not None and text.strip():
+                    negatives.append(text)
+        if not negatives:
+            raise ValueError(f"{where}, row {number}: {', '.join(columns)}: there is no negative")
+        rows.append(negatives)
+    return rows
 
 
 def make_pairs(
-    documents: Sequence[Document], kinds: Sequence[str], words: int = 64
+    documents: Sequence[Document], sources: Sequence[str], words: int = 64
 ) -> tuple[Dataset, list[str]]:
-    """Pairs of text that nobody judged, as `read_pairs` gives them, and the document of each. The `kinds`: title (a
+    """Pairs of text that nobody judged, as `read_pairs` gives them, and the document of each. The `sources`: title (a
     document's title and its text), adjacent (passages of `words` words that follow each other: Neelakantan et al. 2022,
     arXiv 2201.10005)."""
-    pairs: list[tuple[str, str, str]] = []
-    for kind in kinds:
-        if kind == "title":
-            named = [x for x in documents if re.search(r"\w", x.title)]
-            # A text that begins with its title is found by its letters: nothing is learned of what it means.
-            texts = [re.sub(rf"\A{re.escape(x.title)}(?!\w)", "", x.text).strip() for x in named]
-            found = [(x.title, text, x.text) for x, text in zip(named, texts) if text]
-        elif kind == "adjacent":
-            found = [
-                (*pair, x.text)
-                for x in documents
-                for pair in pairwise(split_passages(x.text, words))
-            ]
+    first: list[str] = []
+    second: list[str] = []
+    groups: list[str] = []
+    for source in sources:
+        count = len(first)
+        if source == "title":
+            missing = "titles"
+            pairs = _title_pairs(documents)
+        elif source == "adjacent":
+            missing = f"documents of more than {words} words"
+            pairs = _adjacent_pairs(documents, words)
         else:
-            raise ValueError(f"pairs_from: {kind!r} is unknown; use title, adjacent, or both")
-        if not found:
-            missing = "titles" if kind == "title" else f"documents of more than {words} words"
-            raise ValueError(f"pairs_from: {kind} needs {missing}, and there are none in the data")
-        pairs += found
-    first, second, groups = map(list, zip(*pairs))
+            raise ValueError(f"pairs_from: {source!r} is unknown; use title, adjacent, or both")
+        for document, first_text, second_text in pairs:
+            first.append(first_text)
+            second.append(second_text)
+            groups.append(document.text)
+        if len(first) == count:
+            raise ValueError(
+                f"pairs_from: {source} needs {missing}, and there are none in the data"
+            )
     return Dataset.from_dict({"first": first, "second": second}), groups
+
+
+def _title_pairs(documents: Sequence[Document]) -> Iterator[tuple[Document, str, str]]:
+    for document in documents:
+        # A text that begins with its title is found by its letters: nothing is learned of what it means.
+        title = re.escape(document.title)
+        text = re.sub(rf"\A{title}(?!\w)", "", document.text).strip()
+        if re.search(r"\w", document.title) and text:
+            yield document, document.title, text
+
+
+def _adjacent_pairs(
+    documents: Sequence[Document], words: int
+) -> Iterator[tuple[Document, str, str]]:
+    for document in documents:
+        for passage, next_passage in pairwise(split_passages(document.text, words)):
+            yield document, passage, next_passage
 
 
 def read_task(

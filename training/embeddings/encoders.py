@@ -288,6 +288,8 @@ def _read_texts(text: str | Iterable[str] | None, file: str | None, column: str)
         return list(text)
     if file is None:
         raise ValueError("text: none given; give texts, or a file")
+    if column != "text" and not is_table(file):
+        raise ValueError(f"column: {file!r} is no table, whose column could be read; leave it out")
     if is_table(file):
         return texts_of(read_table(file, [column], field="file"), column, file)
     return read_lines(file)

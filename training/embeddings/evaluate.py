@@ -24,20 +24,23 @@ from ..hub.card import add_table
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
 from .encoders import Encoder, encode, open_encoder, open_reranker, score_pairs
 
-SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
-KS = (1, 10)
-SIMPLE = "shared words (TF-IDF)"
+SHOWN_METRICS = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson", "active_dims")
+RANKS = (1, 10)
+SHARED_WORDS = "shared words (TF-IDF)"  # the baseline
+MAX_TEXTS = 8  # encoded at once, where each token has a score for every word of the vocabulary
+MAX_COUNTED_TEXTS = 200  # of which the numbers of sparse vectors that are not zero are counted
+MAX_QUERIES = 64  # compared with all passages at once
+RETRIEVAL = tuple(f"{name}@{k}" for k in RANKS for name in ("hit", "recall", "mrr", "ndcg"))
 
 
 class SharedWords:
     """In the place of a model: texts are as similar as the words that they share, rare ones first."""
 
     def __init__(self, task: Retrieval | Dataset):
-        texts = (
-            [x.text for x in task.passages]
-            if isinstance(task, Retrieval)
-            else [*task["first"], *task["second"]]
-        )
+        if isinstance(task, Retrieval):
+            texts = [passage.text for passage in task.passages]
+        else:
+            texts = [*task["first"], *task["second"]]
         self.words = TfidfVectorizer(token_pattern=r"\w+|\S").fit(texts)
 
     def encode(self, texts: Sequence[str], **_: Any) -> Any:
@@ -52,9 +55,7 @@ class SharedWords:
         return np.asarray(first.multiply(second).sum(axis=1)).ravel()
 
 
-OTHER_KINDS = (SparseEncoder, MultiVectorEncoder, SharedWords)
-AT_ONCE = 8  # texts whose tokens have a score for every word of the vocabulary
-RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr", "ndcg"))
+NOT_DENSE = (SparseEncoder, MultiVectorEncoder, SharedWords)
 
 
 def evaluate_embed(
@@ -84,6 +85,10 @@ def evaluate_embed(
     """
     if bool(tasks) == (data is not None):
         raise ValueError("data: give data, or --tasks of mteb")
+    if tasks and (columns or split != "test"):
+        raise ValueError("columns, split: tasks of mteb have their own; leave both out")
+    if columns and isinstance(data, (str, Path)) and Path(data).is_dir():
+        raise ValueError(f"columns: the folder {str(data)!r} has fixed ones; leave columns out")
     with lock_result(result):
         if tasks:
             mteb_tasks = find_tasks(tasks)
@@ -104,9 +109,9 @@ def _evaluate_data(
     encoder = open_encoder(model, max_length=max_length)
     scores = measure(encoder, task, "Embedding")
     baseline = measure(SharedWords(task), task)
-    print_table({Path(model).name or model: scores, SIMPLE: baseline})
+    print_table({Path(model).name or model: scores, SHARED_WORDS: baseline})
     metric = "spearman" if "spearman" in scores else "ndcg@10"
-    warning = judge(metric, scores[metric], baseline[metric], SIMPLE)
+    warning = judge(metric, scores[metric], baseline[metric], SHARED_WORDS)
     warn(warning)
     return {
         "model": model,
@@ -122,33 +127,42 @@ def find_tasks(names: Sequence[Any]) -> list[Any]:
     """Tasks of mteb, and those of its benchmarks, by name; objects stay. A ValueError for an unknown name."""
     import mteb
 
-    benchmarks = {each.name: list(each.tasks) for each in mteb.get_benchmarks()}
+    benchmarks = {benchmark.name: list(benchmark.tasks) for benchmark in mteb.get_benchmarks()}
     tasks = []
     for name in names:
-        try:
-            tasks += benchmarks.get(name) or [
-                mteb.get_task(name) if isinstance(name, str) else name
-            ]
-        except KeyError as error:
-            raise ValueError(f"tasks: mteb has no benchmark, and no task: {error}") from None
+        if not isinstance(name, str):
+            tasks.append(name)
+        elif name in benchmarks:
+            tasks += benchmarks[name]
+        else:
+            try:
+                tasks.append(mteb.get_task(name))
+            except KeyError as error:
+                raise ValueError(f"tasks: mteb has no benchmark, and no task: {error}") from None
     return tasks
 
 
-def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Any) -> dict[str, Any]:
-    """Measure by mteb, print the table, and put it on the card of a model of ours."""
+def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[str, Any]:
+    """Measure by mteb, print the table, and put it on the card of a model of ours. A ValueError for a task that needs
+    one vector of each text, of a model that has several."""
     import mteb
+    from mteb.abstasks import AbsTaskRetrieval
 
+    for task in tasks:
+        if isinstance(encoder, MultiVectorEncoder) and not isinstance(task, AbsTaskRetrieval):
+            raise ValueError(
+                f"tasks: {task.metadata.name} ({task.metadata.type}) needs one vector of each text, and {model!r}"
+                " has one of each token; choose tasks of retrieval or reranking"
+            )
     # its cache knows a model by name, also after another training
     measured = mteb.evaluate(encoder, tasks, cache=None, show_progress_bar=False)
-    main = {task.metadata.name: task.metadata.main_score for task in tasks}
-    scores = {each.task_name: float(each.get_score()) for each in measured.task_results}
-    header, rows = (
-        ["task", "metric", "score"],
-        [[name, main[name], f"{scores[name]:.4f}"] for name in scores],
-    )
+    main_scores = {task.metadata.name: task.metadata.main_score for task in tasks}
+    scores = {result.task_name: float(result.get_score()) for result in measured.task_results}
+    header = ["task", "metric", "score"]
+    rows = [[name, main_scores[name], f"{score:.4f}"] for name, score in scores.items()]
     print(format_table(header, rows))
     add_table(model, "MTEB", f"Main scores by mteb {mteb.__version__}.", header, rows)
-    return {"model": model, "tasks": main, "metrics": scores}
+    return {"model": model, "tasks": main_scores, "metrics": scores}
 
 
 def evaluate_rerank(
@@ -196,72 +210,93 @@ def evaluate_rerank(
 
 def measure(model: Any, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
     """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine (of what is not
-    dense: of its own similarity) with the score."""
+    dense: of its own similarity) with the score. Of sparse vectors also `active_dims`, how many of a passage's (or a
+    text's) numbers are not zero, in the mean."""
     if isinstance(task, Retrieval):
-        return score(task, find_passages(model, task, max(KS), progress))
-    if isinstance(model, OTHER_KINDS):
-        near = model.similarity_pairwise(
-            *(model.encode(task[x][:], batch_size=AT_ONCE) for x in ("first", "second"))
-        )
+        scores = score(task, find_passages(model, task, max(RANKS), progress))
+        texts = [passage.text for passage in task.passages[:MAX_COUNTED_TEXTS]]
     else:
-        near = pairwise_cos_sim(
-            *(encode(model, task[x], progress=progress) for x in ("first", "second"))
-        )
-    return metrics.correlations(near.tolist(), task["label"][:])
+        first, second = (task[name][:] for name in ("first", "second"))
+        texts = first[:MAX_COUNTED_TEXTS]
+        scores = metrics.correlations(similarities(model, first, second, progress), task["label"])
+    if isinstance(model, SparseEncoder):
+        vectors = model.encode_document(texts, batch_size=MAX_TEXTS, show_progress_bar=False)
+        scores["active_dims"] = float(model.sparsity(vectors)["active_dims"])
+    return scores
+
+
+def similarities(
+    model: Any, first: Sequence[str], second: Sequence[str], progress: str | None = None
+) -> list[float]:
+    """How similar each text is to the one at the same index: [texts]."""
+    if isinstance(model, NOT_DENSE):
+        vectors = [model.encode(texts, batch_size=MAX_TEXTS) for texts in (first, second)]
+        return model.similarity_pairwise(*vectors).tolist()
+    vectors = [encode(model, texts, progress=progress) for texts in (first, second)]
+    return pairwise_cos_sim(*vectors).tolist()
 
 
 def find_passages(
     model: Encoder, task: Retrieval, depth: int, progress: str | None = None
 ) -> list[list[Passage]]:
     """The `depth` passages that are nearest to each query, best first."""
-    texts, queries = [passage.text for passage in task.passages], [*task.queries.values()]
-    most = depth + task.ignore_identical_ids
-    if isinstance(model, OTHER_KINDS):
-        passages = model.encode_document(
-            texts, batch_size=AT_ONCE, show_progress_bar=progress is not None
-        )
-        places = []
-        for start in range(0, len(queries), 64):
-            near = model.similarity(
-                model.encode_query(queries[start : start + 64], batch_size=AT_ONCE), passages
-            )
-            places += near.topk(min(most, len(texts))).indices.tolist()
-    else:
-        passages = encode(model, texts, "document", progress)
-        hits = semantic_search(encode(model, queries, "query", progress), passages, top_k=most)
-        places = [[hit["corpus_id"] for hit in row] for row in hits]
-    found = []
-    for name, row in zip(task.queries, places):
-        itself = {name} - task.relevant[name].keys() if task.ignore_identical_ids else ()
-        row = [task.passages[place] for place in row]
-        found.append([passage for passage in row if passage.id not in itself][:depth])
-    return found
+    # one more, where the query itself may be among them
+    count = depth + 1 if task.ignore_identical_ids else depth
+    nearest_passages = []
+    for query_id, indices in zip(task.queries, _nearest(model, task, count, progress)):
+        passages = [task.passages[index] for index in indices]
+        if task.ignore_identical_ids and query_id not in task.relevant[query_id]:
+            passages = [passage for passage in passages if passage.id != query_id]
+        nearest_passages.append(passages[:depth])
+    return nearest_passages
+
+
+def _nearest(model: Encoder, task: Retrieval, count: int, progress: str | None) -> list[list[int]]:
+    """The indices of the passages nearest to each query, best first: [queries, count]."""
+    texts = [passage.text for passage in task.passages]
+    queries = list(task.queries.values())
+    if not isinstance(model, NOT_DENSE):
+        vectors = encode(model, texts, "document", progress)
+        hits = semantic_search(encode(model, queries, "query", progress), vectors, top_k=count)
+        return [[hit["corpus_id"] for hit in hits_of_query] for hits_of_query in hits]
+    has_bar = progress is not None
+    vectors = model.encode_document(texts, batch_size=MAX_TEXTS, show_progress_bar=has_bar)
+    indices = []
+    for start in range(0, len(queries), MAX_QUERIES):
+        batch = model.encode_query(queries[start : start + MAX_QUERIES], batch_size=MAX_TEXTS)
+        similarity = model.similarity(batch, vectors)
+        indices += similarity.topk(min(count, len(texts))).indices.tolist()
+    return indices
 
 
 def reorder(
-    reranker: CrossEncoder, task: Retrieval, found: list[list[Passage]], progress: str | None = None
+    reranker: CrossEncoder,
+    task: Retrieval,
+    candidates: list[list[Passage]],
+    progress: str | None = None,
 ) -> list[list[Passage]]:
-    """The passages found for each query in the order of the reranker's scores."""
-    pairs = [
-        (query, passage.text) for query, row in zip(task.queries.values(), found) for passage in row
-    ]
-    parts = np.split(
-        score_pairs(reranker, pairs, progress), np.cumsum([len(row) for row in found])[:-1]
-    )
-    return [
-        [row[i] for i in np.argsort(-scores, kind="stable")] for row, scores in zip(found, parts)
-    ]
+    """The candidates of each query in the order of the reranker's scores."""
+    pairs = []
+    for query, passages in zip(task.queries.values(), candidates):
+        pairs += [(query, passage.text) for passage in passages]
+    ends = np.cumsum([len(passages) for passages in candidates])
+    scores = np.split(score_pairs(reranker, pairs, progress), ends[:-1])
+    reordered = []
+    for passages, scores_of_query in zip(candidates, scores):
+        order = np.argsort(-scores_of_query, kind="stable")
+        reordered.append([passages[index] for index in order])
+    return reordered
 
 
-def score(task: Retrieval, found: list[list[Passage]]) -> dict[str, float]:
-    """hit, recall, MRR and nDCG at 1 and 10 of the passages found for each query."""
-    predictions = [[passage.id for passage in row] for row in found]
-    return metrics.retrieval_scores(predictions, [task.relevant[name] for name in task.queries], KS)
+def score(task: Retrieval, ranked: list[list[Passage]]) -> dict[str, float]:
+    """hit, recall, MRR and nDCG at `RANKS` of the passages found for each query, best first."""
+    predictions = [[passage.id for passage in passages] for passages in ranked]
+    references = [task.relevant[query_id] for query_id in task.queries]
+    return metrics.retrieval_scores(predictions, references, RANKS)
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:
-    print(
-        format_scores(
-            {name: {x: scores[x] for x in SHOWN if x in scores} for name, scores in rows.items()}
-        )
-    )
+    table = {}
+    for name, scores in rows.items():
+        table[name] = {metric: scores[metric] for metric in SHOWN_METRICS if metric in scores}
+    print(format_scores(table))

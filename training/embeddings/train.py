@@ -21,6 +21,7 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, M
 from sentence_transformers.util import mine_hard_negatives
 from transformers import set_seed
 
+from ..cli.options import close_matches
 from ..common.callbacks import (
     CheckpointMixin,
     EarlyStopping,
@@ -48,6 +49,7 @@ from .evaluate import RETRIEVAL, measure, print_table, reorder, score
 from .losses import find_loss, make_loss
 from .teachers import labels_of, open_teacher, teach
 
+NEGATIVES = 3  # of a query, by default
 NEAREST = 30  # passages that mined negatives are drawn from
 VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 
@@ -155,7 +157,8 @@ def finetune_embed(
 
     Args:
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or owner/name:config) of pairs (query,
-            positive), triples (…, negative) or scored pairs (sentence1, sentence2, score).
+            positive), triples (…, negative; further ones in negative_1, … or in lists) or scored pairs (sentence1,
+            sentence2, score).
         model: The model to start from: a folder or a Hub name.
         columns: The columns of the texts (and the score) in that order; by default guessed by their names.
         validation: Data to choose the best checkpoint on: a table, a folder with corpus.jsonl, queries and qrels of the
@@ -188,6 +191,9 @@ def finetune_embed(
         raise ValueError(
             f"kind: {kind} has no vector of a text to pool or cut; leave pooling and matryoshka_dims out"
         )
+
+    if pairs_from and columns:
+        raise ValueError("columns: pairs_from makes pairs of whole documents; leave columns out")
 
     def make_trainer(args: EmbeddingConfig) -> tuple[Any, Any]:
         check_encoder(model, max_length=args.max_length)
@@ -240,7 +246,7 @@ def finetune_rerank(
     model: str = "runs/minibert",
     columns: list[str] = (),
     validation: str | Dataset | None = None,
-    negatives: int = 3,
+    negatives: int | None = None,
     miner: str | None = None,
     teacher: str | None = None,
     args: RerankerConfig | None = None,
@@ -251,11 +257,13 @@ def finetune_rerank(
 
     Args:
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or owner/name:config) of pairs (query,
-            positive), triples (…, negative) or scored pairs (sentence1, sentence2, score).
+            positive), triples (…, negative; further ones in negative_1, … or in lists) or scored pairs (sentence1,
+            sentence2, score).
         model: The model to start from: a folder or a Hub name.
         columns: The columns of the texts (and the score) in that order; by default guessed by their names.
         validation: Data to choose the best checkpoint on: a table, or a Hub data set with the split validation.
-        negatives: Number of negatives for each query, if the data are pairs (triples and scored pairs have their own).
+        negatives: Number of negatives for each query, if the data are pairs; by default 3. Triples and scored pairs have
+            their own.
         miner: An embedding model that finds hard negatives, drawn from the 30 passages nearest to the query; by default
             negatives are random.
         teacher: A larger reranker to learn the scores of, instead of labels.
@@ -282,6 +290,11 @@ def finetune_rerank(
             )
         bar = None if args.disable_tqdm else "Reranking"
         set_seed(args.seed)
+        has_own = [name for name in ("third", "label") if name in pairs.column_names]
+        if has_own and (negatives is not None or miner is not None):
+            raise ValueError(
+                "negatives, miner: the rows have negatives or scores of their own; leave both out"
+            )
         if "label" in pairs.column_names:
             rows, metric, names = pairs, "spearman", ["spearman"]
         else:
@@ -291,7 +304,7 @@ def finetune_rerank(
             every = list(dict.fromkeys([*known, *held_out["second"]]))
             finder = open_encoder(miner, "dense") if miner else None
             rows, metric, names = (
-                with_negatives(pairs, known, negatives, finder),
+                with_negatives(pairs, known, NEGATIVES if negatives is None else negatives, finder),
                 "mrr@10",
                 RETRIEVAL,
             )
@@ -394,7 +407,9 @@ def passages_of(pairs: Dataset) -> dict[str, list[str]]:
     """The passages of every query."""
     passages: dict[str, list[str]] = {}
     for query, passage in zip(pairs["first"], pairs["second"]):
-        passages.setdefault(query, []).append(passage)
+        passages_of_query = passages.setdefault(query, [])
+        if passage not in passages_of_query:  # it stands once for each of its negatives
+            passages_of_query.append(passage)
     return passages
 
 
@@ -456,6 +471,11 @@ def train(
 ) -> TrainingResult:
     """Train what `make_trainer` makes of the settings (a trainer, and a teacher that is measured, too, or None) and
     save it; of several processes one does, and the others have no model and no report."""
+    fields = {field.name for field in dataclasses.fields(args) if field.init}
+    if unknown := sorted(config.keys() - fields):
+        raise ValueError(
+            f"unknown option {unknown[0]!r}{close_matches(unknown[0], fields | options.keys())}"
+        )
     args = dataclasses.replace(args, **config)
     with lock_output(args):
         checkpoint = checkpoint_to_resume(args)

@@ -23,7 +23,7 @@ from .models import load_tokenizer, read_config
 from .plan import write_plan
 from .results import FILES, Results
 from .saving import save_finetuned
-from .tasks import REMOVED_OPTIONS, task_class
+from .tasks import REMOVED_OPTIONS, TASKS, task_class
 from .tasks.base import Scores, Task
 from .trainer import FinetuningTrainer, check_start, read_rows
 
@@ -37,7 +37,7 @@ def finetune(
     validation: str | list[str] | Dataset | None = None,
     test: str | list[str] | Dataset | None = None,
     columns: list[str] | None = None,
-    validation_size: float = VALIDATION_SIZE,
+    validation_size: float | None = None,
     plan: bool = False,
     args: FinetuningConfig | None = None,
     **options: Any,
@@ -60,7 +60,7 @@ def finetune(
         test: Files to test on, instead of those in data.
         columns: Names of the columns of csv and tsv files without a header row.
         validation_size: Training rows to hold out if there are no validation rows: a share below 1,
-            or a number.
+            or a number; by default 0.1 (embed, rerank: 0.05).
         plan: Train nothing; look at the data and write a recipe with reasons. Options that are
             given are kept.
         args: The settings of the training; in Python, its fields can be given as keywords instead.
@@ -72,8 +72,19 @@ def finetune(
     """
     sources = {"data": data, "train": train, "validation": validation, "test": test}
     if task in ("embed", "rerank"):
-        return finetune_by_sentence_transformers(
-            task, model, sources, validation_size, plan, args, options
+        arguments = {
+            **sources,
+            "model": str(model),
+            "columns": columns,
+            "validation_size": validation_size,
+            "plan": plan or None,
+            "args": args,
+            **options,
+        }
+        return call_encoder_function(f"train:finetune_{task}", arguments)
+    if validation is not None and validation_size is not None:
+        raise ValueError(
+            "validation_size: validation rows are given, so that none are held out; leave it out"
         )
     cls, task_options, args = resolve_options(task, args, options, FinetuningConfig)
     output = Path(args.output_dir)
@@ -88,7 +99,7 @@ def finetune(
             loaded_task,
             **sources,
             columns=columns,
-            validation_size=validation_size,
+            validation_size=VALIDATION_SIZE if validation_size is None else validation_size,
             seed=args.seed,
         )
         trainer = FinetuningTrainer(
@@ -111,7 +122,7 @@ def finetune(
 @without_bars()
 def evaluate(
     task: str,
-    model: str | os.PathLike = "runs/finetune",
+    model: str | os.PathLike | None = None,
     data: str | os.PathLike | Dataset | None = None,
     validation: str | list[str] | Dataset | None = None,
     test: str | list[str] | Dataset | None = None,
@@ -126,7 +137,8 @@ def evaluate(
         task: "classify", "nli", "choose", "tag" or "answer"; "embed" and "rerank" call
             `evaluate_embed` and `evaluate_rerank` in `training.embeddings.evaluate` with the other
             arguments.
-        model: The fine-tuned model: a folder or a Hub name.
+        model: The fine-tuned model: a folder or a Hub name; by default runs/finetune (embed:
+            runs/embed, rerank: runs/rerank).
         data: A folder with validation and test (jsonl, csv, parquet, …), or a Hub data set. A
             simple baseline is made from its training rows, or else from the measured rows, and
             shown beside the model.
@@ -142,11 +154,22 @@ def evaluate(
         The metrics of each split, by name; None for a metric that is not defined for these rows.
     """
     if task in ("embed", "rerank"):
-        if model != "runs/finetune":
-            options = {**options, "model": str(model)}
-        module = importlib.import_module("minibert.training.embeddings.evaluate")
-        return getattr(module, f"evaluate_{task}")(data, **options)
+        arguments = {
+            "data": data,
+            "model": None if model is None else str(model),
+            "validation": validation,
+            "test": test,
+            "columns": columns,
+            "args": args,
+            **options,
+        }
+        return call_encoder_function(f"evaluate:evaluate_{task}", arguments)
+    if model is None:
+        model = "runs/finetune"
     cls, task_options, args = resolve_options(task, args, options, EvaluationConfig)
+    for name in TASKS[task].training_options:
+        if name in task_options:
+            raise ValueError(f"{name}: it matters in training only; leave it out")
     output = Path(args.output_dir)
     check_folder(output)
     if (output / "config.json").exists():
@@ -234,46 +257,43 @@ def make_plan(
     model: str | os.PathLike,
     sources: Mapping[str, Any],
     columns: list[str] | None,
-    validation_size: float,
+    validation_size: float | None,
     args: FinetuningConfig,
 ) -> TrainingResult:
     """`--plan`: look at the rows, and write a recipe."""
     task = load_task(cls, task_options, model, args, trains=True)
     splits = load_splits(
-        task, **sources, columns=columns, validation_size=validation_size, seed=args.seed
+        task,
+        **sources,
+        columns=columns,
+        validation_size=VALIDATION_SIZE if validation_size is None else validation_size,
+        seed=args.seed,
     )
     splits = read_rows(task, splits, model, trains=True)
     cli_options: dict[str, Any] = {"model": str(model)}
     for name, value in (*sources.items(), ("columns", columns)):
         if value is not None:
             cli_options[name] = value
-    if validation_size != VALIDATION_SIZE:
+    if validation_size is not None:
         cli_options["validation_size"] = validation_size
     recipe = write_plan(task, splits, args, cli_options | task_options)
     return TrainingResult(None, task.tokenizer, recipe, Path(args.output_dir))
 
 
-def finetune_by_sentence_transformers(
-    task_name: str,
-    model: str | os.PathLike,
-    sources: Mapping[str, Any],
-    validation_size: float,
-    plan: bool,
-    args: Any,
-    options: Mapping[str, Any],
-) -> Any:
-    """`finetune_embed` or `finetune_rerank`, with those arguments that were given."""
-    arguments = {
-        "train": sources["train"],
-        "validation": sources["validation"],
-        "test": sources["test"],
-        "args": args,
-        "plan": plan or None,
-        **options,
-    }
-    if validation_size != VALIDATION_SIZE:
-        arguments["validation_size"] = validation_size
-    given_arguments = {name: value for name, value in arguments.items() if value is not None}
-    module = importlib.import_module("minibert.training.embeddings.train")
-    function = getattr(module, f"finetune_{task_name}")
-    return function(sources["data"], model=str(model), **given_arguments)
+def call_encoder_function(reference: str, arguments: Mapping[str, Any]) -> Any:
+    """Call "module:function" of `training.embeddings` with the arguments that are not None. A
+    ValueError for one that it does not take."""
+    module_name, _, name = reference.partition(":")
+    module = importlib.import_module(f"minibert.training.embeddings.{module_name}")
+    function = getattr(module, name)
+    parameters = inspect.signature(function).parameters
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    for key in arguments:
+        # fields of its config are checked by the function
+        is_field = "config" in parameters and key not in ("train", "test", "plan")
+        if key not in parameters and not is_field:
+            usable = ", ".join(parameter for parameter in parameters if parameter != "config")
+            raise ValueError(f"{key}: {name} does not take it; it takes {usable}")
+    if "data" not in arguments and parameters["data"].default is inspect.Parameter.empty:
+        raise ValueError("data: none given; give a table, or a data set of the Hub")
+    return function(**arguments)
