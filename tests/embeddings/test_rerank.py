@@ -397,8 +397,12 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
         ([toy / "pairs.jsonl", "--negatives", "0"], ["negatives: there are none for 0 a query"]),
         ([few], ["negatives: there are none for 3 a query; give data with more passages"]),
         (
-            [toy / "train.jsonl", "--miner", root / "reranker"],
+            [toy / "pairs.jsonl", "--miner", root / "reranker"],
             ["holds a MiniBertForSequenceClassification; use"],
+        ),
+        (
+            [toy / "train.jsonl", "--miner", root / "reranker"],
+            ["negatives, miner: the rows have negatives or scores of their own"],
         ),
         (
             [toy / "train.jsonl", "--metric_for_best_model", "f1"],
