@@ -18,31 +18,34 @@ from ...evaluation.plots import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from .base import LABEL, Labels, Predictions, Scores, Task, shortened
 
-STARTS = (
-    "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
-)
-MAX_LENGTH, MAX_QUESTION = (
-    384,
-    64,
-)  # tokens of an input and of its question, as BERT had them on SQuAD
-THRESHOLD = "null_threshold"  # where the tokenizer's config keeps that of the training
-MANY_LONG = 0.05  # the share of answers above `max_answer_length` from which on it is said
-NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
-ANSWER = (
+# The column that `read` adds beside `LABEL`: the first characters of the answers.
+STARTS = "_starts"
+# Tokens of an input and of its question, as BERT had them on SQuAD.
+MAX_LENGTH = 384
+MAX_QUESTION_LENGTH = 64
+# Where the tokenizer's config keeps the threshold of the training.
+THRESHOLD = "null_threshold"
+# The share of answers above `max_answer_length` from which on it is said.
+MIN_SHARE_OF_LONG_ANSWERS = 0.05
+# The token that stands for "no answer here": the first one, [CLS].
+NULL = 0
+ANSWERS_EXAMPLE = (
     '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
 )
 
 
 @dataclass(eq=False)
 class AnswerQuestions(Task):
-    """A model that answers questions with a part of a text. Longer texts are read in parts that share a third.
+    """A model that answers questions with a part of a text. Longer texts are read in parts that
+    share a third.
 
     Args:
         question_column: The column of the question; by default guessed by its name.
         context_column: The column of the context; by default guessed by its name.
-        answers_column: The column of {text: […], answer_start: […]}, as in SQuAD; by default guessed by its name.
-        max_length: Longest input, in tokens; longer contexts are read in parts. By default that of a model trained for
-            this task, else at most 384.
+        answers_column: The column of {text: […], answer_start: […]}, as in SQuAD; by default
+            guessed by its name.
+        max_length: Longest input, in tokens; longer contexts are read in parts. By default that of
+            a model trained for this task, else at most 384.
         max_answer_length: Longest answer, in tokens.
     """
 
@@ -56,7 +59,7 @@ class AnswerQuestions(Task):
         "context_column": ("context", "passage", "text"),
         "answers_column": ("answers", "answer"),
     }
-    copied = slice(1, 2)  # the context
+    group_columns = slice(1, 2)  # the context
     label_feature = datasets.List(datasets.Value("string"))
 
     tokenizer: PreTrainedTokenizerBase
@@ -77,84 +80,82 @@ class AnswerQuestions(Task):
         return each_row(split, self._answers, split)
 
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
-        answers, context = row[self.label_column], row[self.text_columns[1]]
-        if row.get(
-            "is_impossible"
-        ):  # SQuAD 2.0; what some files list there is plausible, but wrong
+        # SQuAD 2.0; what some files list there is plausible, but wrong.
+        if row.get("is_impossible"):
             return []
-        given = answers if isinstance(answers, dict) else {}
-        texts, starts = (as_list(given.get(part)) for part in ("text", "answer_start"))
-        readable = all(isinstance(text, str) for text in texts) and all(
-            isinstance(start, int) for start in starts
-        )
-        if (
-            not {"text", "answer_start"} <= given.keys()
-            or not readable
-            or len(texts) != len(starts)
-        ):
-            raise bad_value(self.label_column, answers, ANSWER)
+        context = row[self.text_columns[1]]
+        texts, starts = self._texts_and_starts(row[self.label_column])
+        answers = []
         for text, start in zip(texts, starts):
-            there = context[start : start + len(text)] if start >= 0 else ""
-            if there != text or not text.strip():
-                of = (
-                    f" of question {row['id']!r}" if row.get("id") else ""
-                )  # a nested file has no rows
-                why = f"{of} with answer_start {start} does not match the context, which has {there!r} there"
+            text_there = context[start : start + len(text)] if start >= 0 else ""
+            if text_there != text or not text.strip():
+                # A nested file has no rows.
+                question = f" of question {row['id']!r}" if row.get("id") else ""
                 raise bad_value(
-                    self.label_column, text, "a part of the context and its first character", why
+                    self.label_column,
+                    text,
+                    "a part of the context and its first character",
+                    f"{question} with answer_start {start} does not match the context,"
+                    f" which has {text_there!r} there",
                 )
-        return [
-            (text.strip(), start + len(text) - len(text.lstrip()))
-            for text, start in zip(texts, starts)
-        ]
+            num_leading_spaces = len(text) - len(text.lstrip())
+            answers.append((text.strip(), start + num_leading_spaces))
+        return answers
+
+    def _texts_and_starts(self, cell: Any) -> tuple[list[str], list[int]]:
+        """The texts and the first characters of a cell of answers; a ValueError for another
+        form."""
+        if not isinstance(cell, dict) or not {"text", "answer_start"} <= cell.keys():
+            raise bad_value(self.label_column, cell, ANSWERS_EXAMPLE)
+        texts = as_list(cell["text"])
+        starts = as_list(cell["answer_start"])
+        are_texts = all(isinstance(text, str) for text in texts)
+        are_numbers = all(isinstance(start, int) for start in starts)
+        if not are_texts or not are_numbers or len(texts) != len(starts):
+            raise bad_value(self.label_column, cell, ANSWERS_EXAMPLE)
+        return texts, starts
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
     ) -> Labels:
-        if (
-            self.max_length is None and config is None
-        ):  # a model trained for this task keeps its own length
+        # A model trained for this task keeps its own length.
+        if self.max_length is None and config is None:
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
         for name, rows in labels.items():
             self._check_lengths(name, [answers[0][0] for answers in rows if answers])
-        saved = self.tokenizer.init_kwargs
-        if "train" in labels or THRESHOLD not in saved:
-            # where every question has an answer, "none" is no candidate
-            answerable = (
-                all(labels["train"]) if "train" in labels else all(map(all, labels.values()))
-            )
-            self.null_threshold = None if answerable else 0.0
-        saved[THRESHOLD] = self.null_threshold
+        saved_settings = self.tokenizer.init_kwargs
+        if "train" in labels:
+            self.null_threshold = None if all(labels["train"]) else 0.0
+        elif THRESHOLD not in saved_settings:
+            self.null_threshold = None if all(map(all, labels.values())) else 0.0
+        saved_settings[THRESHOLD] = self.null_threshold
         return labels
 
     def _check_lengths(self, split: str, answers: list[str]) -> None:
         """Refuse a split of which no answer can be given, and say if many cannot."""
-        encoded = (
-            self.tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"]
-            if answers
-            else []
+        if not answers:
+            return
+        encoded = self.tokenizer(answers, add_special_tokens=False, verbose=False)
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        num_long = (lengths > self.max_answer_length).sum()
+        if num_long <= MIN_SHARE_OF_LONG_ANSWERS * len(lengths):
+            return
+        message = (
+            f"{num_long:,} of {len(lengths):,} answers of the {split} rows are longer than"
+            f" {self.max_answer_length} tokens and cannot be given;"
+            f" give --max_answer_length {lengths.max()}"
         )
-        lengths = np.array([len(ids) for ids in encoded])
-        long = (lengths > self.max_answer_length).sum()
-        if long > MANY_LONG * len(lengths):
-            said = f"{long:,} of {len(lengths):,} answers of the {split} rows are longer than {self.max_answer_length}"
-            said += f" tokens and cannot be given; give --max_answer_length {lengths.max()}"
-            if long == len(lengths):
-                raise ValueError(f"max_answer_length: {said}")
-            print(said)
+        if num_long == len(lengths):
+            raise ValueError(f"max_answer_length: {message}")
+        print(message)
 
     def with_labels(
         self, split: datasets.Dataset, labels: list[list[tuple[str, int]]]
     ) -> datasets.Dataset:
-        texts, starts = (
-            [[answer[part] for answer in answers] for answers in labels] for part in (0, 1)
-        )
-        return with_column(
-            super().with_labels(split, texts),
-            STARTS,
-            starts,
-            datasets.List(datasets.Value("int64")),
-        )
+        texts = [[text for text, _ in answers] for answers in labels]
+        starts = [[start for _, start in answers] for answers in labels]
+        with_texts = super().with_labels(split, texts)
+        return with_column(with_texts, STARTS, starts, datasets.List(datasets.Value("int64")))
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [*self.text_columns, LABEL, STARTS], encode_questions)
@@ -167,15 +168,14 @@ class AnswerQuestions(Task):
 
     def decode(self, predictions: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
-        windows, contexts = [], iter(predictions.examples[self.text_columns[1]])
-        for logits, window in zip(
-            predictions.outputs, predictions.encoded.select_columns(["offsets", "is_last"])
-        ):
+        contexts = iter(predictions.examples[self.text_columns[1]])
+        encoded = predictions.encoded.select_columns(["offsets", "is_last"])
+        windows = []
+        for logits, window in zip(predictions.outputs, encoded):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
-                yield best_answer(
-                    windows, next(contexts), self.max_answer_length, self.null_threshold
-                )
+                context = next(contexts)
+                yield best_answer(windows, context, self.max_answer_length, self.null_threshold)
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
@@ -184,17 +184,15 @@ class AnswerQuestions(Task):
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))
 
-    def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[list[str]]:
+    def guesses(
+        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+    ) -> list[list[str]]:
         """The sentence with most words of the question; or never an answer."""
-        words = [{*question.lower().split()} for question in examples[self.text_columns[0]]]
-        sentences = [
-            max(
-                split_sentences(text),
-                key=lambda part: len(asked & {*part.lower().split()}),
-                default="",
-            )
-            for asked, text in zip(words, examples[self.text_columns[1]])
-        ]
+        sentences = []
+        questions = examples[self.text_columns[0]]
+        contexts = examples[self.text_columns[1]]
+        for question, context in zip(questions, contexts):
+            sentences.append(most_alike_sentence(question, context))
         return [sentences, [""] * len(examples)]
 
     def confidence(
@@ -203,9 +201,11 @@ class AnswerQuestions(Task):
         return torch.stack(logits[:2]).float().softmax(-1).amax(-1).prod(0)
 
     def mistake(self, predicted: str, true: list[str], confidence: float) -> float:
-        return (
-            0.0 if any(compare_answers(predicted, text)[0] for text in true or [""]) else confidence
-        )
+        for answer in true or [""]:
+            is_same, _ = compare_answers(predicted, answer)
+            if is_same:
+                return 0.0
+        return confidence
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         plot_scores(self.compute_metrics(predictions), "score", path, note)
@@ -214,65 +214,98 @@ class AnswerQuestions(Task):
         return shortened(row[self.text_columns[0]])
 
     def show_label(self, row: Mapping[str, Any], label: str | list[str]) -> str:
-        return " or ".join(map(repr, dict.fromkeys(as_list(label or [])))) or "no answer"
+        different_answers = dict.fromkeys(as_list(label or []))
+        return " or ".join(map(repr, different_answers)) or "no answer"
+
+
+def most_alike_sentence(question: str, context: str) -> str:
+    """The sentence with most words of the question; empty if the context has none."""
+    question_words = set(question.lower().split())
+    most_alike = ""
+    max_shared = -1
+    for sentence in split_sentences(context):
+        num_shared = len(question_words.intersection(sentence.lower().split()))
+        if num_shared > max_shared:
+            most_alike = sentence
+            max_shared = num_shared
+    return most_alike
 
 
 def encode_questions(tokenizer, questions, contexts, answers, starts) -> dict[str, list]:
-    """Pairs of a question, cut to `MAX_QUESTION` tokens, and a part of its context, `model_max_length` tokens at most;
-    neighbouring parts share a third of that. One row each, in order. Beside the model's inputs: `start_positions` and
-    `end_positions` of the first answer (texts and first characters are given), both 0 where it is not wholly there;
-    `offsets`, for each token the characters [first, last + 1] that it covers, [-1, -1] where it is not of the context;
+    """Pairs of a question, cut to `MAX_QUESTION_LENGTH` tokens, and a part of its context,
+    `model_max_length` tokens at most; neighbouring parts share a third of that. One row each, in
+    order. Beside the model's inputs: `start_positions` and `end_positions` of the first answer
+    (texts and first characters are given), both 0 where it is not wholly there; `offsets`, for each
+    token the characters [first, last + 1] that it covers, [-1, -1] where it is not of the context;
     `is_last`, whether the context ends here."""
-    longest = min(MAX_QUESTION, tokenizer.model_max_length // 4)
-    tokenized = tokenizer(
-        questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+    encoded = tokenizer(
+        cut_questions(tokenizer, questions),
+        contexts,
+        truncation="only_second",
+        stride=tokenizer.model_max_length // 3,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
     )
-    questions = list(questions)
-    for i, offsets in enumerate(tokenized["offset_mapping"]):
-        if len(offsets) > longest:
-            questions[i] = questions[i][: offsets[longest - 1][1]]
-            while (
-                len(tokenizer.tokenize(questions[i])) > longest
-            ):  # a character may be several tokens
-                questions[i] = questions[i][:-1]
-    parts = {
-        "truncation": "only_second",
-        "stride": tokenizer.model_max_length // 3,
-        "return_overflowing_tokens": True,
-    }
-    encoded = tokenizer(questions, contexts, return_offsets_mapping=True, **parts)
-    question_of, all_offsets = (
-        encoded.pop("overflow_to_sample_mapping"),
-        encoded.pop("offset_mapping"),
-    )
+    question_of = encoded.pop("overflow_to_sample_mapping")
+    all_offsets = encoded.pop("offset_mapping")
     rows = {"start_positions": [], "end_positions": [], "offsets": [], "is_last": []}
-    for i, (question, offsets) in enumerate(zip(question_of, all_offsets)):
-        offsets = [
-            pair if segment == 1 else (-1, -1)
-            for pair, segment in zip(offsets, encoded.sequence_ids(i))
-        ]
-        first, last = NULL, NULL
+    for window, question in enumerate(question_of):
+        segments = encoded.sequence_ids(window)
+        offsets = []
+        for segment, characters in zip(segments, all_offsets[window]):
+            offsets.append(characters if segment == 1 else (-1, -1))
+        first = NULL
+        last = NULL
         if answers[question]:
-            text, start = answers[question][0], starts[question][0]
-            first, last = answer_tokens(offsets, start, start + len(text)) or (NULL, NULL)
+            text = answers[question][0]
+            start = starts[question][0]
+            tokens = answer_tokens(offsets, start, start + len(text))
+            if tokens is not None:
+                first, last = tokens
+        is_last = window + 1 == len(question_of) or question_of[window + 1] != question
         rows["start_positions"].append(first)
         rows["end_positions"].append(last)
         rows["offsets"].append(offsets)
-        rows["is_last"].append(i + 1 == len(question_of) or question_of[i + 1] != question)
+        rows["is_last"].append(is_last)
     return {**encoded, **rows}
+
+
+def cut_questions(tokenizer, questions: Sequence[str]) -> list[str]:
+    """The questions, cut to `MAX_QUESTION_LENGTH` tokens, or a quarter of the input if that is
+    less."""
+    max_length = min(MAX_QUESTION_LENGTH, tokenizer.model_max_length // 4)
+    tokenized = tokenizer(
+        questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+    )
+    cut = []
+    for question, offsets in zip(questions, tokenized["offset_mapping"]):
+        if len(offsets) > max_length:
+            question = question[: offsets[max_length - 1][1]]
+            # A character may be several tokens.
+            while len(tokenizer.tokenize(question)) > max_length:
+                question = question[:-1]
+        cut.append(question)
+    return cut
 
 
 def answer_tokens(
     offsets: Sequence[tuple[int, int]], start: int, end: int
 ) -> tuple[int, int] | None:
-    """The first and last token of a window that together cover characters `start` to `end - 1`; None if the answer is
-    not wholly in it. `offsets`: as `encode_questions` makes them. Characters that belong to no token (such as accents
-    that a normalizer drops) are in it where a token of the context follows or goes before."""
-    shown = [i for i, (first, _) in enumerate(offsets) if first >= 0]
-    inside = [i for i in shown if offsets[i][0] < end and offsets[i][1] > start]
-    covered = inside and (offsets[inside[0]][0] <= start or inside[0] > shown[0])
-    covered = covered and (end <= offsets[inside[-1]][1] or inside[-1] < shown[-1])
-    return (inside[0], inside[-1]) if covered else None
+    """The first and last token of a window that together cover characters `start` to `end - 1`;
+    None if the answer is not wholly in it. `offsets`: as `encode_questions` makes them. Characters
+    that belong to no token (such as accents that a normalizer drops) are in it where a token of the
+    context follows or goes before."""
+    context_tokens = [token for token, (first, _) in enumerate(offsets) if first >= 0]
+    answer = [
+        token for token in context_tokens if offsets[token][0] < end and offsets[token][1] > start
+    ]
+    if not answer:
+        return None
+    begins_here = offsets[answer[0]][0] <= start or answer[0] > context_tokens[0]
+    ends_here = end <= offsets[answer[-1]][1] or answer[-1] < context_tokens[-1]
+    if not begins_here or not ends_here:
+        return None
+    return answer[0], answer[-1]
 
 
 def best_answer(
@@ -281,32 +314,45 @@ def best_answer(
     max_answer_length: int = 30,
     null_threshold: float | None = None,
 ) -> str:
-    """The text with the highest sum of the logits of its first and last token over all windows of one question; empty
-    where nothing of the context can be it.
+    """The text with the highest sum of the logits of its first and last token over all windows of
+    one question; empty where nothing of the context can be it.
 
     Args:
-        windows: of each the logits of its tokens as first and as last one of the answer, [tokens or more, 2], and their
-            `offsets`, see `encode_questions`.
+        windows: of each the logits of its tokens as first and as last one of the answer, [tokens or
+            more, 2], and their `offsets`, see `encode_questions`.
         max_answer_length: in tokens.
-        null_threshold: by how much the score of the empty answer (the lowest null logit of the windows; Devlin et al.
-            2019, section 4.3) must exceed the best answer's to be given; None: there is always an answer.
+        null_threshold: by how much the score of the empty answer (the lowest null logit of the
+            windows; Devlin et al. 2019, section 4.3) must exceed the best answer's to be given;
+            None: there is always an answer.
     """
-    null, best, text = np.inf, -np.inf, ""
+    null_score = np.inf
+    best_score = -np.inf
+    best_text = ""
     for logits, offsets in windows:
         logits = np.asarray(logits[: len(offsets)], float)  # without padding
-        null = min(null, float(logits[NULL].sum()))
-        first, last = np.where(
-            np.array(offsets)[:, :1] >= 0, logits, -np.inf
-        ).T  # of the context only
-        last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
-        scores = first[:, None] + sliding_window_view(
-            last, max_answer_length
-        )  # i, j: from token i to i + j
-        while scores.max() > best:
+        null_score = min(null_score, float(logits[NULL].sum()))
+        is_context = np.array(offsets)[:, :1] >= 0
+        first_logits, last_logits = np.where(is_context, logits, -np.inf).T
+        # [i, j]: the score of the answer from token i to token i + j
+        padded = np.pad(last_logits, (0, max_answer_length - 1), constant_values=-np.inf)
+        scores = first_logits[:, None] + sliding_window_view(padded, max_answer_length)
+        while scores.max() > best_score:
             i, j = np.unravel_index(scores.argmax(), scores.shape)
-            end = max([offsets[i + j][1], *(after for after, _ in offsets[i + j + 1 : i + j + 2])])
-            # Up to the next token: accents may belong to none. Byte-level tokens begin with the space before a word.
-            if found := context[offsets[i][0] : end].strip():
-                best, text = scores[i, j], found
+            text = text_of_tokens(context, offsets, i, i + j)
+            if text:
+                best_score = scores[i, j]
+                best_text = text
             scores[i, j] = -np.inf
-    return "" if null_threshold is not None and null - best > null_threshold else text
+    if null_threshold is not None and null_score - best_score > null_threshold:
+        return ""
+    return best_text
+
+
+def text_of_tokens(context: str, offsets: Sequence[tuple[int, int]], first: int, last: int) -> str:
+    """The text of the tokens `first` to `last`, up to the next token: accents may belong to none.
+    Byte-level tokens begin with the space before a word."""
+    start = offsets[first][0]
+    end = offsets[last][1]
+    if last + 1 < len(offsets):
+        end = max(end, offsets[last + 1][0])
+    return context[start:end].strip()

@@ -28,12 +28,12 @@ class Choose(Task):
 
     Args:
         text_column: The column of the text before the choices; by default guessed by its name.
-        prefix_column: The column of a text that every choice begins with (sent2 of SWAG); by default guessed by its
-            name.
-        choice_columns: The columns of the choices, one for each; by default one column of lists (or of texts and their
-            keys, as ARC has it), guessed by its name.
-        label_column: The column of the right choice, a number from 0 (from 1, if others are letters) or a letter
-            (A, B, …); by default guessed by its name.
+        prefix_column: The column of a text that every choice begins with (sent2 of SWAG); by
+            default guessed by its name.
+        choice_columns: The columns of the choices, one for each; by default one column of lists (or
+            of texts and their keys, as ARC has it), guessed by its name.
+        label_column: The column of the right choice, a number from 0 (from 1, if others are
+            letters) or a letter (A, B, …); by default guessed by its name.
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
     """
 
@@ -65,32 +65,37 @@ class Choose(Task):
     max_length: int | None = None
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
-        """The columns of the text, then of what choices begin with if there is one, then of the choices."""
-        named = [None] if not self.choice_columns else self.choice_columns
-        self.choices = [
-            find_column(split, "choice_columns", name, self.columns["choice_columns"])
-            for name in named
-        ]
-        text, prefix = self.find(split, "text_column"), self.prefix_column
-        guesses = [
-            name for name in self.columns["prefix_column"] if name in {*split.column_names} - {text}
-        ]
-        prefix = prefix or next(iter(guesses), None)
+        """The columns of the text, then of what choices begin with if there is one, then of the
+        choices."""
+        guesses = self.columns["choice_columns"]
+        if self.choice_columns:
+            self.choices = [
+                find_column(split, "choice_columns", name, guesses) for name in self.choice_columns
+            ]
+        else:
+            self.choices = [find_column(split, "choice_columns", None, guesses)]
+        text = self.find(split, "text_column")
+        prefix = self.prefix_column
+        for name in self.columns["prefix_column"]:
+            if prefix is None and name != text and name in split.column_names:
+                prefix = name
         self.prefix = [prefix] if prefix else []
         return [text, *self.prefix, *self.choices]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        check_texts(split, [self.text_columns[0], *(self.choices if len(self.choices) > 1 else [])])
+        check_texts(split, [self.text_columns[0]])
+        if len(self.choices) > 1:
+            check_texts(split, self.choices)
         check_texts(split, self.prefix, blank=True)
-        rows = self._choices(split)
-        each_row(split, partial(self._check_choices, rows[0]), rows)
+        choices = self._choices(split)
+        each_row(split, partial(self._check_choices, choices[0]), choices)
 
     def _check_choices(self, first: Any, choices: Any) -> None:
-        if (
-            not isinstance(choices, list)
-            or len(choices) < 2
-            or not all(isinstance(each, str) for each in choices)
-        ):
+        """Refuse a row whose choices are no list of texts, or not as many as in the first row."""
+        is_list_of_texts = isinstance(choices, list) and all(
+            isinstance(choice, str) for choice in choices
+        )
+        if not is_list_of_texts or len(choices) < 2:
             raise bad_value(self.choices[0], choices, "a list of two texts or more")
         if len(choices) != len(first):
             raise bad_value(
@@ -118,31 +123,34 @@ class Choose(Task):
     ) -> Labels:
         """The numbers of the right choices, which are counted alike in all splits."""
         counts_from = self._first_number(splits, labels)
-        return {
-            name: each_row(
+        numbers = {}
+        for name, split in splits.items():
+            numbers[name] = each_row(
                 split,
                 partial(self._number, counts_from),
                 labels[name],
                 self._choices(split),
                 self._keys(split),
             )
-            for name, split in splits.items()
-        }
+        return numbers
 
     def _first_number(self, splits: datasets.DatasetDict, labels: Labels) -> int:
-        """What numbers of choices count from: 1 where there are letters among them (ARC has both), or one is as high as
-        there are choices; else 0. A ValueError if they count from both."""
-        names = {str(value) for values in labels.values() for value in values}
-        count = len(self._choices(next(iter(splits.values())))[0])
-        letters = {chr(ord("A") + index) for index in range(count)}
+        """What numbers of choices count from: 1 where there are letters among them (ARC has both),
+        or one is as high as there are choices; else 0. A ValueError if they count from both."""
+        names = set()
+        for split_labels in labels.values():
+            names.update(map(str, split_labels))
+        first_split = next(iter(splits.values()))
+        num_choices = len(self._choices(first_split)[0])
+        letters = {letter_of(index) for index in range(num_choices)}
         has_letters = not letters.isdisjoint(names)
-        if not has_letters and str(count) not in names:
+        if not has_letters and str(num_choices) not in names:
             return 0
         if "0" in names:
-            other = "letters" if has_letters else str(count)
+            other = "letters" if has_letters else str(num_choices)
             raise ValueError(
-                f"{self.label_column}: it has 0 and {other}, so it is not clear what its numbers count from;"
-                f" use numbers from 0 to {count - 1}, or letters"
+                f"{self.label_column}: it has 0 and {other}, so it is not clear what its numbers"
+                f" count from; use numbers from 0 to {num_choices - 1}, or letters"
             )
         return 1
 
@@ -151,16 +159,17 @@ class Choose(Task):
     ) -> int:
         """The number of the right choice, from 0 on."""
         if keys is not None:
-            if list(map(str, keys)).count(str(value)) != 1:
+            key_names = list(map(str, keys))
+            if key_names.count(str(value)) != 1:
                 raise bad_value(
-                    self.label_column, value, f"one of {', '.join(map(str, keys))}, as in {keys!r}"
+                    self.label_column, value, f"one of {', '.join(key_names)}, as in {keys!r}"
                 )
-            return list(map(str, keys)).index(str(value))
+            return key_names.index(str(value))
         numbers = {}
         for index in range(len(choices)):
             numbers[index + counts_from] = index
             numbers[str(index + counts_from)] = index
-            numbers[chr(ord("A") + index)] = index
+            numbers[letter_of(index)] = index
         # a value that is also the text of a choice would be unclear
         if not isinstance(value, (int, str)) or value not in numbers or value in choices:
             last = len(choices) - 1 + counts_from
@@ -172,10 +181,10 @@ class Choose(Task):
     def with_labels(self, split: datasets.Dataset, labels: list[int]) -> datasets.Dataset:
         choices = self._choices(split)
         for column in self.prefix:
-            choices = [
-                [f"{begin} {choice}" for choice in row]
-                for begin, row in zip(split[column], choices)
-            ]
+            with_prefix = []
+            for prefix, row in zip(split[column], choices):
+                with_prefix.append([f"{prefix} {choice}" for choice in row])
+            choices = with_prefix
         return super().with_labels(with_column(split, CHOICE_TEXTS, choices), labels)
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
@@ -185,7 +194,8 @@ class Choose(Task):
         return {"accuracy": float(accuracy_score(references, predictions))}
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
-        labels = [f"choice {i + 1}" for i in range(len(predictions.examples[0][CHOICE_TEXTS]))]
+        num_choices = len(predictions.examples[0][CHOICE_TEXTS])
+        labels = [f"choice {number}" for number in range(1, num_choices + 1)]
         plot_confusion(predictions.outputs, predictions.examples[LABEL][:], labels, path, note)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
@@ -195,35 +205,48 @@ class Choose(Task):
         return shortened(row[CHOICE_TEXTS][label])
 
 
+def letter_of(index: int) -> str:
+    return chr(ord("A") + index)
+
+
 def texts_and_keys(cell: Any) -> tuple[Any, list[Any] | None]:
-    """The texts of choices and, where the cell says how they are called, these keys: a list of texts, or as ARC has it
-    {"text": […], "label": ["A", …]} or [{"text": …, "label": "A"}, …]."""
+    """The texts of choices and, where the cell says how they are called, these keys: a list of
+    texts, or as ARC has it {"text": […], "label": ["A", …]} or [{"text": …, "label": "A"}, …]."""
     if isinstance(cell, dict):
         texts = cell.get("text")
         keys = cell.get("label")
         if isinstance(texts, list) and isinstance(keys, list) and len(texts) == len(keys):
             return texts, keys
     choices = as_list(cell)
-    if choices and all(
-        isinstance(choice, dict) and {"text", "label"} <= choice.keys() for choice in choices
-    ):
-        return [choice["text"] for choice in choices], [choice["label"] for choice in choices]
+    if choices and all(has_key(choice) for choice in choices):
+        texts = [choice["text"] for choice in choices]
+        keys = [choice["label"] for choice in choices]
+        return texts, keys
     return cell, None
+
+
+def has_key(choice: Any) -> bool:
+    """Whether a choice is {"text": …, "label": …}."""
+    return isinstance(choice, dict) and {"text", "label"} <= choice.keys()
 
 
 def encode_choices(
     tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]
 ) -> dict[str, list]:
-    """Token ids of the text with each of its choices, [choices] lists a row, `labels`, and whether any was `cut`."""
-    count = len(choices[0])  # as many in every row
-    texts = [text for text in texts for _ in range(count)]
-    flat = tokenizer(texts, [choice for of_row in choices for choice in of_row], truncation=True)
-    rows = {
-        name: [values[i : i + count] for i in range(0, len(values), count)]
-        for name, values in flat.items()
-    }
-    cut = [bool(each.overflowing) for each in flat.encodings]
-    return rows | {
-        "labels": labels,
-        CUT: [any(cut[i : i + count]) for i in range(0, len(cut), count)],
-    }
+    """Token ids of the text with each of its choices, [choices] lists a row, `labels`, and whether
+    any was `cut`."""
+    num_choices = len(choices[0])  # as many in every row
+    texts_of_choices = [text for text in texts for _ in range(num_choices)]
+    flat_choices = [choice for row in choices for choice in row]
+    encoded = tokenizer(texts_of_choices, flat_choices, truncation=True)
+    is_cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
+    rows = {name: in_rows(values, num_choices) for name, values in encoded.items()}
+    rows["labels"] = labels
+    rows[CUT] = [any(row) for row in in_rows(is_cut, num_choices)]
+    return rows
+
+
+def in_rows(values: list[Any], row_length: int) -> list[list[Any]]:
+    """A list cut into lists of this length."""
+    starts = range(0, len(values), row_length)
+    return [values[start : start + row_length] for start in starts]
