@@ -243,6 +243,13 @@ class TestWhatCannotBeRead:
         with pytest.raises(ReadError, match=re.escape("a.jsonl") + f", {message}"):
             load_documents([file])
 
+    @pytest.mark.parametrize("other", ['"a"', '["a"]', "[1, {}]"])
+    def test_a_long_number_beside_values_of_other_types(self, write, other):
+        """Such a column is stored as JSON, which would fail only when it is used."""
+        lines = [f'{{"label": {other}}}', f'{{"label": {"1" * 400}}}', f'{{"label": {other}}}']
+        with pytest.raises(ReadError, match="a.jsonl, line 2: a value cannot be stored"):
+            read_table(write("a.jsonl", "\n".join(lines)))
+
     def test_whole_characters_are_read(self, write):
         assert read_table(write("a.jsonl", r'{"text": "\ud83d\ude00"}'))["text"][:] == ["😀"]
 

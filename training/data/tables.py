@@ -111,7 +111,21 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
     columns = {}
     for name in dict.fromkeys(chain.from_iterable(rows)):
         columns[name] = [row.get(name) for row in rows]
-    return datasets.Dataset.from_dict(columns, on_mixed_types="use_json")
+    table = datasets.Dataset.from_dict(columns, on_mixed_types="use_json")
+    for name, feature in table.features.items():
+        is_json = isinstance(getattr(feature, "feature", feature), datasets.Json)
+        if is_json and any(map(_has_long_number, columns[name])):
+            raise OverflowError("a whole number of more than 64 bits")  # `datasets` cannot read it
+    return table
+
+
+def _has_long_number(value: Any) -> bool:
+    """Whether a value of JSON is, or has in it, a whole number that 64 bits cannot hold."""
+    if isinstance(value, int):
+        return abs(value) >= 2**63
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list) and any(map(_has_long_number, value))
 
 
 def from_numbered_rows(
