@@ -31,7 +31,7 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # "name" or "owner/name", and perhaps a configuration.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 # What `datasets` raises for values that Arrow cannot hold.
-STORAGE_ERRORS = (OverflowError, RecursionError, UnicodeError, pa.ArrowException)
+STORAGE_ERRORS = (OverflowError, RecursionError, ValueError, pa.ArrowException)
 # A row of such names is a header, not data.
 USUAL_COLUMNS = {
     "id", "idx", "index", "text", "sentence", "content", "review", "document", "tweet", "comment",
