@@ -7,7 +7,8 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
 from .coverage import check_growth
 
-# Capitals, accents, other scripts, numbers, spaces and joined words: what tokenizers treat differently.
+# Capitals, accents, other scripts, numbers, spaces and joined words: what tokenizers treat
+# differently.
 SAMPLE_TEXTS = (
     "The king sold a map near the river.",
     "In 1848, Karl Marx and Friedrich Engels wrote 23 pages in London; 3,500 copies were printed.",
@@ -37,7 +38,8 @@ def sample_ids(
 
 
 def sample_ids_of_file(backend: Tokenizer, add_special_tokens: bool = True) -> list[list[int]]:
-    """The ids of `SAMPLE_TEXTS`, whole and without padding, by the library that reads tokenizer.json."""
+    """The ids of `SAMPLE_TEXTS`, whole and without padding, by the library that reads
+    tokenizer.json."""
     backend.no_truncation()
     backend.no_padding()
     return [
@@ -50,8 +52,9 @@ def follow_tokenizer_file(
 ) -> PreTrainedTokenizerBase:
     """`tokenizer` if it gives the ids of its tokenizer.json; else a tokenizer that does.
 
-    Transformers takes only the vocabulary from that file where tokenizer_config.json names a class such as
-    BertTokenizer or RobertaTokenizer, and builds the rest as the class does: other words, other capitals.
+    Transformers takes only the vocabulary from that file where tokenizer_config.json names a class
+    such as BertTokenizer or RobertaTokenizer, and builds the rest as the class does: other words,
+    other capitals.
 
     Args:
         file: Its tokenizer.json. None: it has none, and is returned as it is, as one in Python is.
@@ -82,15 +85,15 @@ def follow_tokenizer_file(
     )
     if sample_ids(followed, with_template) != expected:
         raise ValueError(
-            f"tokenizer: {str(file)!r} gives other ids than the tokenizer that Transformers makes of it;"
-            " save it again by a current version of tokenizers"
+            f"tokenizer: {str(file)!r} gives other ids than the tokenizer that Transformers makes"
+            " of it; save it again by a current version of tokenizers"
         )
     return followed
 
 
 def tokens_with_capitals(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """The tokens with capitals of a cased vocabulary, if the tokenizer lower-cases all text so that it never gives
-    them; none for any other tokenizer."""
+    """The tokens with capitals of a cased vocabulary, if the tokenizer lower-cases all text so that
+    it never gives them; none for any other tokenizer."""
     normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
     if normalizer is None or normalizer.normalize_str("A") != "a":
         return []

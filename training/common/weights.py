@@ -15,7 +15,8 @@ OLD_BUFFERS = ("position_ids", "token_type_ids")
 
 
 def untied_weights(model: PreTrainedModel) -> list[str]:
-    """The names of the weights that the config ties to others, and that have other values all the same."""
+    """The names of the weights that the config ties to others, and that have other values all the
+    same."""
     tied_names = model.get_expanded_tied_weights_keys(all_submodels=False)
     untied = []
     for name, source_name in tied_names.items():
@@ -30,21 +31,22 @@ def untied_weights(model: PreTrainedModel) -> list[str]:
 
 
 def keep_untied(path: str | Path, model: PreTrainedModel) -> None:
-    """Where a file holds a decoder of its own though the config ties it to the word vectors, Transformers keeps both.
-    Say so, and untie them in the config, so that nothing ties them later."""
+    """Where a file holds a decoder of its own though the config ties it to the word vectors,
+    Transformers keeps both. Say so, and untie them in the config, so that nothing ties them
+    later."""
     names = untied_weights(model)
     if not names:
         return
     model.config.tie_word_embeddings = False
     warn(
-        f"model: the config of {str(path)!r} ties {', '.join(names)} to the word vectors, but its file holds other"
-        " values for it; both are kept, with tie_word_embeddings=false"
+        f"model: the config of {str(path)!r} ties {', '.join(names)} to the word vectors, but its"
+        " file holds other values for it; both are kept, with tie_word_embeddings=false"
     )
 
 
 def check_unused(path: str | Path, model: PreTrainedModel, names: Iterable[str]) -> None:
-    """Refuse (a ValueError) weights of layers that the model has no place for, and warn of others of its encoder.
-    Heads and poolers may be left out: each class has its own."""
+    """Refuse (a ValueError) weights of layers that the model has no place for, and warn of others
+    of its encoder. Heads and poolers may be left out: each class has its own."""
     prefix = f"{model.base_model_prefix}."
     encoder_modules = dict(model.base_model.named_children())
     encoder_modules.pop("pooler", None)
@@ -56,8 +58,8 @@ def check_unused(path: str | Path, model: PreTrainedModel, names: Iterable[str])
     named = ", ".join(unused[:4]) + " …" * (len(unused) > 4)
     if any(LAYER.search(name) for name in unused):
         raise ValueError(
-            f"model: {str(path)!r} holds weights for which its config.json has no layer ({named}); give the folder"
-            " that this config.json belongs to"
+            f"model: {str(path)!r} holds weights for which its config.json has no layer ({named});"
+            " give the folder that this config.json belongs to"
         )
     if unused:
         warn(f"model: {str(path)!r} holds weights that its config.json has no place for: {named}")

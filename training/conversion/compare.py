@@ -1,4 +1,5 @@
-"""Whether a converted model computes what its source computes, and its tokenizer gives the same ids."""
+"""Whether a converted model computes what its source computes, and its tokenizer gives the same
+ids."""
 
 import copy
 from pathlib import Path
@@ -20,8 +21,8 @@ MAX_TOKENS = 256
 def sample_batch(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
 ) -> dict[str, torch.Tensor]:
-    """Ten texts as inputs of `model` ([texts, tokens], padded on the right; [5, 2, tokens] for multiple choice).
-    Without a tokenizer, they are random ids."""
+    """Ten texts as inputs of `model`: [texts, tokens], padded on the right; [5, 2, tokens] for
+    multiple choice. Without a tokenizer, they are random ids."""
     config = model.config
     longest = min(positions(config), MAX_TOKENS)
     padding = 0 if config.pad_token_id is None else config.pad_token_id
@@ -47,7 +48,8 @@ def sample_batch(
 
 
 def _random_ids(vocab_size: int, padding: int, longest: int) -> list[list[int]]:
-    """Rows of 1/10, 2/10, … of the longest text. Padding is not among their ids: RoBERTa does not count it."""
+    """Rows of 1/10, 2/10, … of the longest text. Padding is not among their ids: RoBERTa does not
+    count it."""
     generator = torch.Generator().manual_seed(0)
     rows = []
     for index in range(NUM_SAMPLES):
@@ -62,8 +64,8 @@ def _random_ids(vocab_size: int, padding: int, longest: int) -> list[list[int]]:
 def sample_outputs(
     model: PreTrainedModel, batch: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """The logits of a model in fp32 (of one without a head, its last hidden states and what is pooled of them), zero
-    where there is padding."""
+    """The logits of a model in fp32 (of one without a head, its last hidden states and what is
+    pooled of them), zero where there is padding."""
     if model.dtype != torch.float32:
         model = copy.deepcopy(model).float()
     outputs = {}
@@ -79,24 +81,25 @@ def sample_outputs(
 
 
 def check_outputs(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
-    """The largest difference of outputs, relative to the largest value of the same output. A ValueError if it is above
-    `TOLERANCE`, or no number."""
+    """The largest difference of outputs, relative to the largest value of the same output. A
+    ValueError if it is above `TOLERANCE`, or no number."""
     largest = 0.0
     for name, tensor in expected.items():
         difference = (actual[name] - tensor).abs().max()
         relative = float(difference / tensor.abs().max().clamp(min=1e-30))
         if not relative <= TOLERANCE:
             raise ValueError(
-                f"the converted model is another one: its {name} differ from the source's by {relative:.1e} of their"
-                f" largest value, more than {TOLERANCE:g}; nothing is written. Please report this model"
+                f"the converted model is another one: its {name} differ from the source's by"
+                f" {relative:.1e} of their largest value, more than {TOLERANCE:g}; nothing is"
+                " written. Please report this model"
             )
         largest = max(largest, relative)
     return largest
 
 
 def check_saved_tokenizer(source: str, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Refuse (a ValueError) a tokenizer in `folder` that does not give the ids of the source's tokenizer.json, or of
-    `tokenizer`, if the source has no such file."""
+    """Refuse (a ValueError) a tokenizer in `folder` that does not give the ids of the source's
+    tokenizer.json, or of `tokenizer`, if the source has no such file."""
     file = find_file(source, "tokenizer.json") if tokenizer.is_fast else None
     with_template = True
     with wrap_load_errors(source):
@@ -110,6 +113,6 @@ def check_saved_tokenizer(source: str, tokenizer: PreTrainedTokenizerBase, folde
         actual = sample_ids(saved, with_template)
     if actual != expected:
         raise ValueError(
-            f"the tokenizer of {source!r} gives other ids after it is saved; nothing is written. Please report this"
-            " model"
+            f"the tokenizer of {source!r} gives other ids after it is saved; nothing is written."
+            " Please report this model"
         )

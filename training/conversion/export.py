@@ -170,7 +170,8 @@ def _rms_norm(g, x, shape, weight, eps):
 
 @torch.no_grad()
 def trace(model: PreTrainedModel, path: Path) -> None:
-    """Write the graph of a model in evaluation mode, with the names that its outputs have in Transformers."""
+    """Write the graph of a model in evaluation mode, with the names that its outputs have in
+    Transformers."""
     axes = graph_inputs(model)
     inputs = next(_samples(model))
     output_names = list(model(**inputs))
@@ -195,7 +196,8 @@ def trace(model: PreTrainedModel, path: Path) -> None:
 
 
 def quantize(path: Path, target: Path) -> None:
-    """Quantize a graph dynamically by onnxruntime: weights in int8, a scale for each output channel.
+    """Quantize a graph dynamically by onnxruntime: weights in int8, a scale for each output
+    channel.
 
     Weights take 7 of the 8 bits (`reduce_range`): processors without VNNI add two products in 16
     bits, which those of 8 bits overflow.

@@ -15,6 +15,7 @@ POOLED = (
     "ForSequenceClassification",
     "ForMultipleChoice",
 )
+# Heads with an activation before the vocabulary.
 WITH_ACTIVATION = ("ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForReplacedTokenDetection")
 # What the layers of decoders, and of encoders made like them, call their parts.
 DECODER_LAYERS = {
@@ -68,24 +69,24 @@ class BertArchitecture(Architecture):
         "seq_relationship": ("cls.seq_relationship",),
         "ForQuestionAnswering.classifier": ("qa_outputs",),
     }
-    head_fields = {
-        "ForQuestionAnswering": dict(classifier_dropout=None)
-    }  # nothing is dropped before the answer
-    has_pooler, pooler_activation = True, "tanh"
-    head_activation: str | None = None  # before the vocabulary; None: that of the layers
+    # nothing is dropped before the answer
+    head_fields = {"ForQuestionAnswering": dict(classifier_dropout=None)}
+    has_pooler = True
+    pooler_activation = "tanh"
+    # before the vocabulary; None: that of the layers
+    head_activation: str | None = None
 
     def _activation(self, hidden_act: str, head: str) -> str:
-        return (
-            hidden_act
-            if head == "ForReplacedTokenDetection"
-            else self.head_activation or hidden_act
-        )
+        if head == "ForReplacedTokenDetection" or self.head_activation is None:
+            return hidden_act
+        return self.head_activation
 
     def minibert_fields(
         self, native: PreTrainedModel, head: str, fields: dict[str, Any]
     ) -> dict[str, Any]:
-        config, name = native.config, type(native).__name__
-        pooled = getattr(native.base_model, "pooler", None) is not None
+        config = native.config
+        class_name = type(native).__name__
+        is_pooled = getattr(native.base_model, "pooler", None) is not None
         is_decoder = getattr(config, "is_decoder", False)
         if getattr(config, "add_cross_attention", False):
             raise ValueError(
@@ -93,19 +94,22 @@ class BertArchitecture(Architecture):
             )
         if head == "ForCausalLM" and not is_decoder:
             raise ValueError(
-                f"is_decoder=False makes a {name} an encoder: load it as {self.classes['ForMaskedLM']}"
+                f"is_decoder=False makes a {class_name} an encoder: load it as"
+                f" {self.classes['ForMaskedLM']}"
             )
-        if is_decoder and (pooled or head in POOLED):
+        if is_decoder and (is_pooled or head in POOLED):
             raise ValueError(
-                f"is_decoder=True is not convertible for a {name} with a pooler: BERT pools the first token, a causal "
-                "MiniBERT the last"
+                f"is_decoder=True is not convertible for a {class_name} with a pooler: BERT pools"
+                " the first token, a causal MiniBERT the last"
             )
-        more = dict(
-            add_pooling_layer=pooled or head != "Model", pooler_activation=self.pooler_activation
-        )
+        further_fields = {
+            "add_pooling_layer": is_pooled or head != "Model",
+            "pooler_activation": self.pooler_activation,
+            "classifier_activation": self._activation(fields["hidden_act"], head),
+        }
         if head == "ForQuestionAnswering" and "classifier_dropout" not in fields:
-            more |= dict(classifier_dropout=0.0)
-        return more | dict(classifier_activation=self._activation(fields["hidden_act"], head))
+            further_fields["classifier_dropout"] = 0.0
+        return further_fields
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         required = super().required(model, head)
@@ -119,7 +123,8 @@ class BertArchitecture(Architecture):
 
 
 class RobertaArchitecture(BertArchitecture):
-    """RoBERTa (Liu et al. 2019). Transformers counts real tokens here, as MiniBERT does, wherever the padding is."""
+    """RoBERTa (Liu et al. 2019). Transformers counts real tokens here, as MiniBERT does, wherever
+    the padding is."""
 
     config_class = transformers.RobertaConfig
     classes = class_names("Roberta", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)
@@ -134,7 +139,8 @@ class RobertaArchitecture(BertArchitecture):
         head: dict(classifier_dropout=None)
         for head in ("ForQuestionAnswering", "ForMultipleChoice")
     }
-    head_activation, starts_behind_padding = "gelu", True
+    head_activation = "gelu"
+    starts_behind_padding = True
 
 
 class XLMRobertaArchitecture(RobertaArchitecture):
@@ -158,9 +164,13 @@ class DistilBertArchitecture(BertArchitecture):
     classes = class_names("DistilBert", "Model", "ForMaskedLM", *CLASSIFIERS)
     fields = field_names(
         "vocab_size attention_dropout max_position_embeddings initializer_range tie_word_embeddings",
-        dim="hidden_size", n_layers="num_hidden_layers", n_heads="num_attention_heads", hidden_dim="intermediate_size",
-        activation="hidden_act", dropout="hidden_dropout",
-    )  # fmt: skip
+        dim="hidden_size",
+        n_layers="num_hidden_layers",
+        n_heads="num_attention_heads",
+        hidden_dim="intermediate_size",
+        activation="hidden_act",
+        dropout="hidden_dropout",
+    )
     switches = BertArchitecture.switches | dict(type_vocab_size=0, norm_eps=1e-12, is_causal=False)
     modules = BertArchitecture.modules | {
         "model.layers.N.attn.Wqkv": tuple(
@@ -181,7 +191,8 @@ class DistilBertArchitecture(BertArchitecture):
         "ForMultipleChoice": dict(seq_classif_dropout="classifier_dropout"),
         "ForQuestionAnswering": dict(qa_dropout="classifier_dropout"),
     }
-    has_pooler, pooler_activation = False, "relu"
+    has_pooler = False
+    pooler_activation = "relu"
 
 
 class ElectraArchitecture(BertArchitecture):
@@ -211,39 +222,42 @@ class ElectraArchitecture(BertArchitecture):
             classifier_dropout=None,
         )
     }
-    has_pooler, pooler_activation, head_activation = False, "gelu", "gelu"
+    has_pooler = False
+    pooler_activation = "gelu"
+    head_activation = "gelu"
 
     def minibert_fields(
         self, native: PreTrainedModel, head: str, fields: dict[str, Any]
     ) -> dict[str, Any]:
-        more = super().minibert_fields(native, head, fields)
+        further_fields = super().minibert_fields(native, head, fields)
         if head != "ForMultipleChoice":
-            return more
-        for name, value in (
+            return further_fields
+        for name, needed in (
             ("summary_type", "first"),
             ("summary_use_proj", True),
             ("summary_proj_to_labels", False),
         ):
-            if (found := getattr(native.config, name, value)) != value:
+            value = getattr(native.config, name, needed)
+            if value != needed:
                 raise ValueError(
-                    f"{name}={found!r} is not convertible; MiniBERT has {value!r} only"
+                    f"{name}={value!r} is not convertible; MiniBERT has {needed!r} only"
                 )
-        return more | dict(pooler_activation=native.config.summary_activation)
+        further_fields["pooler_activation"] = native.config.summary_activation
+        return further_fields
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        own = (
-            dict(pooler_activation=model.config.pooler_activation)
-            if head == "ForMultipleChoice"
-            else {}
-        )
-        return super().required(model, head) | own
+        required = super().required(model, head)
+        if head == "ForMultipleChoice":  # the native config has a field for it
+            required["pooler_activation"] = model.config.pooler_activation
+        return required
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         return dict(embedding_size=config.embedding_size or config.hidden_size)
 
 
 class NomicBertArchitecture(BertArchitecture):
-    """NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and SwiGLU, without biases in attention and MLP."""
+    """NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and SwiGLU, without biases in
+    attention and MLP."""
 
     config_class = transformers.NomicBertConfig
     classes = class_names(
@@ -265,7 +279,8 @@ class NomicBertArchitecture(BertArchitecture):
 
 
 class JinaEmbeddingsV3Architecture(BertArchitecture):
-    """The base of jina-embeddings-v3 (Sturua et al. 2024), without its adapters: XLM-RoBERTa with rotary positions."""
+    """The base of jina-embeddings-v3 (Sturua et al. 2024), without its adapters: XLM-RoBERTa with
+    rotary positions."""
 
     config_class = transformers.JinaEmbeddingsV3Config
     classes = class_names(
@@ -285,8 +300,8 @@ class JinaEmbeddingsV3Architecture(BertArchitecture):
 
 
 class ModernBertArchitecture(Architecture):
-    """ModernBERT (Warner et al. 2024), which Ettin, mmBERT, gte-modernbert and granite-embedding r2 are. Every
-    parameter has the same name."""
+    """ModernBERT (Warner et al. 2024), which Ettin, mmBERT, gte-modernbert and granite-embedding r2
+    are. Every parameter has the same name."""
 
     config_class = transformers.ModernBertConfig
     classes = class_names("ModernBert", "Model", "ForMaskedLM", *CLASSIFIERS)
@@ -307,8 +322,8 @@ class ModernBertArchitecture(Architecture):
 
 
 class EuroBertArchitecture(Architecture):
-    """EuroBERT (Boizard et al. 2025): a decoder's blocks, read in both directions. Keys and values that several heads
-    share are repeated for each of them."""
+    """EuroBERT (Boizard et al. 2025): a decoder's blocks, read in both directions. Keys and values
+    that several heads share are repeated for each of them."""
 
     config_class = transformers.EuroBertConfig
     classes = class_names(
@@ -339,33 +354,40 @@ class EuroBertArchitecture(Architecture):
     poolings = {"bos": "cls", "mean": "mean"}
 
     def join(self, name: str, parts: list[torch.Tensor], native: PreTrainedConfig) -> torch.Tensor:
-        groups, heads = native.num_key_value_heads, native.num_attention_heads
-        if ".attn.Wqkv." in name and groups != heads:
-            shared = (part.unflatten(0, (groups, -1)) for part in parts[1:])
-            parts = [
-                parts[0],
-                *(part.repeat_interleave(heads // groups, 0).flatten(0, 1) for part in shared),
-            ]
-        return super().join(name, parts, native)
+        num_groups = native.num_key_value_heads
+        num_heads = native.num_attention_heads
+        if ".attn.Wqkv." not in name or num_groups == num_heads:
+            return super().join(name, parts, native)
+        query, *shared_parts = parts
+        repeated = [query]
+        for part in shared_parts:
+            groups = part.unflatten(0, (num_groups, -1))
+            heads = groups.repeat_interleave(num_heads // num_groups, 0)
+            repeated.append(heads.flatten(0, 1))
+        return super().join(name, repeated, native)
 
     def split(
         self, name: str, tensor: torch.Tensor, parts: int, config: MiniBertConfig
     ) -> list[torch.Tensor]:
-        split, groups = super().split(name, tensor, parts, config), self._groups(config)
-        if ".attn.Wqkv." not in name or groups == config.num_attention_heads:
-            return split
-        of_heads = [
-            part.unflatten(0, (groups, config.num_attention_heads // groups, -1))
-            for part in split[1:]
-        ]
-        if any(not torch.equal(part, part[:, :1].expand_as(part)) for part in of_heads):
-            raise ValueError(
-                f"num_key_value_heads={groups}: the heads of {name} no longer share their keys and values, since they "
-                "were trained; config.converted_rest=None gives each its own"
-            )
-        return [split[0], *(part[:, 0].flatten(0, 1) for part in of_heads)]
+        native_parts = super().split(name, tensor, parts, config)
+        num_groups = self._num_groups(config)
+        if ".attn.Wqkv." not in name or num_groups == config.num_attention_heads:
+            return native_parts
+        query, *repeated_parts = native_parts
+        shared = [query]
+        for part in repeated_parts:
+            heads = part.unflatten(0, (num_groups, config.num_attention_heads // num_groups, -1))
+            first_heads = heads[:, :1]
+            if not torch.equal(heads, first_heads.expand_as(heads)):
+                raise ValueError(
+                    f"num_key_value_heads={num_groups}: the heads of {name} no longer share their"
+                    " keys and values, since they were trained; config.converted_rest=None gives"
+                    " each its own"
+                )
+            shared.append(first_heads.flatten(0, 2))
+        return shared
 
-    def _groups(self, config: MiniBertConfig) -> int:
+    def _num_groups(self, config: MiniBertConfig) -> int:
         return self.kept_fields(config).get("num_key_value_heads") or config.num_attention_heads
 
     def minibert_fields(
@@ -373,10 +395,9 @@ class EuroBertArchitecture(Architecture):
     ) -> dict[str, Any]:
         pooling = native.config.classifier_pooling
         if head == "ForSequenceClassification" and pooling not in self.poolings:
-            known = ", ".join(self.poolings)
             raise ValueError(
-                f"classifier_pooling={pooling!r} is not convertible: MiniBERT pools before its head; train with one of "
-                f"{known}"
+                f"classifier_pooling={pooling!r} is not convertible: MiniBERT pools before its"
+                f" head; train with one of {', '.join(self.poolings)}"
             )
         return dict(
             decoder_bias=native.config.mlp_bias,
@@ -386,7 +407,7 @@ class EuroBertArchitecture(Architecture):
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         width = config.hidden_size // config.num_attention_heads
-        fields = dict(head_dim=width, num_key_value_heads=self._groups(config))
+        fields = dict(head_dim=width, num_key_value_heads=self._num_groups(config))
         if head == "ForSequenceClassification":
             fields["classifier_pooling"] = "bos" if config.classifier_pooling == "cls" else "mean"
         return fields
@@ -419,7 +440,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def find_architecture(native_class: str, config: PreTrainedConfig) -> tuple[Architecture, str]:
-    """The architecture and the head of a class of Transformers. A ValueError if it is not convertible."""
+    """The architecture and the head of a class of Transformers. A ValueError if it is not
+    convertible."""
     for architecture in ARCHITECTURES.values():
         for head, name in architecture.classes.items():
             if name == native_class:
