@@ -1,4 +1,5 @@
-"""Weights both ways between MiniBERT and Transformers' own encoders, in memory and from folder to folder."""
+"""Weights both ways between MiniBERT and Transformers' own encoders, in memory and from folder to
+folder."""
 
 from .families import ARCHITECTURES, positions
 from .folders import convert

@@ -36,8 +36,9 @@ class BertArchitecture(Architecture):
         "Bert", "Model", "ForMaskedLM", *POOLED, *CLASSIFIERS, ForCausalLM="BertLMHeadModel"
     )
     fields = field_names(
-        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
-        " attention_probs_dropout_prob classifier_dropout max_position_embeddings type_vocab_size initializer_range"
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act"
+        " hidden_dropout_prob attention_probs_dropout_prob classifier_dropout"
+        " max_position_embeddings type_vocab_size initializer_range"
         " layer_norm_eps tie_word_embeddings",
         is_decoder="is_causal",
     )
@@ -48,9 +49,9 @@ class BertArchitecture(Architecture):
         gated_mlp=False,
     )
     defaults = dict(
-        global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True, head_bias=True,
-        decoder_bias=True, classifier_bias=True, classifier_pooling="cls", initializer_cutoff_factor=None,
-        scaled_output_init=False,
+        global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True,
+        head_bias=True, decoder_bias=True, classifier_bias=True, classifier_pooling="cls",
+        initializer_cutoff_factor=None, scaled_output_init=False,
     )  # fmt: skip
     modules = {
         "model.embeddings.tok_embeddings": ("model.embeddings.word_embeddings",),
@@ -163,7 +164,8 @@ class DistilBertArchitecture(BertArchitecture):
     config_class = transformers.DistilBertConfig
     classes = class_names("DistilBert", "Model", "ForMaskedLM", *CLASSIFIERS)
     fields = field_names(
-        "vocab_size attention_dropout max_position_embeddings initializer_range tie_word_embeddings",
+        "vocab_size attention_dropout max_position_embeddings initializer_range"
+        " tie_word_embeddings",
         dim="hidden_size",
         n_layers="num_hidden_layers",
         n_heads="num_attention_heads",
@@ -196,7 +198,8 @@ class DistilBertArchitecture(BertArchitecture):
 
 
 class ElectraArchitecture(BertArchitecture):
-    """ELECTRA (Clark et al. 2020): the generator is a masked LM, the discriminator detects replaced tokens."""
+    """ELECTRA (Clark et al. 2020): the generator is a masked LM, the discriminator detects replaced
+    tokens."""
 
     config_class = transformers.ElectraConfig
     classes = class_names(
@@ -306,16 +309,17 @@ class ModernBertArchitecture(Architecture):
     config_class = transformers.ModernBertConfig
     classes = class_names("ModernBert", "Model", "ForMaskedLM", *CLASSIFIERS)
     fields = field_names(
-        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_activation"
-        " max_position_embeddings initializer_range initializer_cutoff_factor norm_eps norm_bias attention_bias"
-        " attention_dropout embedding_dropout classifier_dropout layer_types rope_parameters local_attention mlp_bias"
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        " hidden_activation max_position_embeddings initializer_range initializer_cutoff_factor"
+        " norm_eps norm_bias attention_bias attention_dropout embedding_dropout classifier_dropout"
+        " layer_types rope_parameters local_attention mlp_bias"
         " decoder_bias classifier_pooling classifier_activation tie_word_embeddings",
         classifier_bias="head_bias",
         mlp_dropout="hidden_dropout",
     )
     switches = dict(
-        position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True, type_vocab_size=0,
-        is_causal=False,
+        position_embedding_type="rope", norm_type="layernorm", norm_placement="pre",
+        gated_mlp=True, type_vocab_size=0, is_causal=False,
     )  # fmt: skip
     defaults = dict(add_pooling_layer=False, classifier_bias=True, scaled_output_init=True)
     has_bert_heads = False
@@ -331,16 +335,19 @@ class EuroBertArchitecture(Architecture):
     )
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act"
-        " max_position_embeddings initializer_range tie_word_embeddings attention_bias attention_dropout mlp_bias"
+        " max_position_embeddings initializer_range tie_word_embeddings attention_bias"
+        " attention_dropout mlp_bias"
         " rope_parameters",
         rms_norm_eps="norm_eps",
     )
     switches = dict(
-        position_embedding_type="rope", norm_type="rmsnorm", norm_placement="pre", gated_mlp=True, type_vocab_size=0,
+        position_embedding_type="rope", norm_type="rmsnorm", norm_placement="pre", gated_mlp=True,
+        type_vocab_size=0,
         is_causal=False, embedding_norm=False, prediction_transform=False,
     )  # fmt: skip
     defaults = dict(
-        global_attn_every_n_layers=1, classifier_bias=True, hidden_dropout=0.0, initializer_cutoff_factor=None,
+        global_attn_every_n_layers=1, classifier_bias=True, hidden_dropout=0.0,
+        initializer_cutoff_factor=None,
         scaled_output_init=False, pooler_activation="gelu",
     )  # fmt: skip
     modules = DECODER_LAYERS | {
@@ -421,7 +428,8 @@ class EuroBertArchitecture(Architecture):
         return required
 
 
-# By `model_type`, in the order in which `to_native` tries them for a model that was never converted.
+# By `model_type`, in the order in which `to_native` tries them for a model that was never
+# converted.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.config_class.model_type: architecture()
     for architecture in (
