@@ -379,7 +379,7 @@ def test_a_card_is_written_for_any_kind_of_embedding_model(model_type, saved, tm
     assert ("MultiVectorEncoder" in text) == (model_type == "ColBERT")
 
 
-def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path):
+def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path, monkeypatch):
     """Also those that this version has no more, and no newer ones among them."""
     folder = tmp_path / "old"
     shutil.copytree(saved / "masked", folder)
@@ -391,6 +391,9 @@ def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path):
         files.stage(folder, tmp_path / "refused")
     staged = files.stage(folder, tmp_path / "staged", trust_remote_code=True)
     assert {"modeling_minibert.py", "retired_minibert.py"} == set(staged.own_code)
+    monkeypatch.setattr(files, "OUR_FILES", (*files.OUR_FILES, "newer_minibert.py"))
+    files.stage(folder, tmp_path / "again", trust_remote_code=True)
+    assert not (tmp_path / "again" / "newer_minibert.py").exists()
     assert (tmp_path / "staged" / "modeling_minibert.py").read_bytes() == model_file.read_bytes()
 
 

@@ -42,6 +42,7 @@ VOCABULARIES = (
 )  # fmt: skip
 # A tokenizer of characters or bytes needs no such file. Others have only special tokens without it, fewer than this.
 FEWEST_CHARACTERS = 20
+MAX_NAMES = 4  # of missing weights, in an error
 # While Transformers loads a model, it replaces `tie_weights` of all models and functions of `torch.nn.init`, and then
 # restores them. Of two threads that load at once, the second would restore the replaced ones, for good.
 _loading = threading.RLock()
@@ -219,8 +220,10 @@ def minibert_config(path: str) -> MiniBertConfig:
     """`saved_config` of a MiniBERT; a ValueError for any other model."""
     config = saved_config(path)
     if not isinstance(config, MiniBertConfig):
-        use = f"convert it by `minibert convert {path} FOLDER`, if its family is in docs/convert-and-publish.md"
-        raise ValueError(f"model: {path!r} is a {config.model_type}, not a MiniBERT; {use}")
+        raise ValueError(
+            f"model: {path!r} is a {config.model_type}, not a MiniBERT; convert it by"
+            f" `minibert convert {path} FOLDER`, if its family is in docs/convert-and-publish.md"
+        )
     return config
 
 
@@ -260,17 +263,17 @@ def check_complete(
 ) -> None:
     """Refuse (a ValueError) a model of which weights are missing, which would be random. Without `head`, a head and a
     pooler may be new."""
+    missing = sorted(missing)
     if not head:
-        prefix = f"{model.base_model_prefix}."
-        missing = [
-            name
-            for name in missing
-            if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")
-        ]
-    if missing := sorted(missing):
-        named = ", ".join(missing[:4]) + " …" * (len(missing) > 4)
+        encoder = f"{model.base_model_prefix}."
+        pooler = f"{encoder}pooler."
+        missing = [x for x in missing if x.startswith(encoder) and not x.startswith(pooler)]
+    if missing:
+        names = ", ".join(missing[:MAX_NAMES])
+        if len(missing) > MAX_NAMES:
+            names += " …"
         raise ValueError(
-            f"model: {str(path)!r} lacks the weights {named}; give a folder that holds the whole model"
+            f"model: {str(path)!r} lacks the weights {names}; give a folder that holds the whole model"
         )
 
 
@@ -278,23 +281,26 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
     """`check_complete` for a model that sentence-transformers loaded, by the names in the files of the folder. A pooler
     that was not saved is removed from the model."""
     keep_untied(path, model)
-    files, prefix = sorted(Path(path).glob("*.safetensors")), f"{model.base_model_prefix}."
+    files = sorted(Path(path).glob("*.safetensors"))
+    prefix = f"{model.base_model_prefix}."
     saved = set()
     for file in files:
         with safe_open(file, "pt") as weights:
             saved |= {name.removeprefix(prefix) for name in weights.keys()}  # noqa: SIM118
     state = model.state_dict()
     check_unused(path, model, saved - {name.removeprefix(prefix) for name in state})
-    held = {
-        weight.data_ptr() for name, weight in state.items() if name.removeprefix(prefix) in saved
-    }  # tied ones too
-    missing = (
-        [name for name, weight in state.items() if weight.data_ptr() not in held] if files else []
-    )
-    if missing and all(
-        name.startswith("pooler.") for name in missing
-    ):  # masked language models have no pooler
-        model.pooler, model.config.add_pooling_layer, missing = None, False, []
+    loaded = set()  # addresses, since tied weights are saved once
+    for name, weight in state.items():
+        if name.removeprefix(prefix) in saved:
+            loaded.add(weight.data_ptr())
+    missing = []
+    if files:
+        missing = [name for name, weight in state.items() if weight.data_ptr() not in loaded]
+    if missing and all(name.startswith("pooler.") for name in missing):
+        # masked language models have no pooler
+        model.pooler = None
+        model.config.add_pooling_layer = False
+        missing = []
     check_complete(path, model, missing, head)
 
 
@@ -314,14 +320,11 @@ def check_new(target: Path) -> None:
 def new_folder(target: Path) -> Iterator[Path]:
     """Yield a folder to write in; at the end, its files move to `target`, which is new or empty. An error or SIGTERM
     leaves nothing."""
-    handles = (
-        threading.current_thread() is threading.main_thread()
-    )  # only the main thread can handle signals
-    before = (
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        if handles
-        else None
-    )
+    # only the main thread can handle signals
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    handler_before = None
+    if is_main_thread:
+        handler_before = signal.signal(signal.SIGTERM, _exit_by_sigterm)
     try:
         with lock_folder(target):
             check_new(target)  # again, since another process may have finished here
@@ -332,39 +335,43 @@ def new_folder(target: Path) -> Iterator[Path]:
                 for path in list(written.iterdir()):
                     path.rename(target / path.name)
     finally:
-        if handles:
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        if is_main_thread:
+            signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
+
+
+def _exit_by_sigterm(*_: Any) -> None:
+    sys.exit(128 + signal.SIGTERM)
 
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
     """Restore the random states of Python, NumPy and torch (CPU and CUDA) at the end: measuring changes nothing."""
-    states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(
-        range(torch.cuda.device_count())
-    ):  # without the devices, it warns about several GPUs
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()
+    devices = range(torch.cuda.device_count())  # without them, it warns about several GPUs
+    with torch.random.fork_rng(devices):
         try:
             yield
         finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
 
 
 @contextmanager
 def without_bars() -> Iterator[None]:
     """Hide the progress bars of Transformers and `datasets`, for work that is over at once."""
-    shown = [
-        (logging.disable_progress_bar, logging.enable_progress_bar)
-    ] * logging.is_progress_bar_enabled()
+    libraries = []  # those that show bars
+    if logging.is_progress_bar_enabled():
+        libraries.append((logging.disable_progress_bar, logging.enable_progress_bar))
     datasets = sys.modules.get("datasets")  # do not import it for this alone
     if datasets is not None and not datasets.are_progress_bars_disabled():
-        shown.append((datasets.disable_progress_bars, datasets.enable_progress_bars))
+        libraries.append((datasets.disable_progress_bars, datasets.enable_progress_bars))
     try:
-        for disable, _ in shown:
+        for disable, _ in libraries:
             disable()
         yield
     finally:
-        for _, enable in shown:
+        for _, enable in libraries:
             enable()
 
 
@@ -383,18 +390,18 @@ def suppress_logging() -> Iterator[None]:
 
 @contextmanager
 def wrap_load_errors(path: str | Path, show_warnings: bool = False) -> Iterator[None]:
-    """`suppress_logging` (with `show_warnings`, only without bars); any error of a library that reads damaged files becomes a
-    ValueError that names the path."""
+    """Any error of a library that reads damaged files becomes a ValueError that names the path; with
+    `suppress_logging`, or with `show_warnings` only without bars."""
+    quiet = without_bars() if show_warnings else suppress_logging()
     try:
-        with without_bars() if show_warnings else suppress_logging():
+        with quiet:
             yield
     except BaseException as error:
-        is_clear = isinstance(error, (ValueError, OSError)) and not isinstance(
-            error, json.JSONDecodeError
-        )
-        if is_clear or not (isinstance(error, Exception) or is_panic(error)):
-            raise
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError):
+            raise  # it is clear
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise  # such as KeyboardInterrupt
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise ValueError(
-            f"{str(path)!r} has files that cannot be read ({said}); save or download it again"
+            f"{str(path)!r} has files that cannot be read ({reason}); save or download it again"
         ) from error

@@ -84,6 +84,7 @@ def convert(
         )
     if architecture and changes:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={architecture!r} out")
+    modules = modules_of(source)  # refuses code of others
     check_query_expansion(source)
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
@@ -99,7 +100,7 @@ def convert(
     if changes:
         model, messages = modify(model, changes)
         print("\n".join(messages))
-    if any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source)):
+    if any(module["type"].endswith("WeightedLayerPooling") for module in modules):
         # without it, that module gets the last layer alone
         model.config.output_hidden_states = True
 

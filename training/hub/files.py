@@ -30,6 +30,8 @@ ALLOWED = (
     "README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "loss.png", "predictions.png", "training.png",
 )  # fmt: skip
 CARD = "README.md"
+# What the configs name; these import the other model files.
+ROOT_FILES = ("configuration_minibert.py", "modeling_minibert.py")
 FOLDERS = tuple(pattern.split("/")[0] for pattern in ALLOWED if "/" in pattern)
 
 
@@ -131,14 +133,13 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
             f"{folder}: {', '.join(changed)} differs from this package's (saved by another version, or changed): "
             "remove it, and this package's code goes up; or read it and give --trust_remote_code true, which runs it"
         )
-    if changed:  # it may need files that this version has no more
+    if changed:  # it may need files that this version has no more, and not need newer ones
         named_files += [path.name for path in sorted(folder.glob("*_minibert.py"))]
+        named_files += ROOT_FILES
+    elif "config.json" in names:
+        named_files += OUR_FILES
     own_code = [*changed, *_copy_code(folder, target, named_files)]
     left_out = [name for name in left_out if name not in own_code]
-    if "config.json" in names:
-        for name in OUR_FILES:
-            if not (target / name).exists():
-                shutil.copyfile(PACKAGE / name, target / name)
     return Staged(left_out, own_code)
 
 
@@ -168,20 +169,27 @@ def _check_modules(folder: Path, staged: Path) -> None:
 
 
 def _copy_code(folder: Path, target: Path, names: list[str]) -> list[str]:
-    """Copy files of Python from `folder`, with those that they import; the names of those that were not there yet."""
+    """Copy files of Python to `target`, with those that they import: from `folder`, or ours from this package.
+
+    Returns:
+        The names of those from `folder` that were not in `target` yet.
+    """
     copied = []
     waiting = list(names)
+    seen = set()
     while waiting:
         name = waiting.pop(0)
-        if name in copied:
+        if name in seen:
             continue
+        seen.add(name)
         if not (target / name).exists():
-            is_missing = not (folder / name).exists()
-            if is_missing and name in OUR_FILES:
-                continue
-            if is_missing or (folder / name).is_symlink():
+            is_file = (folder / name).exists() and not (folder / name).is_symlink()
+            if is_file:
+                copy_file(folder, name, target)
+                copied.append(name)
+            elif name in OUR_FILES:
+                shutil.copyfile(PACKAGE / name, target / name)
+            else:
                 raise ValueError(f"{folder}: {name} is named as code, but is no file there")
-            copy_file(folder, name, target)
-            copied.append(name)
-        waiting += [x for x in relative_imports(target / name) if not (target / x).exists()]
+        waiting += relative_imports(target / name)
     return copied
