@@ -606,3 +606,60 @@ class TestSquad:
         drop_unlabelled_test(task, splits)
         assert "test" not in splits
         assert task.read(splits)["train"]["_starts"][:] == [[], [0], [0], [], [0], [0]]
+
+
+class TestValuesAndNames:
+    def read(self, tmp_path, rows, task):
+        file = write(tmp_path / "train.jsonl", rows)
+        return task.read(load(task, train=[file], validation=[file]))
+
+    def test_whole_numbers_are_learned_as_values(self, tmp_path, capsys):
+        """Ratings from 0 to 100 would be 101 classes."""
+        rows = [{"text": f"a{i}", "label": i} for i in range(101)]
+        task = Classify(None)
+        self.read(tmp_path, rows, task)
+        assert len(task.labels) == 101
+        assert "101 different whole numbers are learned as classes" in capsys.readouterr().out
+        task = Classify(None, regression=True)
+        splits = self.read(tmp_path, rows, task)
+        assert (task.problem_type, task.labels) == ("regression", ["score"])
+        assert splits["train"][LABEL][:] == list(range(101))
+        assert "different whole numbers" not in capsys.readouterr().out
+        rows[3]["label"] = "good"
+        with pytest.raises(ValueError, match="row 4: label='good'; use a number"):
+            self.read(tmp_path, rows, Classify(None, regression=True))
+        with pytest.raises(ValueError, match="^regression: values have no names"):
+            Classify(None, regression=True, labels=["a", "b"])
+        with pytest.raises(ValueError, match="^regression: inference has classes"):
+            Nli(None, regression=True)
+
+    def test_weights_are_printed_with_their_classes(self, tmp_path, capsys):
+        rows = [{"text": f"a{i}", "label": "ab"[i % 2]} for i in range(8)]
+        self.read(tmp_path, rows, Classify(None, class_weights=["5", "1"]))
+        assert "class_weights: a 5, b 1\n" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("names", "order"),
+        [
+            (
+                ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"],
+                ["REFUTES", "NOT ENOUGH INFO", "SUPPORTS"],
+            ),
+            (["supported", "unsupported"], ["unsupported", "supported"]),
+            (["yes", "no"], ["no", "yes"]),
+            (["true", "false", "unknown"], ["false", "unknown", "true"]),
+            (["neutral", "entailment"], ["entailment", "neutral"]),
+        ],
+    )
+    def test_zero_shot_finds_entailment(self, tmp_path, capsys, names, order):
+        """Transformers takes the label that begins with "entail", or else the last one."""
+        rows = [
+            {"premise": f"a{i}", "hypothesis": "b", "label": names[i % len(names)]}
+            for i in range(9)
+        ]
+        task = Nli(None)
+        splits = self.read(tmp_path, rows, task)
+        assert task.labels == order
+        assert [order[label] for label in splits["train"][LABEL]] == [row["label"] for row in rows]
+        is_said = "zero-shot classification takes the last one" in capsys.readouterr().out
+        assert is_said == ("entailment" not in names)

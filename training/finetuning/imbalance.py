@@ -9,6 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ..common.files import printable
+
 # Labels that an error lists.
 MAX_LISTED_LABELS = 20
 
@@ -72,6 +74,16 @@ def balanced_weights(labels: Sequence[str], counts: Counter[str], rows: int | No
         else:
             weights.append(1.0)
     return weights
+
+
+def describe_weights(labels: Sequence[str], weights: Sequence[float]) -> str:
+    """Which label has which weight."""
+    parts = []
+    for label, weight in zip(labels[:MAX_LISTED_LABELS], weights):
+        parts.append(f"{printable(label)} {weight:.4g}")
+    if len(labels) > MAX_LISTED_LABELS:
+        parts.append("…")
+    return f"class_weights: {', '.join(parts)}"
 
 
 def weighted_loss(weights: Sequence[float]) -> Callable[..., torch.Tensor]:

@@ -20,12 +20,12 @@ TASKS = {
     "classify": TaskEntry(
         "classify texts or pairs of texts, by one class, several labels or a value",
         "classification:Classify",
-        training_options=("class_weights", "tune_threshold"),
+        training_options=("class_weights", "tune_threshold", "regression"),
     ),
     "nli": TaskEntry(
         "tell whether a premise entails a hypothesis",
         "classification:Nli",
-        training_options=("class_weights", "tune_threshold"),
+        training_options=("class_weights", "tune_threshold", "regression"),
     ),
     "choose": TaskEntry("choose one of several continuations or answers", "choice:Choose"),
     "tag": TaskEntry(

@@ -1,6 +1,7 @@
 """Classify texts or pairs of texts: one class, several labels, or a value; and entailment."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,19 +22,23 @@ from ...data.tables import to_number
 from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
-from ..imbalance import best_threshold, class_weights
+from ..imbalance import best_threshold, class_weights, describe_weights
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
     ("text", "text_pair"), ("text1", "text2"), ("question", "sentence"), ("question", "passage"),
 )  # fmt: skip
+# Names of the labels of inference in other data sets, such as supports, refutes, not enough info.
+ENTAILS = re.compile(r"supports?|supported|supporting|implie[sd]|follows|yes|true")
+CONTRADICTS = re.compile(r"contradict|refut|denie[sd]|unsupported|not?$|false$|not[ _-]?(support|true)")
 SINGLE, MULTI, REGRESSION = (
     "single_label_classification",
     "multi_label_classification",
     "regression",
 )
 LIST = 'a list of names (or of their numbers), each of them once, such as ["joy", "sad"]; not of 0 and 1'
+MAX_NUMBERED_CLASSES = 20  # of more whole numbers, it is said that they may be values
 MOST_LABELS = 1_000  # of more, there must be several rows for each
 FLOAT = datasets.Value("float32")
 # Of each problem type the metric that chooses the best model, and the type of `LABEL`.
@@ -57,6 +62,7 @@ class Classify(Task):
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
         class_weights: Weights of the classes in the loss: balanced, a number for each class, or CLASS=NUMBER.
         tune_threshold: With two classes or several labels a row, predict by thresholds chosen on the validation rows.
+        regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as classes.
     """
 
     name = "classify"
@@ -79,8 +85,11 @@ class Classify(Task):
     max_length: int | None = None
     class_weights: Sequence[str] | None = None
     tune_threshold: bool = False
+    regression: bool = False
 
     def __post_init__(self):
+        if self.regression and self.labels:
+            raise ValueError("regression: values have no names; leave labels out")
         self.named_labels = list(self.labels)
         self.thresholds = None
 
@@ -156,6 +165,8 @@ class Classify(Task):
         return each_row(split, lambda x: x if x in known else plain_label(x, names), split[column])
 
     def _guess_type(self, values: Iterable[Any]) -> str:
+        if self.regression:
+            return REGRESSION
         if any(isinstance(value, list) for value in values):
             return MULTI
         numbers = [to_number(value) for value in values]
@@ -177,7 +188,11 @@ class Classify(Task):
             labels = {
                 name: [value[0] for value in rows] for name, rows in labels.items()
             }  # as doccano writes classes
+        if self.regression and trained not in (None, REGRESSION):
+            raise ValueError("regression: the model was trained for classes; start from another one")
         self.problem_type = trained or self._guess_type(next(iter(labels.values())))
+        if "train" in labels and self.problem_type == SINGLE and not self.named_labels:
+            self._mention_numbers(splits["train"], set(labels["train"]))
         self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
         if {tuple(as_list(value)) for value in every} == {(0, 1), (1, 0)}:
             said = "has [0, 1] and [1, 0] only, which name the same labels"
@@ -193,6 +208,16 @@ class Classify(Task):
         elif self.class_weights or self.tune_threshold:
             self._balance(encoded["train"])
         return encoded
+
+    def _mention_numbers(self, split: datasets.Dataset, labels: set[Any]) -> None:
+        """Say how many whole numbers could be learned as values, if they are that many."""
+        has_names = isinstance(split.features[self.label_column], datasets.ClassLabel)
+        are_numbers = all(isinstance(label, int) for label in labels)
+        if are_numbers and not has_names and len(labels) > MAX_NUMBERED_CLASSES:
+            print(
+                f"{printable(self.label_column)}: {len(labels):,} different whole numbers are learned as classes; "
+                "if they are values, such as ratings, give --regression true"
+            )
 
     def _balance(self, train: list[Any]) -> None:
         """Settle the weights of the loss; refuse weights and thresholds that these labels cannot have."""
@@ -214,6 +239,7 @@ class Classify(Task):
             self.label_weights = class_weights(
                 self.class_weights, self.labels, counts, len(train) if several else None
             )
+            print(describe_weights(self.labels, self.label_weights))
 
     def _names(
         self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None
@@ -432,6 +458,11 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
         "-",
     )  # how SNLI marks pairs that its annotators did not agree on; of numbers it is -1
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.regression:
+            raise ValueError("regression: inference has classes; use `classify` for values")
+
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
@@ -448,7 +479,35 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
         if all(label.lstrip("-").isdigit() for label in self.labels):
             use = "give them in the order of their numbers, as --labels entailment neutral contradiction"
             raise ValueError(f"labels: {self.label_column!r} has no names for its labels; {use}")
+        if "train" in splits and not _name_entailment(self.labels):
+            print(
+                f"labels: none begins with 'entail', so that zero-shot classification takes the last one, "
+                f"{printable(self.labels[-1])!r}, for entailment, and the first, {printable(self.labels[0])!r}, for "
+                "contradiction; if that is wrong, give them in another order by --labels"
+            )
         return read
+
+    def _names(
+        self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None
+    ) -> list[str]:
+        """In the order that Transformers' zero-shot classification expects where no name begins with "entail": what
+        contradicts comes first, and what entails last."""
+        names = super()._names(splits, values, config)
+        if saved_labels(config) or self.named_labels or _name_entailment(names):
+            return names
+        return sorted(names, key=_entailment_rank)
+
+
+def _name_entailment(labels: Sequence[str]) -> bool:
+    """Whether `ZeroShotClassificationPipeline` finds the label of entailment by its name."""
+    return any(label.lower().startswith("entail") for label in labels)
+
+
+def _entailment_rank(label: str) -> int:
+    """0 for a name that contradicts, 2 for one that entails, 1 for others."""
+    if CONTRADICTS.match(label.lower()):
+        return 0
+    return 2 if ENTAILS.fullmatch(label.lower()) else 1
 
 
 def plain_label(value: Any, names: Sequence[str] | None) -> Any:

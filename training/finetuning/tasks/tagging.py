@@ -21,7 +21,7 @@ from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
 from ...evaluation.metrics import EntityScores, class_scores
 from ..data import FILE, as_list, bad_value, check_column, each_row
-from ..imbalance import class_weights
+from ..imbalance import class_weights, describe_weights
 from . import label_schemes as schemes
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels, shortened
 
@@ -160,6 +160,7 @@ class Tag(Task):
         if self.class_weights and "train" in labels:
             tag_counts = Counter(flatten(labels["train"]))
             self.label_weights = class_weights(self.class_weights, self.labels, tag_counts)
+            print(describe_weights(self.labels, self.label_weights))
             self.metric_for_best_model = "f1" if self.entities else "f1_macro"
         return labels
 
