@@ -166,28 +166,41 @@ def _first_unstorable(rows: Sequence[dict[str, Any]]) -> int:
 
 def _check_headless(file: str, header: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
     """Refuse names for the columns of a file whose first row is a header; warn if it may be one."""
-    first, *others = rows or [{}]
-    cells = [cell.strip().casefold() for cell in first.values()]
-    is_header = bool(cells) and all(cell in USUAL_COLUMNS for cell in cells)
-    for name, cell in zip(header, cells):
-        values = [row[name] for row in others if row[name].strip()]
-        are_numbers = len(values) > 1 and not any(math.isnan(to_number(value)) for value in values)
-        if cell == name.casefold() or (are_numbers and cell and math.isnan(to_number(cell))):
+    if not rows:
+        return
+    first_row = rows[0]
+    is_header = all(cell.strip().casefold() in USUAL_COLUMNS for cell in first_row.values())
+    for name in header:
+        cell = first_row[name].strip()
+        other_cells = [row[name].strip() for row in rows[1:]]
+        if cell.casefold() == name.casefold() or _is_only_text(cell, other_cells):
             is_header = True
+        elif _is_only_rare(cell, other_cells):
+            warn(
+                f"columns: {cell[:50]!r} in the first row of {file!r} is in no other row of the "
+                f"column {name!r}; if that row is a header, leave --columns out"
+            )
     if is_header:
-        names = ", ".join(repr(cell[:50]) for cell in first.values())
+        names = ", ".join(repr(cell[:50]) for cell in first_row.values())
         raise ReadError(
             f"columns: the first row of {file!r} is a header ({names}); leave --columns out, or "
             "remove that row"
         )
-    for name in header:
-        values = [row[name] for row in others]
-        are_classes = len(values) >= 10 and len(set(values)) <= len(values) // 5
-        if are_classes and first[name] not in values:
-            warn(
-                f"columns: {first[name][:50]!r} in the first row of {file!r} is in no other row of "
-                f"the column {name!r}; if that row is a header, leave --columns out"
-            )
+
+
+def _is_only_text(cell: str, other_cells: Sequence[str]) -> bool:
+    """Whether a cell is not a number, but all others of its column that are not blank are."""
+    if not cell or not math.isnan(to_number(cell)):
+        return False
+    filled_cells = list(filter(None, other_cells))
+    return len(filled_cells) > 1 and not any(map(math.isnan, map(to_number, filled_cells)))
+
+
+def _is_only_rare(cell: str, other_cells: Sequence[str]) -> bool:
+    """Whether a cell occurs once, but the others of its column again and again, as classes do."""
+    classes = set(other_cells)
+    have_classes = len(other_cells) >= 10 and len(classes) <= len(other_cells) // 5
+    return have_classes and cell not in classes
 
 
 # --- Parquet, and other files that `datasets` reads ---
@@ -367,11 +380,16 @@ def to_number(cell: Any) -> float:
 
 def with_numbers(parts: Sequence[datasets.Dataset]) -> list[datasets.Dataset]:
     """Convert columns of text whose cells are numbers in all parts; blank cells become None."""
-    texts = [part.select_columns(string_columns(part)).to_dict() for part in parts]
+    texts = []  # of each part its columns of strings
+    cells: dict[str, list[str | None]] = {}  # of each column those of all parts
+    for part in parts:
+        columns = part.select_columns(string_columns(part)).to_dict()
+        texts.append(columns)
+        for name, column in columns.items():
+            cells.setdefault(name, []).extend(column)
     features: dict[str, datasets.Value] = {}
-    for name in dict.fromkeys(chain.from_iterable(texts)):
-        cells = chain.from_iterable(text.get(name, []) for text in texts)
-        feature = _number_feature(cells)
+    for name, column in cells.items():
+        feature = _number_feature(column)
         if feature is not None:
             features[name] = feature
     converted = []

@@ -79,12 +79,15 @@ def load_splits(
         raise ValueError(
             "data: none given; use --data FOLDER, or files with --train, --validation, --test"
         )
-    splits = _read_splits({name: sources[name] for name in SPLIT_NAMES if name in sources}, columns)
+    splits = _read_splits(sources, columns)
     if "train" in splits and "validation" not in splits and validation_size is not None:
         train_rows, validation_rows = hold_out(splits["train"], validation_size, seed, task)
         splits = {**splits, "train": train_rows, "validation": validation_rows}
-    in_order = {name: splits[name] for name in SPLIT_NAMES if name in splits}
-    return datasets.DatasetDict(in_order)
+    in_order = datasets.DatasetDict()
+    for name in SPLIT_NAMES:
+        if name in splits:
+            in_order[name] = splits[name]
+    return in_order
 
 
 # --- Which tables are which split ---
@@ -209,8 +212,10 @@ def _read_splits(
             raise ValueError(f"data: {name!r}: {error}") from None
     splits = {}
     for split, parts_of_split in sources.items():
-        names = [part if isinstance(part, str) else split for part in parts_of_split]
-        splits[split] = datasets.concatenate_datasets([parts[name] for name in names])
+        tables_of_split = []
+        for part in parts_of_split:
+            tables_of_split.append(parts[part] if isinstance(part, str) else parts[split])
+        splits[split] = datasets.concatenate_datasets(tables_of_split)
     return splits
 
 

@@ -178,22 +178,32 @@ def _suspicious_labels(labels: Sequence[str]) -> Iterator[str]:
                 f"{len(names)} classes; write them alike if they are one"
             )
     for separator in SEPARATORS:
-        joined = [label for label in labels if len(_parts(label, separator)) > 1]
-        counts = Counter(part for label in labels for part in _parts(label, separator))
-        repeated = [
-            part for label in joined for part in _parts(label, separator) if counts[part] > 1
-        ]
-        if repeated:
+        joined, shared_part = _find_joined(labels, separator)
+        if shared_part is not None:
             yield (
-                f"labels: {_list_names(joined)} are learned as one class each, though {repeated[0]!r} "
-                'is in several; if a cell has several labels, write it as joy|sad or ["joy", "sad"]'
+                f"labels: {_list_names(joined)} are learned as one class each, though "
+                f"{shared_part!r} is in several; if a cell has several labels, write it as joy|sad "
+                'or ["joy", "sad"]'
             )
 
 
-def _parts(label: str, separator: str) -> list[str]:
-    """The different parts of a label between separators, if none is empty; else the label."""
-    parts = [part.strip() for part in label.split(separator)]
-    return list(dict.fromkeys(parts)) if all(parts) else [label]
+def _find_joined(labels: Sequence[str], separator: str) -> tuple[list[str], str | None]:
+    """The labels with several parts, and a part of them that is in another label too; None if there
+    is none."""
+    joined = []
+    labels_with_part: Counter[str] = Counter()
+    for label in labels:
+        parts = {part.strip() for part in label.split(separator)}
+        if "" in parts:  # as in C#
+            parts = {label}
+        if len(parts) > 1:
+            joined.append(label)
+        labels_with_part.update(parts)
+    for label in joined:
+        for part in map(str.strip, label.split(separator)):
+            if labels_with_part[part] > 1:
+                return joined, part
+    return joined, None
 
 
 def _list_names(names: Iterable[str]) -> str:
