@@ -1,5 +1,5 @@
-"""Files that appear only when they are whole, locks of output folders, the files under a folder, and
-text that is safe to print."""
+"""Files that appear only when they are whole, locks of output folders, the files under a folder,
+and text that is safe to print."""
 
 import glob
 import json
@@ -20,7 +20,8 @@ except ImportError:  # Windows
     fcntl = None
 
 LOCK = ".minibert.lock"
-# Files that a killed process leaves: half-written ones of `atomic_write`, `new_folder` and `safetensors`, and its locks.
+# Files that a killed process leaves: half-written ones of `atomic_write`, `new_folder` and
+# `safetensors`, and its locks.
 HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|.*{re.escape(LOCK)}")
 _locks: dict[Path, int] = {}  # held by this process, each with the thread that holds it
 _changing_locks = threading.Lock()
@@ -31,7 +32,8 @@ UNPRINTABLE = re.compile(
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, and rename it to `path` once it is written: a file of that name is always complete."""
+    """Yield a temporary path, and rename it to `path` once it is written: a file of that name is
+    always complete."""
     unfinished = path.with_name(
         f".{path.name}.{os.getpid()}.unfinished"
     )  # another process may write the same file
@@ -46,8 +48,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
-    """Yield a hidden folder inside `folder` to write files in. At the end they move to `folder` and replace those of
-    the same names, config.json last. An error, such as a full disk, leaves `folder` as it was."""
+    """Yield a hidden folder inside `folder` to write files in. At the end they move to `folder` and
+    replace those of the same names, config.json last. An error, such as a full disk, leaves
+    `folder` as it was."""
     hidden = folder / ".unfinished"
     shutil.rmtree(hidden, ignore_errors=True)  # of a process that was killed
     try:
@@ -64,8 +67,9 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def lock_folder(folder: str | Path) -> Iterator[None]:
-    """Lock an output folder, which is made if needed; a ValueError if another process or thread has locked it. The
-    system frees the lock when this process ends, however that happens. On Windows, nothing is locked."""
+    """Lock an output folder, which is made if needed; a ValueError if another process or thread has
+    locked it. The system frees the lock when this process ends, however that happens. On Windows,
+    nothing is locked."""
     folder = Path(folder)
     check_folder(folder)
     with _made_folder(folder), _lock(folder.resolve() / LOCK, folder):
@@ -84,8 +88,8 @@ def lock_file(path: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_result(path: str | None) -> Iterator[None]:
-    """Lock the JSON file of a result, if one is asked for. Refuse (a ValueError) one that cannot be written, before
-    there are metrics to lose."""
+    """Lock the JSON file of a result, if one is asked for. Refuse (a ValueError) one that cannot be
+    written, before there are metrics to lose."""
     if path is None:
         yield
         return
@@ -109,7 +113,8 @@ def _made_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path, target: Path) -> Iterator[None]:
-    """Hold the lock `path` of what is written in `target`. A function that is called meanwhile may lock it again."""
+    """Hold the lock `path` of what is written in `target`. A function that is called meanwhile may
+    lock it again."""
     thread = threading.get_ident()
     with _changing_locks:
         owner = _locks.get(path)
@@ -131,8 +136,9 @@ def _lock(path: Path, target: Path) -> Iterator[None]:
 
 @contextmanager
 def _system_lock(path: Path, target: Path) -> Iterator[None]:
-    # Not `filelock`: forked workers inherit its `flock`, so that the folder of a killed training stays locked while one
-    # of them lives, and on NFS other machines do not see it. O_NOFOLLOW, since the path may be a planted link.
+    # Not `filelock`: forked workers inherit its `flock`, so that the folder of a killed training
+    # stays locked while one of them lives, and on NFS other machines do not see it. O_NOFOLLOW,
+    # since the path may be a planted link.
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -156,13 +162,15 @@ def _system_lock(path: Path, target: Path) -> Iterator[None]:
 
 
 def lock_output(args: Any, folder: str | Path | None = None) -> AbstractContextManager:
-    """Lock the output folder of a training (`args`: its `TrainingArguments`), or another one, in its first process."""
+    """Lock the output folder of a training (`args`: its `TrainingArguments`), or another one, in
+    its first process."""
     return lock_folder(folder or args.output_dir) if args.process_index == 0 else nullcontext()
 
 
 def printable(text: object) -> str:
-    """Make text from a file safe for a terminal, on one line: control characters (such as line ends and terminal
-    escapes), marks that change the direction of writing, and invisible tags become Python escapes."""
+    """Make text from a file safe for a terminal, on one line: control characters (such as line ends
+    and terminal escapes), marks that change the direction of writing, and invisible tags become
+    Python escapes."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
 
@@ -186,7 +194,8 @@ def unique_files(names: Iterable[str]) -> list[str]:
 
 
 def matching_paths(pattern: str) -> list[str]:
-    """What `glob.glob(pattern, recursive=True)` finds, but no folder twice, where links lead back."""
+    """What `glob.glob(pattern, recursive=True)` finds, but no folder twice, where links lead
+    back."""
     head, stars, tail = f"/{pattern}".partition("/**")
     if not stars or (tail and not tail.startswith("/")):
         return sorted(glob.glob(pattern))
@@ -202,8 +211,8 @@ def matching_paths(pattern: str) -> list[str]:
 
 
 def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """`os.walk` without hidden folders, through links, but into every real folder once; those behind
-    links come last."""
+    """`os.walk` without hidden folders, through links, but into every real folder once; those
+    behind links come last."""
     visited = set()
     waiting = [folder]
     while waiting:
@@ -220,8 +229,8 @@ def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def use_writable_cache() -> None:
-    """Set HF_HOME to a temporary folder if the cache of Hugging Face's libraries cannot be written, as for a user
-    without a home in a container. Call this before the libraries are imported."""
+    """Set HF_HOME to a temporary folder if the cache of Hugging Face's libraries cannot be written,
+    as for a user without a home in a container. Call this before the libraries are imported."""
     cache = (
         os.environ.get("HF_HOME")
         or os.environ.get("XDG_CACHE_HOME")
@@ -246,7 +255,8 @@ def holds_something(folder: Path) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, by `atomic_write`. NaN and infinity are a ValueError, since JSON has none."""
+    """Write `value` as JSON, by `atomic_write`. NaN and infinity are a ValueError, since JSON has
+    none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as unfinished:
         unfinished.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Loading saved models and tokenizers, with clear errors and without noise; and writing new folders."""
+"""Loading saved models and tokenizers, with clear errors and without noise; and writing new
+folders."""
 
 import json
 import os
@@ -40,11 +41,13 @@ VOCABULARIES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model",
     "bpe.codes",
 )  # fmt: skip
-# A tokenizer of characters or bytes needs no such file. Others have only special tokens without it, fewer than this.
+# A tokenizer of characters or bytes needs no such file. Others have only special tokens without it,
+# fewer than this.
 FEWEST_CHARACTERS = 20
 MAX_NAMES = 4  # of missing weights, in an error
-# While Transformers loads a model, it replaces `tie_weights` of all models and functions of `torch.nn.init`, and then
-# restores them. Of two threads that load at once, the second would restore the replaced ones, for good.
+# While Transformers loads a model, it replaces `tie_weights` of all models and functions of
+# `torch.nn.init`, and then restores them. Of two threads that load at once, the second would
+# restore the replaced ones, for good.
 _loading = threading.RLock()
 # Where sentence-transformers looks for the longest text, first to last.
 SENTENCE_CONFIGS = tuple(
@@ -57,7 +60,8 @@ SENTENCE_CONFIGS = tuple(
 
 
 def find_file(source: str | Path, name: str) -> Path | None:
-    """A file of a folder or a Hub repository. None if it has none, or if it is not in the cache in offline mode."""
+    """A file of a folder or a Hub repository. None if it has none, or if it is not in the cache in
+    offline mode."""
     if Path(source).exists():
         path = Path(source, name)
         return path if path.is_file() else None
@@ -81,8 +85,8 @@ def read_json(source: str | Path, name: str) -> Any:
 
 
 def modules_of(source: str | Path) -> list[dict[str, str]]:
-    """The modules of which sentence-transformers makes a model, the encoder first; none if it does not know it. A
-    ValueError if they, or the files that belong to them, name code of others."""
+    """The modules of which sentence-transformers makes a model, the encoder first; none if it does
+    not know it. A ValueError if they, or the files that belong to them, name code of others."""
     modules = read_json(source, "modules.json")
     if modules == {}:
         return []
@@ -102,8 +106,8 @@ def modules_of(source: str | Path) -> list[dict[str, str]]:
 
 
 def saved_config(path: str) -> PreTrainedConfig:
-    """The config of a model in a folder or on the Hub, without running its code; a ValueError for an adapter, or for so
-    many labels that their names would fill the memory."""
+    """The config of a model in a folder or on the Hub, without running its code; a ValueError for
+    an adapter, or for so many labels that their names would fill the memory."""
     _check_no_adapter(path)
     saved = {}
     with suppress(OSError, ValueError, RecursionError):  # loading it says what is wrong
@@ -118,7 +122,8 @@ def saved_config(path: str) -> PreTrainedConfig:
 
 
 def _check_config(path: str, saved: Any) -> None:
-    """Refuse (a ValueError) a config.json whose values Transformers would fail on without a clear word."""
+    """Refuse (a ValueError) a config.json whose values Transformers would fail on without a clear
+    word."""
     if not isinstance(saved, dict):
         raise ValueError(f"model: {path!r} has a config.json that is no JSON object")
     count = saved.get("num_labels")
@@ -158,8 +163,9 @@ def _check_no_adapter(folder: str | Path) -> None:
 
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if there is none. Where
-    its class gives other ids than its tokenizer.json, that file is used, with a warning."""
+    """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if
+    there is none. Where its class gives other ids than its tokenizer.json, that file is used, with
+    a warning."""
     _check_no_adapter(path)
     with wrap_load_errors(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
@@ -176,8 +182,8 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
 
 
 def fit_tokenizer(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """`tokenizer`, which was loaded from `path`; or, with a warning, one that gives the ids of its tokenizer.json where
-    it does not. Warn of a cased vocabulary whose text is lower-cased."""
+    """`tokenizer`, which was loaded from `path`; or, with a warning, one that gives the ids of its
+    tokenizer.json where it does not. Warn of a cased vocabulary whose text is lower-cased."""
     file = find_file(str(path), "tokenizer.json")
     with wrap_load_errors(path):
         followed = follow_tokenizer_file(tokenizer, file)
@@ -198,9 +204,9 @@ def fit_tokenizer(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTr
 def load_sentence_transformer(
     model_class: Any, path: str, show_warnings: bool = False, **options: Any
 ) -> Any:
-    """Open a model of sentence-transformers (`model_class`: `SentenceTransformer`, `CrossEncoder`, …) without remote
-    code; a ValueError if it names code of others, or if its tokenizer cannot be used. With `show_warnings`,
-    Transformers says which weights are new or left out."""
+    """Open a model of sentence-transformers (`model_class`: `SentenceTransformer`, `CrossEncoder`,
+    …) without remote code; a ValueError if it names code of others, or if its tokenizer cannot be
+    used. With `show_warnings`, Transformers says which weights are new or left out."""
     saved_config(path)
     tokenizer = saved_tokenizer(path)
     modules_of(path)
@@ -230,8 +236,8 @@ def minibert_config(path: str) -> MiniBertConfig:
 def load_reported(
     model_class: Any, path: str | Path, head: bool = True, **options: Any
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Call `model_class.from_pretrained` without remote code (by default in `dtype_of_saved`) and `check_complete`;
-    returns the model and the names of its new weights."""
+    """Call `model_class.from_pretrained` without remote code (by default in `dtype_of_saved`) and
+    `check_complete`; returns the model and the names of its new weights."""
     if "config" not in options:
         options["config"] = saved_config(str(path))
     if "dtype" not in options:
@@ -261,8 +267,8 @@ def load_predictor(path: str, model_class: Any) -> PreTrainedModel:
 def check_complete(
     path: str | Path, model: PreTrainedModel, missing: Iterable[str], head: bool = True
 ) -> None:
-    """Refuse (a ValueError) a model of which weights are missing, which would be random. Without `head`, a head and a
-    pooler may be new."""
+    """Refuse (a ValueError) a model of which weights are missing, which would be random. Without
+    `head`, a head and a pooler may be new."""
     missing = sorted(missing)
     if not head:
         encoder = f"{model.base_model_prefix}."
@@ -278,8 +284,8 @@ def check_complete(
 
 
 def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
-    """`check_complete` for a model that sentence-transformers loaded, by the names in the files of the folder. A pooler
-    that was not saved is removed from the model."""
+    """`check_complete` for a model that sentence-transformers loaded, by the names in the files of
+    the folder. A pooler that was not saved is removed from the model."""
     keep_untied(path, model)
     files = sorted(Path(path).glob("*.safetensors"))
     prefix = f"{model.base_model_prefix}."
@@ -318,8 +324,8 @@ def check_new(target: Path) -> None:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder to write in; at the end, its files move to `target`, which is new or empty. An error or SIGTERM
-    leaves nothing."""
+    """Yield a folder to write in; at the end, its files move to `target`, which is new or empty. An
+    error or SIGTERM leaves nothing."""
     # only the main thread can handle signals
     is_main_thread = threading.current_thread() is threading.main_thread()
     handler_before = None
@@ -345,7 +351,8 @@ def _exit_by_sigterm(*_: Any) -> None:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Restore the random states of Python, NumPy and torch (CPU and CUDA) at the end: measuring changes nothing."""
+    """Restore the random states of Python, NumPy and torch (CPU and CUDA) at the end: measuring
+    changes nothing."""
     python_state = random.getstate()
     numpy_state = np.random.get_state()
     devices = range(torch.cuda.device_count())  # without them, it warns about several GPUs
@@ -377,7 +384,8 @@ def without_bars() -> Iterator[None]:
 
 @contextmanager
 def suppress_logging() -> Iterator[None]:
-    """Hide progress bars, and warnings about a head or a pooler that is new or left out. One thread at a time."""
+    """Hide progress bars, and warnings about a head or a pooler that is new or left out. One thread
+    at a time."""
     with _loading:
         verbosity = logging.get_verbosity()
         logging.set_verbosity_error()
@@ -390,8 +398,8 @@ def suppress_logging() -> Iterator[None]:
 
 @contextmanager
 def wrap_load_errors(path: str | Path, show_warnings: bool = False) -> Iterator[None]:
-    """Any error of a library that reads damaged files becomes a ValueError that names the path; with
-    `suppress_logging`, or with `show_warnings` only without bars."""
+    """Any error of a library that reads damaged files becomes a ValueError that names the path;
+    with `suppress_logging`, or with `show_warnings` only without bars."""
     quiet = without_bars() if show_warnings else suppress_logging()
     try:
         with quiet:

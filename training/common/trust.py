@@ -1,9 +1,10 @@
-"""Which code the files of a saved model may name. One set of rules for every road: loading, training, converting,
-exporting, uploads during a training, and `minibert push`.
+"""Which code the files of a saved model may name. One set of rules for every road: loading,
+training, converting, exporting, uploads during a training, and `minibert push`.
 
-Libraries import what these names say. A name is allowed without a word of the user if it is that of a model file of this
-package, or of a library that is installed anyway. With `--trust_remote_code true`, `minibert push` also takes a file that
-lies in the folder. A name that leads out of the folder is never allowed. Nothing is imported here.
+Libraries import what these names say. A name is allowed without a word of the user if it is that of
+a model file of this package, or of a library that is installed anyway. With `--trust_remote_code
+true`, `minibert push` also takes a file that lies in the folder. A name that leads out of the
+folder is never allowed. Nothing is imported here.
 """
 
 import json
@@ -38,7 +39,8 @@ LIBRARIES = {
 ACTIVATIONS = ("activation_fn", "activation_function", "sbert_ce_default_activation_function")
 # An attention implementation with a slash is a repository of compiled code.
 KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
-# `sentence_transformers.MultiVectorEncoder` has classes of its own for these, and does not import PyLate.
+# `sentence_transformers.MultiVectorEncoder` has classes of its own for these, and does not import
+# PyLate.
 PYLATE = "pylate.models."
 # Large files without any name of code.
 NO_NAMES = ("tokenizer.json", "vocab.json", "added_tokens.json", "model.safetensors.index.json")
@@ -154,8 +156,8 @@ def references_in(folder: Path) -> list[CodeReference]:
 def check_references(folder: Path, trust_remote_code: bool = False) -> list[str]:
     """Refuse (a ValueError) a folder that names other code than ours and that of libraries.
 
-    With `trust_remote_code`, files of Python in the folder are allowed, too; their names are returned. Whether our files
-    in the folder are as in this package, the caller checks.
+    With `trust_remote_code`, files of Python in the folder are allowed, too; their names are
+    returned. Whether our files in the folder are as in this package, the caller checks.
     """
     own_files = {}
     for reference in references_in(folder):
@@ -178,8 +180,8 @@ def check_references(folder: Path, trust_remote_code: bool = False) -> list[str]
 
 
 def relative_imports(file: Path) -> list[str]:
-    """The files beside a file of Python that it imports (`from .name import …`), as Transformers looks for them; a
-    ValueError for one in another folder."""
+    """The files beside a file of Python that it imports (`from .name import …`), as Transformers
+    looks for them; a ValueError for one in another folder."""
     names = []
     for module in RELATIVE_IMPORT.findall(file.read_text(encoding="utf-8", errors="replace")):
         if not re.fullmatch(r"[A-Za-z_]\w*", module, re.ASCII):
@@ -194,8 +196,8 @@ def relative_imports(file: Path) -> list[str]:
 
 
 def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
-    """Refuse (a ValueError) the modules of a model of sentence-transformers if they are no list of modules, or name a
-    class of another library.
+    """Refuse (a ValueError) the modules of a model of sentence-transformers if they are no list of
+    modules, or name a class of another library.
 
     Args:
         modules: The content of modules.json.
@@ -225,14 +227,15 @@ def _is_module(module: Any) -> bool:
 def drop_foreign_code(
     settings: dict[str, Any], file: str, where: str | Path, keep_files: bool = False
 ) -> None:
-    """Remove the names of code that is not ours from `settings`, in place, so that they are not saved again; says on
-    stderr what is left out.
+    """Remove the names of code that is not ours from `settings`, in place, so that they are not
+    saved again; says on stderr what is left out.
 
     Args:
         settings: The attributes of a config, or what a tokenizer was made of.
         file: The file that they come from.
         where: The model, for the message.
-        keep_files: Keep names of files beside the model, such as a class that the user has registered.
+        keep_files: Keep names of files beside the model, such as a class that the user has
+            registered.
     """
     foreign: list[CodeReference] = []
     cleaned = _cleaned(settings, file, keep_files, foreign)

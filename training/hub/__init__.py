@@ -1,1 +1,2 @@
-"""Publishing: `minibert push`, what it checks, and what makes every saved folder a loadable Hub repository."""
+"""Publishing: `minibert push`, what it checks, and what makes every saved folder a loadable Hub
+repository."""

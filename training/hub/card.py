@@ -32,7 +32,8 @@ UNFINISHED = (
     "generated automatically according to the information the Trainer had access to",
 )  # fmt: skip
 
-# What a model is for, and the Hub's name of the task it serves, if there is one: by head, and of sentence-transformers.
+# What a model is for, and the Hub's name of the task it serves, if there is one: by head, and of
+# sentence-transformers.
 HEADS = {
     "MiniBertModel": ("gives a vector for every token and text", "feature-extraction"),
     "MiniBertForPreTraining": (
@@ -98,10 +99,12 @@ class CardFacts:
 
 
 def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None) -> None:
-    """Write the README.md of the model in `folder`. One that is not a model card, as of a project, stays.
+    """Write the README.md of the model in `folder`. One that is not a model card, as of a project,
+    stays.
 
     Args:
-        repository: the name that its snippets load; by default the folder. `push` puts the repository in its place.
+        repository: the name that its snippets load; by default the folder. `push` puts the
+            repository in its place.
     """
     path = Path(folder) / CARD
     if path.exists() and not is_generated(path):
@@ -115,8 +118,8 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
 def add_table(
     folder: str | Path, title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Put a section with a table before "Use" on the card in `folder`; it replaces the section of that title. Without a
-    card of ours, nothing happens."""
+    """Put a section with a table before "Use" on the card in `folder`; it replaces the section of
+    that title. Without a card of ours, nothing happens."""
     path = Path(folder) / CARD
     if not path.is_file() or not is_generated(path):
         return
@@ -134,7 +137,8 @@ def add_table(
 
 
 def is_generated(path: Path) -> bool:
-    """Whether a README.md is a card of `render_card`, perhaps edited since, or one that a library left unfinished."""
+    """Whether a README.md is a card of `render_card`, perhaps edited since, or one that a library
+    left unfinished."""
     try:
         text = path.read_text(encoding="utf-8")
         return is_unfinished(text) or "minibert" in (_read(text).data.tags or [])
@@ -155,8 +159,8 @@ def card_for(
 ) -> str:
     """The card that goes up with the model in `folder`, which `stage` has filled.
 
-    It is the README.md there, whose snippets load `repository` at `revision`; or a new one from `facts`, if there is none,
-    or one that a library left unfinished.
+    It is the README.md there, whose snippets load `repository` at `revision`; or a new one from
+    `facts`, if there is none, or one that a library left unfinished.
     """
     path = folder / CARD
     text = ""
@@ -231,7 +235,8 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
 
 
 def sentence_transformers_class(folder: Path, head: str) -> str | None:
-    """The class of sentence-transformers that opens a folder; None if it is no model of that library."""
+    """The class of sentence-transformers that opens a folder; None if it is no model of that
+    library."""
     if not (folder / "modules.json").exists():
         return None
     settings = read_json(folder, "config_sentence_transformers.json")
@@ -315,7 +320,8 @@ def one_line(value: object) -> str:
 
 
 def plain(value: object) -> str:
-    """`one_line` as Markdown shows it: without links, markup, code, formulae, headings and table cells."""
+    """`one_line` as Markdown shows it: without links, markup, code, formulae, headings and table
+    cells."""
     text = re.sub(r"([\\`*\[\]<>|#~&!$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(value))
     # what would become a link
     return re.sub(r"(:)(?=//)|\b(www)(?=\.)", r"\1\2\\", text, flags=re.IGNORECASE)
@@ -338,7 +344,8 @@ def code(value: str) -> _Code:
 
 
 def headlines(results: Sequence[Result]) -> list[Result]:
-    """The finite results, to 4 digits: those of `HEADLINES` first, then what the baseline reaches too, losses last."""
+    """The finite results, to 4 digits: those of `HEADLINES` first, then what the baseline reaches
+    too, losses last."""
 
     def order(result: Result) -> tuple[bool, bool, int]:
         is_loss = result.metric.endswith("loss")
@@ -367,7 +374,8 @@ def published_name(name: str | None) -> str | None:
 
 
 def describe_data(data: str) -> str:
-    """`data`, a list with commas, without the folders of files on this machine: only names of the Hub keep a slash."""
+    """`data`, a list with commas, without the folders of files on this machine: only names of the
+    Hub keep a slash."""
 
     def without_folder(part: str) -> str:
         language, sign, source = part.strip().rpartition("=")
@@ -384,7 +392,8 @@ def describe_data(data: str) -> str:
 def facts_from_trainer(
     state: Mapping[str, Any], training: TrainingArguments, data: str | None = None
 ) -> CardFacts:
-    """What is known of a training on this machine: steps, time, recipe, and the metrics of the model it ended with.
+    """What is known of a training on this machine: steps, time, recipe, and the metrics of the
+    model it ended with.
 
     Args:
         state: its `TrainerState`, by field.
@@ -452,7 +461,8 @@ def write_card(
     recipe: dict[str, Any],
     training: TrainingArguments,
 ) -> CardFacts:
-    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and return what it says.
+    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and
+    return what it says.
 
     Args:
         report: the metrics of `minibert pretrain`; data: what the model was trained on, in words.

@@ -1,4 +1,5 @@
-"""What of a folder may go up to the Hub. Every upload of this package, by `push` and by trainers, is staged here."""
+"""What of a folder may go up to the Hub. Every upload of this package, by `push` and by trainers,
+is staged here."""
 
 import os
 import shutil
@@ -15,8 +16,8 @@ from ..common.trust import (
     relative_imports,
 )
 
-# Nothing else goes up: no state of a training (a pickle, in which a token may be), no report (which has paths of this
-# machine; the card has its metrics), no file of the user's beside the model.
+# Nothing else goes up: no state of a training (a pickle, in which a token may be), no report (which
+# has paths of this machine; the card has its metrics), no file of the user's beside the model.
 ALLOWED = (
     "config.json", "generation_config.json", "model.safetensors", "model-[0-9]*-of-[0-9]*.safetensors",
     "model.safetensors.index.json", "adapter_config.json", "adapter_model.safetensors",
@@ -45,14 +46,16 @@ def allowed(name: str) -> bool:
 
 
 def is_card(path: Path) -> bool:
-    """Whether a README.md begins with a block of metadata, as a model card does and the one of a project does not."""
+    """Whether a README.md begins with a block of metadata, as a model card does and the one of a
+    project does not."""
     if not path.is_file() or path.is_symlink():
         return False
     return path.read_bytes().removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"---")
 
 
 def list_files(folder: Path) -> tuple[list[str], list[str]]:
-    """The paths in `folder` of the files that may go up, and what else is in there. Symbolic links are not followed."""
+    """The paths in `folder` of the files that may go up, and what else is in there. Symbolic links
+    are not followed."""
     allowed_names = []
     other_names = []
     for entry in sorted(folder.iterdir()):
@@ -71,8 +74,9 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def copy_file(folder: Path, name: str, target: Path) -> None:
-    """Copy a file below `folder` to the same name below `target`, where nothing has that name. It is opened once, and no
-    link in `name` is followed: what has been put in its place since it was listed is an OSError."""
+    """Copy a file below `folder` to the same name below `target`, where nothing has that name. It
+    is opened once, and no link in `name` is followed: what has been put in its place since it was
+    listed is an OSError."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     *folders, file_name = name.split("/")
     (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -102,17 +106,18 @@ class Staged:
 
 
 def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = False) -> Staged:
-    """Copy what of `folder` goes up to `target`, an empty folder. A whole model brings this package's model files.
+    """Copy what of `folder` goes up to `target`, an empty folder. A whole model brings this
+    package's model files.
 
     Everything is checked in the copy, which nobody else can change.
 
     Args:
-        trust_remote_code: Code in `folder` that differs from this package's goes up in its place, and so do other files
-            of Python that the configs name, with those that they import.
+        trust_remote_code: Code in `folder` that differs from this package's goes up in its place,
+            and so do other files of Python that the configs name, with those that they import.
 
     Raises:
-        ValueError: The files name or hold other code, an adapter is for a folder of this machine, or a module does not
-            go up.
+        ValueError: The files name or hold other code, an adapter is for a folder of this machine,
+            or a module does not go up.
     """
     folder = Path(folder)
     target = Path(target)
@@ -169,7 +174,8 @@ def _check_modules(folder: Path, staged: Path) -> None:
 
 
 def _copy_code(folder: Path, target: Path, names: list[str]) -> list[str]:
-    """Copy files of Python to `target`, with those that they import: from `folder`, or ours from this package.
+    """Copy files of Python to `target`, with those that they import: from `folder`, or ours from
+    this package.
 
     Returns:
         The names of those from `folder` that were not in `target` yet.

@@ -1,4 +1,5 @@
-"""`minibert push`: check a saved model as somebody without the package would load it, then publish it."""
+"""`minibert push`: check a saved model as somebody without the package would load it, then publish
+it."""
 
 import json
 import os
@@ -54,8 +55,9 @@ def push(
 ) -> dict[str, Any]:
     """Check a saved model as somebody without the package loads it, and publish it on the Hub.
 
-    What goes up is decided by a list (`hub.files.ALLOWED`): the weights in safetensors, configs, tokenizer, code, card
-    and pictures. The folder never changes. Its README.md replaces the repository's; without one, a new card goes up.
+    What goes up is decided by a list (`hub.files.ALLOWED`): the weights in safetensors, configs,
+    tokenizer, code, card and pictures. The folder never changes. Its README.md replaces the
+    repository's; without one, a new card goes up.
 
     Args:
         folder: The folder of a saved model.
@@ -63,13 +65,15 @@ def push(
         revision: The branch to push to, made if it does not exist; by default main.
         private: Make the repository private.
         license: The licence of the weights, by its name on the Hub (apache-2.0, mit, …).
-        trust_remote_code: Run and upload code in the folder that differs from this package's, or that its configs name.
+        trust_remote_code: Run and upload code in the folder that differs from this package's, or
+            that its configs name.
         dry_run: Check everything and show what would be uploaded, but upload nothing.
-        api: The client, from Python, with a token of its own; by default the token is that of `hf auth login`.
+        api: The client, from Python, with a token of its own; by default the token is that of `hf
+            auth login`.
 
     Returns:
-        `url` of the repository or its branch (None after a dry run), `files` with their sizes in bytes, `left_out` of
-        the folder, and what `verify_remote_code` found (`verified`).
+        `url` of the repository or its branch (None after a dry run), `files` with their sizes in
+        bytes, `left_out` of the folder, and what `verify_remote_code` found (`verified`).
 
     Raises:
         ValueError: The folder is no complete model, names or has other code, or does not load.
@@ -158,8 +162,8 @@ def check_push(training: TrainingArguments) -> None:
     """Refuse before a training what would make pushing its model fail.
 
     Raises:
-        ValueError: no name of a repository, no token, a `hub_strategy` that uploads checkpoints, or a private repository
-            is asked for and a public one of that name exists.
+        ValueError: no name of a repository, no token, a `hub_strategy` that uploads checkpoints, or
+            a private repository is asked for and a public one of that name exists.
         OSError: a private repository is asked for, and the Hub cannot be reached.
     """
     repository = repository_of(training)
@@ -172,7 +176,8 @@ def check_push(training: TrainingArguments) -> None:
 
 
 def check_private(api: HfApi, repository: str) -> None:
-    """Refuse (a ValueError) a repository that exists and is public; one that does not exist yet passes."""
+    """Refuse (a ValueError) a repository that exists and is public; one that does not exist yet
+    passes."""
     with hub_errors():
         if "/" not in repository:
             repository = f"{api.whoami()['name']}/{repository}"
@@ -234,9 +239,9 @@ def is_whole_model(folder: Path) -> bool:
 
 
 def verify_remote_code(folder: str | Path) -> dict[str, Any]:
-    """Load the folder in a clean process without the package and without secrets: every Auto class, the saved head run
-    (`verify_remote_code.py`, whose findings are returned: `saved`, `auto_classes`, `versions`). A ValueError says why
-    it does not load there."""
+    """Load the folder in a clean process without the package and without secrets: every Auto class,
+    the saved head run (`verify_remote_code.py`, whose findings are returned: `saved`,
+    `auto_classes`, `versions`). A ValueError says why it does not load there."""
     with tempfile.TemporaryDirectory() as home:
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         # The token of `hf auth login` lies in the home folder.
@@ -276,7 +281,8 @@ def upload(
 
 @contextmanager
 def hub_errors(*pushed: str | os.PathLike, **options: Any) -> Iterator[None]:
-    """Make any error an OSError of one line: each library has errors of its own for a dead line or a refusal.
+    """Make any error an OSError of one line: each library has errors of its own for a dead line or
+    a refusal.
 
     Args:
         pushed: A folder and a repository, if the error is to end with the command that tries again.

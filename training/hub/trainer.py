@@ -28,10 +28,11 @@ from .push import (
 class HubMixin:
     """Put before `Trainer` (or any class made of it): `class MyTrainer(HubMixin, Trainer): pass`.
 
-    `Trainer` alone uploads whatever lies in the output folder. With this, uploads after every save and
-    at the end have the files that `hub.files` allows, with the model's code. Before the first one, the
-    model is loaded in a process without the package, so that every commit loads. The card is that of
-    `save_card`, and `hub_token` is not in the arguments that are saved with every checkpoint.
+    `Trainer` alone uploads whatever lies in the output folder. With this, uploads after every save
+    and at the end have the files that `hub.files` allows, with the model's code. Before the first
+    one, the model is loaded in a process without the package, so that every commit loads. The card
+    is that of `save_card`, and `hub_token` is not in the arguments that are saved with every
+    checkpoint.
     """
 
     card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run
@@ -54,7 +55,8 @@ class HubMixin:
             drop_foreign_code(settings, "tokenizer_config.json", where, keep_files=True)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """As `Trainer.init_hf_repo`; a ValueError if a private repository is asked for and the one there is public."""
+        """As `Trainer.init_hf_repo`; a ValueError if a private repository is asked for and the one
+        there is public."""
         check_strategy(self.args)
         if private is None:
             private = self.args.hub_private_repo
@@ -144,7 +146,8 @@ class HubMixin:
         dataset: str | list[str] | None = None,
         **options: Any,
     ) -> None:
-        """Write the card into the output folder; the arguments are those of `Trainer.create_model_card`."""
+        """Write the card into the output folder; the arguments are those of
+        `Trainer.create_model_card`."""
         folder = Path(self.args.output_dir)
         if not self.is_world_process_zero():
             return

@@ -1,9 +1,11 @@
-"""Load a published model as somebody without the package does; a script, run in a process of its own.
+"""Load a published model as somebody without the package does; a script, run in a process of its
+own.
 
     python verify_remote_code.py FOLDER
 
-Every Auto class that the config names is loaded. The saved head has to load without a missing weight, and is run. The
-last line that it prints is JSON: the saved head, the Auto classes that were loaded, and versions.
+Every Auto class that the config names is loaded. The saved head has to load without a missing
+weight, and is run. The last line that it prints is JSON: the saved head, the Auto classes that were
+loaded, and versions.
 """
 
 import json
@@ -53,8 +55,8 @@ def check_tokenizer(tokenizer, config) -> None:
 
 
 def check_class(folder: str, loader, name: str, saved: str, tokenizer) -> None:
-    """Load the folder by an Auto class or a class (`loader`), which must give the folder's class `name`. The saved one
-    must have all of its weights, and is run."""
+    """Load the folder by an Auto class or a class (`loader`), which must give the folder's class
+    `name`. The saved one must have all of its weights, and is run."""
     model, report = loader.from_pretrained(
         folder,
         attn_implementation="eager",
