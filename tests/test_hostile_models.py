@@ -464,3 +464,24 @@ def test_our_own_names_make_no_message(saved, tmp_path, capsys):
     loading.load_reported(AutoModelForMaskedLM, saved / "masked")
     loading.saved_tokenizer(saved / "masked")
     assert "names" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("library", "allowed"),
+    [
+        ("minibert.modeling_minibert", True),
+        ("transformers.models.bert.modeling_bert", True),
+        ("evil_package", False),
+        ("transformers_evil.x", False),
+    ],
+)
+def test_an_adapter_names_known_libraries_only(library, allowed, trap, tmp_path):
+    """PEFT imports the library of the model that an adapter was trained on."""
+    mapping = {"base_model_class": "Evil", "parent_library": library}
+    edit(tmp_path / "adapter_config.json", base_model_name_or_path="me/base", auto_mapping=mapping)
+    (tmp_path / "adapter_model.safetensors").write_text("x")
+    if allowed:
+        files.stage(tmp_path, tmp_path / "staged")
+        return
+    with pytest.raises(ValueError, match="adapter_config.json names"):
+        files.stage(tmp_path, tmp_path / "staged")
