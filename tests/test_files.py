@@ -192,6 +192,20 @@ def test_whole_files_replace_those_of_their_names(tmp_path):
     assert names == ["1_Pooling", "1_Pooling/config.json", "config.json", "notes.txt"]
 
 
+@pytest.mark.parametrize("files", [["modeling_minibert.py"], ["tokenizer.json"]])
+def test_a_model_saved_anew_takes_away_code_of_earlier_versions(tmp_path, files):
+    """Only with code of this version: a tokenizer that is saved leaves it."""
+    (tmp_path / "embeddings_minibert.py").touch()
+    (tmp_path / "my_minibert.py").touch()
+    with written_whole(tmp_path) as folder:
+        for name in files:
+            (folder / name).touch()
+    left = ["embeddings_minibert.py"] if files == ["tokenizer.json"] else []
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*files, *left, "my_minibert.py"]
+    )
+
+
 def test_two_threads_do_not_write_one_file(tmp_path):
     with ThreadPoolExecutor(1) as pool, lock_file(tmp_path / "new" / "a.npy"):
         with lock_file(tmp_path / "new" / "a.npy"):  # by what this thread calls

@@ -46,21 +46,34 @@ def atomic_write(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+# Model files that earlier versions saved with a model, and that this version has no more.
+RETIRED_FILES = ("embeddings_minibert.py",)
+
+
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
     """Yield a hidden folder inside `folder` to write files in. At the end they move to `folder` and
     replace those of the same names, config.json last. An error, such as a full disk, leaves
-    `folder` as it was."""
+    `folder` as it was.
+
+    Where model files of this package are among them, those that only earlier versions used are
+    removed.
+    """
     hidden = folder / ".unfinished"
     shutil.rmtree(hidden, ignore_errors=True)  # of a process that was killed
     try:
         hidden.mkdir(parents=True)
         yield hidden
-        for path in sorted(hidden.iterdir(), key=lambda path: path.name == "config.json"):
+        written = sorted(hidden.iterdir(), key=lambda path: path.name == "config.json")
+        names = [path.name for path in written]
+        for path in written:
             target = folder / path.name
             if target.is_dir() and not target.is_symlink():
                 shutil.rmtree(target)
             path.replace(target)
+        for name in RETIRED_FILES:
+            if "modeling_minibert.py" in names and name not in names:
+                (folder / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 

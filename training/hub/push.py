@@ -35,6 +35,7 @@ REPLACED = [
     "model.safetensors.index.json",
     "adapter_config.json",
     "modules.json",
+    "*_minibert.py",
 ]
 # The variables of the process that runs a model's code: no token, no secret.
 ENVIRONMENT = (
