@@ -101,8 +101,9 @@ def chunked_attention(
     q = q * q.shape[-1] ** -0.5
     chunk = UNFUSED_QUERIES // 2
     for n in range(rows):
-        # A bias that only hides padding is one row for all queries.
-        bias_qk = None if bias is None else bias[n if len(bias) > 1 else 0, 0].expand(length, -1)
+        if bias is not None:
+            # A bias may be the same for all rows, and one that only hides padding for all queries.
+            bias_qk = bias[min(n, len(bias) - 1), 0].expand(length, -1)
         for h in range(heads):
             k_kd = k[n, h].contiguous()
             v_dk = v[n, h].t().contiguous()
@@ -112,7 +113,7 @@ def chunked_attention(
                 scores_qk = _product(q[n, h, start:stop], k_kd[:keys])
                 if is_causal:
                     scores_qk += torch.full_like(scores_qk, float("-inf")).triu(1 + start)
-                if bias_qk is not None:
+                if bias is not None:
                     scores_qk += bias_qk[start:stop, :keys]
                 out[n, h, start:stop] = _product(F.softmax(scores_qk, dim=-1), v_dk[:, :keys])
     return out

@@ -680,11 +680,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         pooled = None
         if self.pooler is not None:
             pooled = self.pooler(sequences.pool(hidden_td, self.pooling))
-        outputs = self._build_outputs(
-            sequences, hidden_td, pooled, states, attentions, padded_output
+        return self._build_outputs(
+            sequences, hidden_td, pooled, states, attentions, attention, padded_output
         )
-        outputs.attention = None if padded_output else attention
-        return outputs
 
     # --- what forward does, in order ---
 
@@ -817,23 +815,23 @@ class MiniBertModel(MiniBertPreTrainedModel):
         pooled: MaybeTensor,
         states: list[torch.Tensor] | None,
         attentions: list[torch.Tensor | None] | None,
+        attention: dict[tuple[str, float], dict[str, Any]],
         padded_output: bool,
     ) -> MiniBertModelOutput:
-        """The output without `attention`, padded if somebody needs padded rows."""
+        """The output for callers who need padded rows, or for the heads."""
         last_hidden_state = None
         if padded_output or states is not None or attentions is not None:
             last_hidden_state = sequences.pad(hidden_td)
-        if states is not None and getattr(self.config, "tie_last_hidden_states", None) is not False:
-            states[-1] = last_hidden_state
+        if states is not None:
+            if getattr(self.config, "tie_last_hidden_states", None) is not False:
+                states[-1] = last_hidden_state
+            states = tuple(states)
         if attentions is not None:  # backends without probabilities give None
             attentions = tuple(probs for probs in attentions if probs is not None)
+        if padded_output:
+            return MiniBertModelOutput(last_hidden_state, pooled, states, attentions)
         return MiniBertModelOutput(
-            last_hidden_state,
-            pooled,
-            hidden_states=None if states is None else tuple(states),
-            attentions=attentions,
-            unpadded=None if padded_output else hidden_td,
-            sequences=None if padded_output else sequences,
+            last_hidden_state, pooled, states, attentions, hidden_td, sequences, attention
         )
 
 
@@ -967,7 +965,8 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         is_sparse = sparse_prediction and masked_lm_positions is not None
         if is_sparse:
             hidden_td = hidden_td[masked_lm_positions]
-            labels_t = None if labels_t is None else labels_t[masked_lm_positions]
+            if labels_t is not None:
+                labels_t = labels_t[masked_lm_positions]
         padding_rows = num_padding_rows(hidden_td)
         if padding_rows:
             hidden_td = repeat_last(hidden_td, padding_rows, 0)
@@ -1112,9 +1111,11 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
                 weights = labels if labels is not None else next_sentence_label
                 weighted = nsp_loss * (weights != -100).sum()
                 nsp_loss = mean_loss(weighted, 1, num_items_in_batch)
-        losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
+        loss = mlm_loss
+        if nsp_loss is not None:
+            loss = nsp_loss if loss is None else loss + nsp_loss
         return MiniBertForPreTrainingOutput(
-            loss=sum(losses) if losses else None,
+            loss=loss,
             prediction_logits=logits,
             seq_relationship_logits=relationship,
             hidden_states=outputs.hidden_states,
@@ -1371,7 +1372,9 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
     def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
         """`labels`: [batch], the number of the right choice."""
         logits = self.classify(outputs.pooler_output).squeeze(-1)
-        loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
+        loss = None
+        if labels is not None:
+            loss = cross_entropy(logits, labels, num_items_in_batch)
         return logits, loss
 
 
@@ -1399,7 +1402,9 @@ class MiniBertForTokenClassification(MiniBertClassifier):
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
-        loss = None if labels_t is None else cross_entropy(logits_tc, labels_t, count)
+        loss = None
+        if labels_t is not None:
+            loss = cross_entropy(logits_tc, labels_t, count)
         return outputs.sequences.pad(logits_tc), loss
 
 

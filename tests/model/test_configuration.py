@@ -1,7 +1,9 @@
 """The configuration: presets against the published models, every refusal, and that nothing is lost on disk."""
 
+import ast
 import json
 import logging
+import re
 
 import pytest
 import torch
@@ -442,3 +444,21 @@ def test_from_tokenizer_refuses_what_the_tokenizer_contradicts():
         MiniBertConfig.from_tokenizer(tokenizer, "gpt")
     with pytest.raises(ValueError, match="hiden_size"):
         MiniBertConfig.from_tokenizer(tokenizer, hiden_size=64)
+
+
+# --- documentation ---
+
+
+def documented_fields() -> dict[str, str]:
+    """The fields in the `Args:` section, with the default that it gives."""
+    section = MiniBertConfig.__doc__.partition("    Args:\n")[2].partition("\n    Raises:")[0]
+    pattern = r"^        (\w+) \(`[^`]+`, default `([^`]+)`\): \S"
+    return dict(re.findall(pattern, section, re.MULTILINE))
+
+
+def test_every_field_is_documented_with_its_default():
+    own_fields = MiniBertConfig.__annotations__
+    documented = documented_fields()
+    assert list(documented) == list(own_fields)
+    for name, default in documented.items():
+        assert ast.literal_eval(default) == getattr(MiniBertConfig, name), name
