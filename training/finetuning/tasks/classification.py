@@ -25,55 +25,92 @@ from ..data import FILE, as_list, bad_value, each_row, find_column, string_colum
 from ..imbalance import best_threshold, class_weights, describe_weights
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
 
-PAIRS = (
-    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
-    ("text", "text_pair"), ("text1", "text2"), ("question", "sentence"), ("question", "passage"),
-)  # fmt: skip
+# Names of the columns of two texts, best first.
+PAIR_COLUMNS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text_a", "text_b"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+)
 # Names of the labels of inference in other data sets, such as supports, refutes, not enough info.
 ENTAILS = re.compile(r"supports?|supported|supporting|implie[sd]|follows|yes|true")
-CONTRADICTS = re.compile(r"contradict|refut|denie[sd]|unsupported|not?$|false$|not[ _-]?(support|true)")
-SINGLE, MULTI, REGRESSION = (
-    "single_label_classification",
-    "multi_label_classification",
-    "regression",
+CONTRADICTS = re.compile(
+    r"contradict|refut|denie[sd]|unsupported|not?$|false$|not[ _-]?(support|true)"
 )
-LIST = 'a list of names (or of their numbers), each of them once, such as ["joy", "sad"]; not of 0 and 1'
-MAX_NUMBERED_CLASSES = 20  # of more whole numbers, it is said that they may be values
-MOST_LABELS = 1_000  # of more, there must be several rows for each
+SINGLE = "single_label_classification"
+MULTI = "multi_label_classification"
+REGRESSION = "regression"
 FLOAT = datasets.Value("float32")
 # Of each problem type the metric that chooses the best model, and the type of `LABEL`.
-KINDS = {
+METRIC_AND_FEATURE = {
     SINGLE: ("accuracy", datasets.Value("int64")),  # the number of a class
     MULTI: ("f1_micro", datasets.List(FLOAT)),  # 0 or 1 for each label
     REGRESSION: ("spearman", FLOAT),  # a value
 }
+LIST_EXAMPLE = (
+    'a list of names (or of their numbers), each of them once, such as ["joy", "sad"];'
+    " not of 0 and 1"
+)
+# Of more, there must be several rows for each.
+MAX_LABELS_OF_FEW_ROWS = 1_000
+MAX_LISTED_LABELS = 20
+# Of more whole numbers, it is said that they may be values.
+MAX_NUMBERED_CLASSES = 20
+# How SNLI marks pairs that its annotators did not agree on; in numbers it is -1.
+NO_GOLD_LABELS = ("-", "-1")
 
 
 @dataclass(eq=False)
 class Classify(Task):
-    """A classifier of texts or pairs of texts. Lists of labels are several labels, numbers of which some have a
-    fraction are values, the rest are classes.
+    """A classifier of texts or pairs of texts. Lists of labels are several labels, numbers of which
+    some have a fraction are values, the rest are classes.
 
     Args:
-        text_column: The column of the text (or of the first of two); by default guessed by its name.
+        text_column: The column of the text (or of the first of two); by default guessed by its
+            name.
         pair_column: The column of the second text; by default guessed by its name, if there is one.
         label_column: The column of the label; by default guessed by its name.
-        labels: Names of the classes, if the data do not make them clear; labels that are numbers count them from 0.
+        labels: Names of the classes, if the data do not make them clear; labels that are numbers
+            count them from 0.
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
-        class_weights: Weights of the classes in the loss: balanced, a number for each class, or CLASS=NUMBER.
-        tune_threshold: With two classes or several labels a row, predict by thresholds chosen on the validation rows.
-        regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as classes.
+        class_weights: Weights of the classes in the loss: balanced, a number for each class, or
+            CLASS=NUMBER.
+        tune_threshold: With two classes or several labels a row, predict by thresholds chosen on
+            the validation rows.
+        regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as
+            classes.
     """
 
     name = "classify"
     model_class = MiniBertForSequenceClassification
     columns = {
         "text_column": (
-            "text", "sentence", "content", "review", "document", "tweet", "sentence1", "premise", "question"
+            "text",
+            "sentence",
+            "content",
+            "review",
+            "document",
+            "tweet",
+            "sentence1",
+            "premise",
+            "question",
         ),
-        "pair_column": (),  # see PAIRS
-        "label_column": ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment"),
-    }  # fmt: skip
+        "pair_column": (),  # see PAIR_COLUMNS
+        "label_column": (
+            "label",
+            "labels",
+            "class",
+            "target",
+            "category",
+            "score",
+            "similarity",
+            "sentiment",
+        ),
+    }
     pairs_only: ClassVar[bool] = False
 
     tokenizer: PreTrainedTokenizerBase
@@ -93,24 +130,34 @@ class Classify(Task):
         self.named_labels = list(self.labels)
         self.thresholds = None
 
+    # --- columns ---
+
     def find_texts(self, split: datasets.Dataset) -> list[str]:
-        given = [option for option in ("text_column", "pair_column") if getattr(self, option)]
-        columns = [self.find(split, option) for option in given] or self._guess_texts(split)
-        if given == ["pair_column"] or (self.pairs_only and len(columns) != 2):
-            unclear = f"not clear; name them with --text_column and --pair_column ({', '.join(string_columns(split))})"
-            raise ValueError(f"pair_column: the two texts of {split[0][FILE]!r} are {unclear}")
+        columns = []
+        if self.text_column:
+            columns.append(self.find(split, "text_column"))
+        if self.pair_column:
+            columns.append(self.find(split, "pair_column"))
+        if not columns:
+            columns = self._guess_texts(split)
+        lacks_first = self.pair_column and not self.text_column
+        if lacks_first or (self.pairs_only and len(columns) != 2):
+            raise ValueError(
+                f"pair_column: the two texts of {split[0][FILE]!r} are not clear; name them with"
+                f" --text_column and --pair_column ({', '.join(string_columns(split))})"
+            )
         return columns
 
     def _guess_texts(self, split: datasets.Dataset) -> list[str]:
-        strings = [column for column in string_columns(split) if column != self.find_labels(split)]
-        if pair := next((pair for pair in PAIRS if set(pair) <= set(strings)), None):
-            return list(pair)
-        known = [name for name in self.columns["text_column"] if name in strings]
-        return (
-            strings
-            if len(strings) == 1 and not known
-            else [find_column(split, "text_column", None, known)]
-        )
+        label_column = self.find_labels(split)
+        candidates = [column for column in string_columns(split) if column != label_column]
+        for pair in PAIR_COLUMNS:
+            if set(pair) <= set(candidates):
+                return list(pair)
+        usual_names = [name for name in self.columns["text_column"] if name in candidates]
+        if len(candidates) == 1 and not usual_names:
+            return candidates
+        return [find_column(split, "text_column", None, usual_names)]
 
     # --- labels ---
 
@@ -132,8 +179,8 @@ class Classify(Task):
                 num_left_out = len(values) - len(labelled)
                 if num_left_out and labelled:
                     print(
-                        f"{name}: {num_left_out:,} of {len(values):,} rows have no label and are left "
-                        "out; if that is a class of its own, give it a name, such as none"
+                        f"{name}: {num_left_out:,} of {len(values):,} rows have no label and are"
+                        " left out; if that is a class of its own, give it a name, such as none"
                     )
                     splits[name] = splits[name].select(labelled)
         return super().read(splits, config)
@@ -145,11 +192,10 @@ class Classify(Task):
         """A label, or a list of different ones."""
         if value is None or isinstance(value, dict):
             raise bad_value(self.label_column, value, "a label")
-        named = all(isinstance(item, (str, int)) for item in as_list(value)) or not isinstance(
-            value, list
-        )
-        if not named or len(set(as_list(value))) < len(as_list(value)):
-            raise bad_value(self.label_column, value, LIST)
+        if isinstance(value, list):
+            are_names = all(isinstance(item, (str, int)) for item in value)
+            if not are_names or len(set(value)) < len(value):
+                raise bad_value(self.label_column, value, LIST_EXAMPLE)
         return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
@@ -160,155 +206,205 @@ class Classify(Task):
 
     def _values(self, split: datasets.Dataset, column: str) -> list[Any]:
         """The labels as they stand there, see `plain_label`."""
-        feature, known = split.features[column], self.named_labels
-        names = getattr(getattr(feature, "feature", feature), "names", None)
-        return each_row(split, lambda x: x if x in known else plain_label(x, names), split[column])
+        names = names_of_feature(split.features[column])
+
+        def read_value(value: Any) -> Any:
+            return value if value in self.named_labels else plain_label(value, names)
+
+        return each_row(split, read_value, split[column])
 
     def _guess_type(self, values: Iterable[Any]) -> str:
+        """The problem type: several labels if some are lists, values if all are numbers of which
+        some have a fraction, else classes."""
         if self.regression:
             return REGRESSION
         if any(isinstance(value, list) for value in values):
             return MULTI
+        if self.named_labels:
+            return SINGLE
         numbers = [to_number(value) for value in values]
-        no_values = (
-            self.named_labels
-            or not np.isfinite(numbers).all()
-            or all(map(float.is_integer, numbers))
-        )
-        return SINGLE if no_values else REGRESSION
+        if not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)):
+            return SINGLE
+        return REGRESSION
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
     ) -> Labels:
-        trained = config and (
-            config.problem_type or (REGRESSION if config.num_labels == 1 else None)
-        )
-        every = [value for rows in labels.values() for value in rows]
-        if trained != MULTI and all(isinstance(value, list) and len(value) == 1 for value in every):
-            labels = {
-                name: [value[0] for value in rows] for name, rows in labels.items()
-            }  # as doccano writes classes
-        if self.regression and trained not in (None, REGRESSION):
-            raise ValueError("regression: the model was trained for classes; start from another one")
-        self.problem_type = trained or self._guess_type(next(iter(labels.values())))
+        model_type = None if config is None else problem_type_of(config)
+        all_values = list(chain.from_iterable(labels.values()))
+        if model_type != MULTI and all(is_list_of_one(value) for value in all_values):
+            # As doccano writes classes.
+            labels = {name: [value[0] for value in rows] for name, rows in labels.items()}
+        if self.regression and model_type not in (None, REGRESSION):
+            raise ValueError(
+                "regression: the model was trained for classes; start from another one"
+            )
+        self.problem_type = model_type or self._guess_type(next(iter(labels.values())))
         if "train" in labels and self.problem_type == SINGLE and not self.named_labels:
-            self._mention_numbers(splits["train"], set(labels["train"]))
-        self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
-        if {tuple(as_list(value)) for value in every} == {(0, 1), (1, 0)}:
-            said = "has [0, 1] and [1, 0] only, which name the same labels"
-            raise ValueError(f"label_column: {self.label_column!r} {said}; use {LIST}")
+            self._mention_numbers(splits["train"], labels["train"])
+        self.metric_for_best_model, self.label_feature = METRIC_AND_FEATURE[self.problem_type]
+        if {tuple(as_list(value)) for value in all_values} == {(0, 1), (1, 0)}:
+            raise ValueError(
+                f"label_column: {self.label_column!r} has [0, 1] and [1, 0] only, which name the"
+                f" same labels; use {LIST_EXAMPLE}"
+            )
         self.labels = self._names(splits, labels, config)
-        different = {item for rows in labels.values() for value in rows for item in as_list(value)}
-        self._id_of = {item: find_label(self.labels, item) for item in different}
-        encoded = {
-            name: each_row(splits[name], self._encoded, values) for name, values in labels.items()
-        }
+        self._id_of = {}
+        for value in chain.from_iterable(labels.values()):
+            for item in as_list(value):
+                if item not in self._id_of:
+                    self._id_of[item] = find_label(self.labels, item)
+        encoded = {name: each_row(splits[name], self._encoded, labels[name]) for name in labels}
         if "train" not in encoded:
             self.thresholds = getattr(config, "thresholds", None)
         elif self.class_weights or self.tune_threshold:
             self._balance(encoded["train"])
         return encoded
 
-    def _mention_numbers(self, split: datasets.Dataset, labels: set[Any]) -> None:
+    def _mention_numbers(self, split: datasets.Dataset, labels: Sequence[Any]) -> None:
         """Say how many whole numbers could be learned as values, if they are that many."""
         has_names = isinstance(split.features[self.label_column], datasets.ClassLabel)
-        are_numbers = all(isinstance(label, int) for label in labels)
-        if are_numbers and not has_names and len(labels) > MAX_NUMBERED_CLASSES:
+        if has_names or not all(isinstance(label, int) for label in labels):
+            return
+        num_classes = len(set(labels))
+        if num_classes > MAX_NUMBERED_CLASSES:
             print(
-                f"{printable(self.label_column)}: {len(labels):,} different whole numbers are learned as classes; "
-                "if they are values, such as ratings, give --regression true"
+                f"{printable(self.label_column)}: {num_classes:,} different whole numbers are"
+                " learned as classes; if they are values, such as ratings, give --regression true"
             )
 
-    def _balance(self, train: list[Any]) -> None:
-        """Settle the weights of the loss; refuse weights and thresholds that these labels cannot have."""
+    def _balance(self, training_labels: list[Any]) -> None:
+        """Settle the weights of the loss; refuse weights and thresholds that these labels cannot
+        have."""
         if self.problem_type == REGRESSION:
             raise ValueError(
                 f"class_weights, tune_threshold: {self.label_column!r} has values, not classes"
             )
-        if self.tune_threshold and self.problem_type == SINGLE and len(self.labels) != 2:
-            has = f"{self.label_column!r} has {len(self.labels)} classes"
+        if self.tune_threshold and not self._has_threshold:
             raise ValueError(
-                f"tune_threshold: {has}; it needs two classes, or several labels a row"
+                f"tune_threshold: {self.label_column!r} has {len(self.labels)} classes;"
+                " it needs two classes, or several labels a row"
             )
         self.metric_for_best_model = "f1_macro"
-        if self.class_weights:
-            several = self.problem_type == MULTI
-            counts = Counter(
-                self.labels[i] for row in train for i in (np.flatnonzero(row) if several else [row])
-            )
-            self.label_weights = class_weights(
-                self.class_weights, self.labels, counts, len(train) if several else None
-            )
-            print(describe_weights(self.labels, self.label_weights))
+        if not self.class_weights:
+            return
+        counts: Counter[str] = Counter()
+        for label in training_labels:
+            counts.update(self.labels[label_id] for label_id in self._label_ids(label))
+        num_rows = len(training_labels) if self.problem_type == MULTI else None
+        self.label_weights = class_weights(self.class_weights, self.labels, counts, num_rows)
+        print(describe_weights(self.labels, self.label_weights))
+
+    def _label_ids(self, label: Any) -> Iterable[int]:
+        """The ids of a row's labels, of what `_encoded` returned."""
+        return np.flatnonzero(label) if self.problem_type == MULTI else [label]
 
     def _names(
         self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None
     ) -> list[str]:
-        """The names of all labels, in the order of their ids."""
-        given, saved, file = (
-            self.named_labels,
-            saved_labels(config),
-            next(iter(splits.values()))[0][FILE],
-        )
-        if saved and given and given != saved:
-            raise ValueError(f"labels: {', '.join(given)}, but the model knows {', '.join(saved)}")
+        """The names of all labels, in the order of their ids: those of the model, those of
+        `--labels`, those of the column, or else what occurs in training."""
+        model_labels = saved_labels(config)
+        if model_labels and self.named_labels and self.named_labels != model_labels:
+            raise ValueError(
+                f"labels: {', '.join(self.named_labels)}, but the model knows"
+                f" {', '.join(model_labels)}"
+            )
         if self.problem_type == REGRESSION:
             return ["score"]
-        known = saved or given
+        label_names = model_labels or self.named_labels
         if "train" not in values:
-            return known or [config.id2label[i] for i in sorted(config.id2label)]  # LABEL_0, …
-        seen = {item for value in values["train"] for item in as_list(value)}
-        names = (
-            list(map(str, sorted(seen)))
-            if all(isinstance(x, int) for x in seen)
-            else sorted(map(str, seen))
-        )
-        feature = splits["train"].features[self.label_column]
-        known = known or getattr(getattr(feature, "feature", feature), "names", None) or names
-        has = f"{file!r} has {', '.join(names[:9])}{' …' * (len(names) > 9)}"
-        if len(names) > max(MOST_LABELS, len(splits["train"]) // 2):
+            # Without names, LABEL_0, …
+            return label_names or [config.id2label[i] for i in sorted(config.id2label)]
+        train = splits["train"]
+        different_values = set()
+        for value in values["train"]:
+            different_values.update(as_list(value))
+        if all(isinstance(value, int) for value in different_values):
+            names_in_training = list(map(str, sorted(different_values)))
+        else:
+            names_in_training = sorted(map(str, different_values))
+        if len(names_in_training) > max(MAX_LABELS_OF_FEW_ROWS, len(train) // 2):
             raise ValueError(
-                f"label_column: {len(names):,} labels are too many to learn ({has}); name another column"
+                f"label_column: {len(names_in_training):,} labels are too many to learn"
+                f" ({self._describe_labels(splits, names_in_training)}); name another column"
             )
-        found = {find_label(known, item) for item in seen}
-        if saved and None in found:
-            there = f"{', '.join(saved)}, and {has}"
+        if not label_names:
+            label_names = names_of_feature(train.features[self.label_column]) or names_in_training
+        label_ids = {find_label(label_names, value) for value in different_values}
+        description = self._describe_labels(splits, names_in_training)
+        self._check_names(label_names, label_ids, model_labels, values["train"], description)
+        return label_names
+
+    def _describe_labels(self, splits: datasets.DatasetDict, names: Sequence[str]) -> str:
+        """Which labels a file has, for messages."""
+        first_split = next(iter(splits.values()))
+        listed = ", ".join(names[:9])
+        if len(names) > 9:
+            listed += " …"
+        return f"{first_split[0][FILE]!r} has {listed}"
+
+    def _check_names(
+        self,
+        label_names: Sequence[str],
+        label_ids: set[int | None],
+        model_labels: Sequence[str] | None,
+        training_values: Sequence[Any],
+        description: str,
+    ) -> None:
+        """Refuse labels that the model has not, names that no row has, and rows that all have the
+        same label.
+
+        Args:
+            label_ids: Those that occur in training; None: some label is none of `label_names`.
+            description: Which labels the file has.
+        """
+        if model_labels:
+            if None in label_ids:
+                raise ValueError(
+                    "model: it was fine-tuned for the labels"
+                    f" {', '.join(model_labels)}, and {description};"
+                    " start from a model without such a head"
+                )
+            return
+        # (Where a label is none of --labels, its row is named later.)
+        if self.named_labels and None not in label_ids and len(label_ids) < len(label_names):
+            absent = []
+            for label_id, name in enumerate(label_names):
+                if label_id not in label_ids:
+                    absent.append(repr(name))
             raise ValueError(
-                f"model: it was fine-tuned for the labels {there}; start from a model without such a head"
+                f"labels: no row has the label {', '.join(absent)};"
+                f" leave them out, or correct them; {description}"
             )
-        if (
-            given and not saved and None not in found and len(found) < len(given)
-        ):  # (else a row is wrong, and named)
-            absent = ", ".join(repr(name) for i, name in enumerate(given) if i not in found)
-            raise ValueError(
-                f"labels: no row has the label {absent}; leave them out, or correct them; {has}"
-            )
-        if (
-            len(found) < 2 and not saved and [] not in values["train"]
-        ):  # (a label that some rows lack can be learned)
-            raise ValueError(f"{self.label_column}: {has} only; there is nothing to learn")
-        return known
+        some_rows_lack_it = [] in training_values  # a single label can be learned then
+        if len(label_ids) < 2 and not some_rows_lack_it:
+            raise ValueError(f"{self.label_column}: {description} only; there is nothing to learn")
 
     def _encoded(self, value: Any) -> int | float | list[float]:
         """What the model learns: a class number, 0 or 1 for each label, or a value."""
         if self.problem_type == REGRESSION:
-            if not np.isfinite(to_number(value)):
+            number = to_number(value)
+            if not np.isfinite(number):
                 raise bad_value(self.label_column, value, f"a number ({REGRESSION})")
-            return to_number(value)
+            return number
         if isinstance(value, list) and self.problem_type == SINGLE:
             raise bad_value(self.label_column, value, f"one label ({SINGLE})")
-        ids = [self._id_of[item] for item in as_list(value)]
-        if None in ids:
-            why = " is none of --labels" if self.named_labels else " was never seen in training"
-            known = ", ".join(self.labels[:20]) + " …" * (len(self.labels) > 20)
-            raise bad_value(
-                self.label_column, as_list(value)[ids.index(None)], f"one of {known}", why
-            )
-        return (
-            ids[0]
-            if self.problem_type == SINGLE
-            else [float(i in ids) for i in range(len(self.labels))]
-        )
+        label_ids = []
+        for item in as_list(value):
+            if self._id_of[item] is None:
+                raise self._unknown_label(item)
+            label_ids.append(self._id_of[item])
+        if self.problem_type == SINGLE:
+            return label_ids[0]
+        return [float(label_id in label_ids) for label_id in range(len(self.labels))]
+
+    def _unknown_label(self, label: Any) -> ValueError:
+        reason = " is none of --labels" if self.named_labels else " was never seen in training"
+        listed = ", ".join(self.labels[:MAX_LISTED_LABELS])
+        if len(self.labels) > MAX_LISTED_LABELS:
+            listed += " …"
+        return bad_value(self.label_column, label, f"one of {listed}", reason)
 
     def config_fields(self) -> dict[str, Any]:
         return {
@@ -329,84 +425,96 @@ class Classify(Task):
     def preprocess_logits(
         self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """The class, [batch]; of two classes, the log-odds of the second one, [batch]; the log-odds of every label,
-        [batch, labels]; or the value, [batch]."""
+        """The class, [batch]; of two classes, the log-odds of the second one, [batch]; the log-odds
+        of every label, [batch, labels]; or the value, [batch]."""
+        if self.problem_type == SINGLE and self._has_threshold:
+            return logits[:, 1].float() - logits[:, 0].float()
         if self.problem_type == SINGLE:
-            return (
-                logits[:, 1].float() - logits[:, 0].float()
-                if self._has_threshold
-                else logits.argmax(-1)
-            )
-        return logits.float() if self.problem_type == MULTI else logits.float().squeeze(-1)
+            return logits.argmax(-1)
+        if self.problem_type == MULTI:
+            return logits.float()
+        return logits.float().squeeze(-1)
 
     def tune(self, predictions: Predictions) -> None:
-        """The thresholds are those with the best F1 of each label (of two classes: with the best macro F1)."""
-        if self.tune_threshold:
-            outputs, references = (
-                predictions.outputs,
-                np.asarray(predictions.examples[LABEL][:], np.int32),
-            )
-            if self.problem_type == MULTI:
-                self.thresholds = [
-                    best_threshold(*columns, both=False) for columns in zip(outputs.T, references.T)
-                ]
-            else:
-                second = best_threshold(outputs, references, both=True)
-                self.thresholds = [1 - second, second]
+        """The thresholds are those with the best F1 of each label (of two classes: with the best
+        macro F1)."""
+        if not self.tune_threshold:
+            return
+        log_odds = predictions.outputs
+        references = np.asarray(predictions.examples[LABEL][:], np.int32)
+        if self.problem_type == MULTI:
+            self.thresholds = []
+            for label_id in range(len(self.labels)):
+                threshold = best_threshold(
+                    log_odds[:, label_id], references[:, label_id], both=False
+                )
+                self.thresholds.append(threshold)
+        else:
+            threshold = best_threshold(log_odds, references, both=True)
+            self.thresholds = [1 - threshold, threshold]
 
     def decode(self, predictions: Predictions) -> list[Any]:
         outputs = predictions.outputs
         if self._has_threshold:
             thresholds = np.array(self.thresholds or [0.5] * len(self.labels))
-            log_odds = np.log(thresholds / (1 - thresholds))
-            outputs = (outputs > (log_odds if self.problem_type == MULTI else log_odds[1])).astype(
-                np.int32
-            )
+            if self.problem_type == SINGLE:
+                thresholds = thresholds[1]  # that of the second class
+            min_log_odds = np.log(thresholds / (1 - thresholds))
+            outputs = (outputs > min_log_odds).astype(np.int32)
         return outputs.tolist()
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
         """Macro F1 is the mean over the labels that occur in `references`."""
         if self.problem_type == REGRESSION:
-            predictions = np.asarray(predictions, np.float32)
-            scores = correlations(predictions, references)
-            if len(set(references)) < 2:
-                scores = dict.fromkeys(scores)
-            return scores | {"mse": float(np.mean((predictions - np.asarray(references)) ** 2))}
-        predictions, references = (
-            np.asarray(predictions, np.int32),
-            np.asarray(references, np.int32),
-        )
-        there = self.labels_in(references)
-        accuracy = {"accuracy": float(accuracy_score(references, predictions))}
-        macro = {"f1_macro": self._f1(predictions, references, "macro", there) if there else None}
+            return self._score_values(predictions, references)
+        predictions = np.asarray(predictions, np.int32)
+        references = np.asarray(references, np.int32)
+        label_ids = self.labels_in(references)
+        accuracy = float(accuracy_score(references, predictions))
+        f1_macro = None
+        if label_ids:
+            f1_macro = self._f1(predictions, references, "macro", label_ids)
         if self.problem_type == MULTI:
-            micro = (
-                self._f1(predictions, references, "micro", range(len(self.labels)))
-                if there
-                else None
-            )
-            return {"f1_micro": micro} | macro | accuracy
-        matthews = float(matthews_corrcoef(references, predictions)) if len(there) > 1 else None
-        return accuracy | macro | {"matthews_correlation": matthews}
+            f1_micro = None
+            if label_ids:
+                f1_micro = self._f1(predictions, references, "micro", range(len(self.labels)))
+            return {"f1_micro": f1_micro, "f1_macro": f1_macro, "accuracy": accuracy}
+        matthews = None
+        if len(label_ids) > 1:
+            matthews = float(matthews_corrcoef(references, predictions))
+        return {"accuracy": accuracy, "f1_macro": f1_macro, "matthews_correlation": matthews}
 
-    def guesses(self, known: datasets.Dataset, examples: datasets.Dataset) -> list[Sequence[Any]]:
-        """The most frequent class; the most frequent one of several labels, or all of them; or the mean value."""
+    def _score_values(self, predictions: Sequence[float], references: Sequence[float]) -> Scores:
+        predictions = np.asarray(predictions, np.float32)
+        scores: Scores = dict(correlations(predictions, references))
+        if len(set(references)) < 2:
+            scores = dict.fromkeys(scores)
+        errors = predictions - np.asarray(references)
+        scores["mse"] = float(np.mean(errors**2))
+        return scores
+
+    def guesses(
+        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+    ) -> list[Sequence[Any]]:
+        """The most frequent class; the most frequent one of several labels, or all of them; or the
+        mean value."""
         if self.problem_type == SINGLE:
-            return super().guesses(known, examples)
-        means = np.mean(known[LABEL][:], axis=0)
-        several = (
-            [np.eye(len(means))[means.argmax()], np.ones(len(means))]
-            if self.problem_type == MULTI
-            else [means]
-        )
-        return [[guess] * len(examples) for guess in several]
+            return super().guesses(training_rows, examples)
+        means = np.mean(training_rows[LABEL][:], axis=0)
+        if self.problem_type == REGRESSION:
+            return [[means] * len(examples)]
+        most_frequent_label = np.zeros(len(means))
+        most_frequent_label[means.argmax()] = 1
+        all_labels = np.ones(len(means))
+        return [[most_frequent_label] * len(examples), [all_labels] * len(examples)]
 
     def by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
-        there = {i: self.labels[i] for i in self.labels_in(references)}
-        is_clear = self.problem_type == SINGLE or len(self.labels) > 1
-        return class_scores(predictions, references, there) if is_clear else {}
+        if self.problem_type != SINGLE and len(self.labels) < 2:
+            return {}  # a value, or one label, which scikit-learn would take for classes
+        names = {label_id: self.labels[label_id] for label_id in self.labels_in(references)}
+        return class_scores(predictions, references, names)
 
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         if self.problem_type == SINGLE:
@@ -415,48 +523,48 @@ class Classify(Task):
 
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         """Of a value, how far off it is."""
-        is_value = self.problem_type == REGRESSION
-        return abs(predicted - true) if is_value else super().mistake(predicted, true, confidence)
+        if self.problem_type == REGRESSION:
+            return abs(predicted - true)
+        return super().mistake(predicted, true, confidence)
 
     def labels_in(self, references: Sequence[Any]) -> list[int]:
         """The ids of the labels that some row has."""
         if self.problem_type == MULTI:
             return np.flatnonzero(np.any(references, axis=0)).tolist()
-        return np.unique(references).tolist() if self.problem_type == SINGLE else []
+        if self.problem_type == SINGLE:
+            return np.unique(references).tolist()
+        return []
 
     def _f1(
         self, predictions: np.ndarray, references: np.ndarray, average: str, labels: Sequence[int]
     ) -> float:
-        if (
-            self.problem_type == MULTI and len(self.labels) == 1
-        ):  # which scikit-learn takes for a single class
-            labels = [1]
-        return float(
-            f1_score(references, predictions, average=average, labels=[*labels], zero_division=0)
-        )
+        labels = list(labels)
+        if self.problem_type == MULTI and len(self.labels) == 1:
+            labels = [1]  # scikit-learn takes a single label for classes 0 and 1
+        f1 = f1_score(references, predictions, average=average, labels=labels, zero_division=0)
+        return float(f1)
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
-        outputs, references = self.decode(predictions), predictions.examples[LABEL][:]
+        decoded = self.decode(predictions)
+        references = predictions.examples[LABEL][:]
         if self.problem_type == REGRESSION:
-            plot_values(outputs, references, path, note)
+            plot_values(decoded, references, path, note)
         elif self.problem_type == SINGLE:
-            plot_confusion(outputs, references, self.labels, path, note)
+            plot_confusion(decoded, references, self.labels, path, note)
         else:
             super().draw(predictions, path, note)
 
     def show_label(self, row: Mapping[str, Any], label: Any) -> str:
         if self.problem_type == REGRESSION:
             return f"{label:.2f}"
-        ids = [label] if self.problem_type == SINGLE else np.flatnonzero(label)
-        return printable(", ".join(self.labels[i] for i in ids)) or "none"
+        names = [self.labels[label_id] for label_id in self._label_ids(label)]
+        return printable(", ".join(names)) or "none"
 
 
 class Nli(Classify):  # (its docstring, which has the help of the options, is that of `Classify`)
     name = "nli"
     pairs_only = True
-    no_gold = (
-        "-",
-    )  # how SNLI marks pairs that its annotators did not agree on; of numbers it is -1
+    no_gold = NO_GOLD_LABELS[:1]
 
     def __post_init__(self):
         super().__post_init__()
@@ -466,32 +574,36 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
-        column, splits = self.find_labels(next(iter(splits.values()))), datasets.DatasetDict(splits)
+        splits = datasets.DatasetDict(splits)
+        column = self.find_labels(next(iter(splits.values())))
         for name, split in splits.items():
-            values = split[column][:] if column in split.column_names else []
-            gold = [i for i, value in enumerate(values) if str(value) not in ("-", "-1")]
-            if len(gold) < len(values):
-                print(
-                    f"{name}: {len(values) - len(gold):,} pairs without a gold label are left out"
-                )
-                splits[name] = split.select(gold)
-        read = super().read(splits, config)
+            if column not in split.column_names:
+                continue
+            has_gold = [str(value) not in NO_GOLD_LABELS for value in split[column]]
+            num_left_out = has_gold.count(False)
+            if num_left_out:
+                print(f"{name}: {num_left_out:,} pairs without a gold label are left out")
+                splits[name] = split.select(np.flatnonzero(has_gold))
+        read_splits = super().read(splits, config)
         if all(label.lstrip("-").isdigit() for label in self.labels):
-            use = "give them in the order of their numbers, as --labels entailment neutral contradiction"
-            raise ValueError(f"labels: {self.label_column!r} has no names for its labels; {use}")
+            raise ValueError(
+                f"labels: {self.label_column!r} has no names for its labels; give them in the order"
+                " of their numbers, as --labels entailment neutral contradiction"
+            )
         if "train" in splits and not _name_entailment(self.labels):
             print(
-                f"labels: none begins with 'entail', so that zero-shot classification takes the last one, "
-                f"{printable(self.labels[-1])!r}, for entailment, and the first, {printable(self.labels[0])!r}, for "
-                "contradiction; if that is wrong, give them in another order by --labels"
+                "labels: none begins with 'entail', so that zero-shot classification takes the last"
+                f" one, {printable(self.labels[-1])!r}, for entailment, and the first,"
+                f" {printable(self.labels[0])!r}, for contradiction;"
+                " if that is wrong, give them in another order by --labels"
             )
-        return read
+        return read_splits
 
     def _names(
         self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None
     ) -> list[str]:
-        """In the order that Transformers' zero-shot classification expects where no name begins with "entail": what
-        contradicts comes first, and what entails last."""
+        """In the order that Transformers' zero-shot classification expects where no name begins
+        with "entail": what contradicts comes first, and what entails last."""
         names = super()._names(splits, values, config)
         if saved_labels(config) or self.named_labels or _name_entailment(names):
             return names
@@ -507,13 +619,32 @@ def _entailment_rank(label: str) -> int:
     """0 for a name that contradicts, 2 for one that entails, 1 for others."""
     if CONTRADICTS.match(label.lower()):
         return 0
-    return 2 if ENTAILS.fullmatch(label.lower()) else 1
+    if ENTAILS.fullmatch(label.lower()):
+        return 2
+    return 1
+
+
+def names_of_feature(feature: Any) -> Sequence[str] | None:
+    """The names of the classes of a column, or of a column of lists; None where it has none."""
+    item_feature = getattr(feature, "feature", feature)
+    return getattr(item_feature, "names", None)
+
+
+def problem_type_of(config: PreTrainedConfig) -> str | None:
+    """What a trained model predicts; None: it is a classifier that does not say so."""
+    if config.problem_type:
+        return config.problem_type
+    return REGRESSION if config.num_labels == 1 else None
+
+
+def is_list_of_one(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 1
 
 
 def plain_label(value: Any, names: Sequence[str] | None) -> Any:
     """A label as it is compared: its name where its column has `names` for numbers, a whole number
-    as int, the list that a text writes (["joy", "sad"], joy|sad or Label Studio's {"choices": ["joy",
-    "sad"]}), None for an empty cell."""
+    as int, the list that a text writes (["joy", "sad"], joy|sad or Label Studio's {"choices":
+    ["joy", "sad"]}), None for an empty cell."""
     if isinstance(value, str) and value.lstrip().startswith('{"choices"'):
         with suppress(json.JSONDecodeError):
             value = json.loads(value)
@@ -525,16 +656,18 @@ def plain_label(value: Any, names: Sequence[str] | None) -> Any:
         for text in (value, value.replace("'", '"')):  # as JSON and as Python write it
             with suppress(json.JSONDecodeError):
                 return json.loads(text)
-        raise ValueError(
-            f"the label {value[:100]!r} is not a list; write it as " + '["joy", "sad"]'
-        )
+        raise ValueError(f'the label {value[:100]!r} is not a list; write it as ["joy", "sad"]')
     if isinstance(value, str) and "|" in value:
         return [part.strip() for part in value.split("|")]
-    if isinstance(value, float) and (value.is_integer() or np.isnan(value)):
-        return None if np.isnan(value) else int(value)
+    if value == "" or (isinstance(value, float) and np.isnan(value)):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if names and isinstance(value, int) and value >= 0:
         return names[value]
-    return str(value) if isinstance(value, bool) else None if value == "" else value
+    if isinstance(value, bool):
+        return str(value)
+    return value
 
 
 def _are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:
@@ -545,7 +678,7 @@ def _are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:
     for value in chain.from_iterable(columns):
         if value == []:
             has_gaps = True
-        elif isinstance(value, list) and len(value) == 1:
+        elif is_list_of_one(value):
             classes.add(str(value[0]))
         else:
             return False
@@ -553,29 +686,31 @@ def _are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:
 
 
 def find_label(labels: Sequence[str], label: int | str) -> int | None:
-    """The id of a label: by its name; by the one name that is the same number, or the same but for its case (files
-    write 1, 1.0 and 01, true and True); by its own number, where no name is one."""
-    text, number = str(label), to_number(label)
+    """The id of a label: by its name; by the one name that is the same number, or the same but for
+    its case (files write 1, 1.0 and 01, true and True); by its own number, where no name is one."""
+    text = str(label)
     if text in labels:
         return labels.index(text)
-    alike = [
-        i
-        for i, name in enumerate(labels)
-        if name.lower() == text.lower() or to_number(name) == number
-    ]
-    if len(alike) == 1:
-        return alike[0]
-    counts = number in range(len(labels)) and np.isnan([*map(to_number, labels)]).all()
-    return int(number) if counts else None
+    number = to_number(label)
+    matching_ids = []
+    for label_id, name in enumerate(labels):
+        if name.lower() == text.lower() or to_number(name) == number:
+            matching_ids.append(label_id)
+    if len(matching_ids) == 1:
+        return matching_ids[0]
+    has_numbers = not np.isnan([to_number(name) for name in labels]).all()
+    if number in range(len(labels)) and not has_numbers:
+        return int(number)
+    return None
 
 
 def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
-    """Token ids of one text or two, cut to `tokenizer.model_max_length` (the longer one first), `labels`, and whether
-    anything was `cut`."""
+    """Token ids of one text or two, cut to `tokenizer.model_max_length` (the longer one first),
+    `labels`, and whether anything was `cut`."""
     *texts, labels = columns
     encoded = tokenizer(*texts, truncation=True)
     return {
         **encoded,
         "labels": labels,
-        CUT: [bool(each.overflowing) for each in encoded.encodings],
+        CUT: [bool(encoding.overflowing) for encoding in encoded.encodings],
     }
