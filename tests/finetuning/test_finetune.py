@@ -583,7 +583,7 @@ class TestBadInput:
 @pytest.mark.parametrize(
     ("n_gpu", "given", "error"),
     [
-        (2, [], "2 GPUs need a process each: use `torchrun --nproc_per_node 2"),
+        (2, [], "2 GPUs need a process each: `torchrun --nproc_per_node 2"),
         (
             1,
             ["--fsdp", "full_shard"],
