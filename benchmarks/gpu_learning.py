@@ -227,8 +227,7 @@ def measure_learning(
     number = 0
     evaluations = 0
     while True:
-        trained = time.perf_counter() - start - evaluation_seconds
-        share = trained / seconds
+        share = (time.perf_counter() - start - evaluation_seconds) / seconds
         if share >= 1:
             break
         training.train_step(number, share)
@@ -240,7 +239,8 @@ def measure_learning(
             evaluation_seconds += synchronized_time(device) - begin
             evaluations += 1
             yield learning_row(name, trained, number, loss)
-    yield learning_row(name, seconds, number, training.evaluate()) | dict(
+    trained = synchronized_time(device) - start - evaluation_seconds
+    yield learning_row(name, trained, number, training.evaluate()) | dict(
         compile_seconds=compile_seconds
     )
 
