@@ -227,7 +227,8 @@ def measure_learning(
     number = 0
     evaluations = 0
     while True:
-        share = (time.perf_counter() - start - evaluation_seconds) / seconds
+        trained = time.perf_counter() - start - evaluation_seconds
+        share = trained / seconds
         if share >= 1:
             break
         training.train_step(number, share)
@@ -239,8 +240,7 @@ def measure_learning(
             evaluation_seconds += synchronized_time(device) - begin
             evaluations += 1
             yield learning_row(name, trained, number, loss)
-    trained = synchronized_time(device) - start - evaluation_seconds
-    yield learning_row(name, trained, number, training.evaluate()) | dict(
+    yield learning_row(name, seconds, number, training.evaluate()) | dict(
         compile_seconds=compile_seconds
     )
 

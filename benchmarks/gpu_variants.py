@@ -122,9 +122,9 @@ def flash_class() -> type:
 def use_cudnn_in_global_layers() -> None:
     """cuDNN's attention takes documents of any length, but no window."""
     flash = flash_class()
-    attend_by_flash = flash.attend_tokens
+    attend_by_flash = flash.attend
 
-    def attend_tokens(self, q_thd, k_thd, v_thd):
+    def attend(self, q_thd, k_thd, v_thd):
         if self.window is not None:
             return attend_by_flash(self, q_thd, k_thd, v_thd)
         bounds = self.sequences.cu_seq_lens
@@ -145,7 +145,7 @@ def use_cudnn_in_global_layers() -> None:
         )
         return outputs[0]
 
-    flash.attend_tokens = attend_tokens
+    flash.attend = attend
 
 
 def hand_on_sums(model: nn.Module) -> None:

@@ -13,19 +13,10 @@ import gpu_models
 import numpy as np
 import pytest
 import torch
-from gpu_variants import (
-    VARIANTS,
-    Step,
-    capturing_allowed,
-    flash_class,
-    prepare_batch,
-    use_cudnn_in_global_layers,
-)
-from torch.nn import functional as F
+from gpu_variants import VARIANTS, Step, capturing_allowed, prepare_batch
 from transformers.utils import import_utils
 
 from minibert import train_tokenizer
-from minibert.sequences_minibert import PackedSequences
 
 CPU = torch.device("cpu")
 LENGTHS = [7, 30, 12, 32]
@@ -67,32 +58,6 @@ def test_a_variant_computes_the_same(name, plain):
 def test_missing_kernels_are_refused(name):
     with pytest.raises((ImportError, RuntimeError)):
         Step("MiniBERT", "tiny", VARIANTS[name], CPU)
-
-
-def test_cudnn_gets_the_documents_of_global_layers(monkeypatch):
-    """The operator, which only a GPU has, is replaced by SDPA of each document."""
-
-    def stand_in(q, k, v, bias, bounds, bounds_k, longest, longest_k, *options):
-        assert bias is None and longest == longest_k == 20 and torch.equal(bounds, bounds_k)
-        lengths = bounds.diff().tolist()
-        outputs = []
-        for document in zip(*(x.split(lengths) for x in (q, k, v))):
-            rows = (x.transpose(0, 1) for x in document)
-            outputs.append(F.scaled_dot_product_attention(*rows).transpose(0, 1))
-        return torch.cat(outputs), None
-
-    flash = flash_class()
-    monkeypatch.setattr(flash, "attend_tokens", lambda *_: "flash attention")  # restored later
-    monkeypatch.setattr(torch.ops.aten, "_cudnn_attention_forward", stand_in)
-    use_cudnn_in_global_layers()
-    bounds = torch.tensor([0, 12, 32])
-    sequences = PackedSequences(1, 32, CPU, cu_seq_lens=bounds, max_length=20).find_tokens()
-    q, k, v = torch.randn(3, 32, 2, 8)
-    attended = flash(sequences, None, False, 0.0, q.dtype).attend(q, k, v)
-    second = (x[12:].transpose(0, 1) for x in (q, k, v))
-    expected = F.scaled_dot_product_attention(*second).transpose(0, 1)
-    torch.testing.assert_close(attended[12:], expected)
-    assert flash(sequences, 4, False, 0.0, q.dtype).attend(q, k, v) == "flash attention"
 
 
 def test_fixed_shapes_fill_row_documents_and_targets():
@@ -187,7 +152,7 @@ def test_learning_rehearsal(tmp_path):
     np.save(tmp_path / "ids.npy", ids.astype(np.uint16))
     for name in gpu_learning.RECIPES:
         rows = list(gpu_learning.measure_learning(name, tmp_path, "graph and head", 3, CPU, True))
-        assert rows[-1]["seconds"] >= 3 and rows[-1]["steps"] > 0
+        assert rows[-1]["seconds"] == 3 and rows[-1]["steps"] > 0
         assert rows[-1]["loss"] < np.log(30592) + 0.2
 
 

@@ -21,7 +21,7 @@ from minibert.training import cli
 from minibert.training.embeddings.encoders import encode, open_encoder, open_reranker, score_pairs
 from minibert.training.embeddings.evaluate import reorder, score
 from minibert.training.embeddings.search import Index
-from minibert.training.embeddings.train import Measure, as_reranking, with_negatives
+from minibert.training.embeddings.train import FunctionEvaluator, as_reranking, with_negatives
 
 PAIRS = [
     *zip(sentences(20), sentences(20, seed=1, longest=40)),
@@ -252,7 +252,7 @@ def pairs_of(first, second, third=None) -> Dataset:
 @pytest.mark.parametrize("mined", [False, True])
 def test_sampled_and_hard_negatives(root, mined, monkeypatch):
     """Of the pool, never a query or one of its passages; hard ones are among the nearest by cosine."""
-    monkeypatch.setattr("minibert.training.embeddings.train.NEAREST", 6)
+    monkeypatch.setattr("minibert.training.embeddings.rows.NEAREST", 6)
     pool = list(dict.fromkeys(sentences(60, seed=9)))
     pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
     right = {
@@ -390,7 +390,7 @@ def test_training_on_scores_and_further(toy, tmp_path):
 
 
 def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Measure, "__call__", lambda *_, **__: pytest.fail("it measures"))
+    monkeypatch.setattr(FunctionEvaluator, "__call__", lambda *_, **__: pytest.fail("it measures"))
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
     for arguments, words in [
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),

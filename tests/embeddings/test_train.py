@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, Trainer
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import encode, open_encoder
-from minibert.training.embeddings.train import Measure
+from minibert.training.embeddings.train import FunctionEvaluator
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
 
@@ -77,13 +77,13 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
 def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, monkeypatch):
-    lengths, make = [], training.Measure.__call__
+    lengths, make = [], training.FunctionEvaluator.__call__
 
     def measure(self, model, *given, **more):
         lengths.append(model.max_seq_length)
         return make(self, model, *given, **more)
 
-    monkeypatch.setattr(training.Measure, "__call__", measure)
+    monkeypatch.setattr(training.FunctionEvaluator, "__call__", measure)
     run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         "--max_steps", "1", "--max_length", "7", *TRAINING)  # fmt: skip
     assert lengths[0] == lengths[-1] == 16 and 7 in lengths
@@ -189,7 +189,7 @@ def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
 
 
 def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Measure, "__call__", lambda *_, **__: pytest.fail("it measures"))
+    monkeypatch.setattr(FunctionEvaluator, "__call__", lambda *_, **__: pytest.fail("it measures"))
     scored = write_rows(
         tmp_path / "scored.jsonl", [dict(sentence1=text, sentence2="b", score=1) for text in WORDS]
     )

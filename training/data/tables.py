@@ -347,8 +347,8 @@ def _check_regular(path: str, field: str) -> None:
     """Refuse what could be read once only, or has no end."""
     if os.path.lexists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ValueError(
-            f"{field}: {path!r} is not a regular file (but a pipe, a device or a broken link); "
-            "write the data into a file"
+            f"{field}: {path!r} is not a regular file (but a pipe, a device or a broken link); write "
+            "the data into a file"
         )
 
 

@@ -1,1 +1,2 @@
-"""Embedding models and rerankers: used (`minibert embed`, `search`, `rerank`), trained and measured."""
+"""Embedding models and rerankers: used (`minibert embed`, `search`, `rerank`), trained and
+measured."""

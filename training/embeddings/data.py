@@ -1,8 +1,10 @@
-"""What embedding models read: lines, documents and their passages, pairs of texts, retrieval folders.
+"""What embedding models read: lines, documents and their passages, pairs of texts, retrieval
+folders.
 
-A retrieval folder is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id, text, perhaps
-title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT.tsv (query-id, corpus-id, score);
-without SPLIT where one is for all. Errors name the file and the row, counted from 1 without a header.
+A retrieval folder is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id,
+text, perhaps title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT.tsv
+(query-id, corpus-id, score); without SPLIT where one is for all. Errors name the file and the row,
+counted from 1 without a header.
 """
 
 import math
@@ -61,7 +63,8 @@ def numbers_of(table: Dataset, column: str, where: str) -> list[float]:
 
 
 def read_lines(file: str | Path) -> list[str]:
-    """The lines of a text file, or of stdin ("-"), empty ones too, so that they keep their numbers."""
+    """The lines of a text file, or of stdin ("-"), empty ones too, so that they keep their
+    numbers."""
     if file == "-":
         text = sys.stdin.read()
         name = "stdin"
@@ -70,11 +73,12 @@ def read_lines(file: str | Path) -> list[str]:
         name = repr(str(file))
     if not text.strip():
         raise ValueError(f"there is no text in {name}")
-    # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
+    # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor
+    # counts a line
     return text.removesuffix("\n").split("\n")
 
 
-# --- Documents and passages ------------------------------------------------------------------------------------------
+# --- Documents and passages ---
 
 
 class Document(NamedTuple):
@@ -97,8 +101,8 @@ class Passage:
 def read_documents(sources: Sequence[str | Path]) -> list[Document]:
     """The documents of files and folders, without those that have no text.
 
-    The rows of tables have the columns `text`, and perhaps `_id` and `title`. In a text file, the first of several
-    lines is the title. Files are named as from the folder that all lie in.
+    The rows of tables have the columns `text`, and perhaps `_id` and `title`. In a text file, the
+    first of several lines is the title. Files are named as from the folder that all lie in.
     """
     suffixes = (".txt", ".md", *TABLES)
     files = []
@@ -170,12 +174,13 @@ def split_passages(text: str, words: int) -> list[str]:
     return passages
 
 
-# --- Retrieval folders -----------------------------------------------------------------------------------------------
+# --- Retrieval folders ---
 
 
 @dataclass
 class Retrieval:
-    """Queries, passages, and which of them belong together: `relevant[query id][passage id]` is the grade."""
+    """Queries, passages, and which of them belong together: `relevant[query id][passage id]` is the
+    grade."""
 
     passages: list[Passage]
     queries: dict[str, str]  # id: text
@@ -186,8 +191,8 @@ class Retrieval:
 
 
 def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> Retrieval:
-    """The queries of `split` that have a relevant passage, with the whole corpus. A ValueError for a missing file and
-    an id that occurs twice; `field` is the argument's name."""
+    """The queries of `split` that have a relevant passage, with the whole corpus. A ValueError for
+    a missing file and an id that occurs twice; `field` is the argument's name."""
     corpus_file = _find_file(folder, ["corpus.jsonl"], field)
     queries_file = _find_file(folder, [f"queries_{split}.jsonl", "queries.jsonl"], field)
     stems = (f"qrels_{split}", f"qrels/{split}", "qrels")
@@ -224,9 +229,9 @@ def _read_judgements(
 ) -> dict[str, dict[str, float]]:
     """The grades by query and passage, of queries that have a relevant passage.
 
-    A relevant passage that is not in the corpus can never be found, and counts, as in trec_eval and mteb (ArguAna has
-    one); a judgement of an unknown query is left out. Where many name what is not there, the files do not belong
-    together.
+    A relevant passage that is not in the corpus can never be found, and counts, as in trec_eval and
+    mteb (ArguAna has one); a judgement of an unknown query is left out. Where many name what is not
+    there, the files do not belong together.
     """
     table = read_table(file, ["query-id", "corpus-id", "score"])
     relevant: dict[str, dict[str, float]] = {}
@@ -245,12 +250,14 @@ def _read_judgements(
             relevant.setdefault(query_id, {})[passage_id] = grade
     if len(missing) > MAX_MISSING_SHARE * len(table):
         raise ValueError(
-            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that is not there,"
+            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that"
+            " is not there,"
             f" as {missing[0]}; give files that belong together"
         )
     if missing:
         print(
-            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that is not there,"
+            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that"
+            " is not there,"
             f" as {printable(missing[0])}; such a passage counts as not found"
         )
     relevant = {query: grades for query, grades in relevant.items() if max(grades.values()) > 0}
@@ -259,7 +266,7 @@ def _read_judgements(
     return relevant
 
 
-# --- Pairs of texts --------------------------------------------------------------------------------------------------
+# --- Pairs of texts ---
 
 # What columns are guessed from: the first and the second text, then the negatives or the score.
 FIRST = ("query", "anchor", "question", "sentence1", "text1", "premise")
@@ -276,13 +283,13 @@ def read_pairs(
     field: str = "data",
     split: str = "train",
 ) -> Dataset:
-    """Texts that belong together, of tables or data sets whose `columns` are two texts, then perhaps negatives or a
-    score (by default guessed).
+    """Texts that belong together, of tables or data sets whose `columns` are two texts, then
+    perhaps negatives or a score (by default guessed).
 
     Returns:
-        The columns `first` and `second`; perhaps `third`, texts that do not belong to the first ones (a row for each of
-        several), or `label`, how much the two belong together: from 0 to 1, divided by the largest score if that is
-        above 1.
+        The columns `first` and `second`; perhaps `third`, texts that do not belong to the first
+        ones (a row for each of several), or `label`, how much the two belong together: from 0 to 1,
+        divided by the largest score if that is above 1.
     """
     sources = data if isinstance(data, (list, tuple)) else [data]
     parts = []
@@ -311,7 +318,8 @@ def _pairs_of(table: Dataset, columns: Sequence[str], where: str) -> dict[str, l
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise ValueError(
-            f"columns: {where!r} has no column {missing[0]!r}; it has {', '.join(table.column_names)}"
+            f"columns: {where!r} has no column {missing[0]!r}; it has"
+            f" {', '.join(table.column_names)}"
         )
     first_name, second_name, *other_names = names
     first = texts_of(table, first_name, where, blank=False)
@@ -349,7 +357,8 @@ def _guess_columns(table: Dataset, where: str) -> list[str]:
 
 
 def _is_score(table: Dataset, name: str) -> bool:
-    """Whether a third column has scores rather than negatives; in csv and tsv, a number is a text."""
+    """Whether a third column has scores rather than negatives; in csv and tsv, a number is a
+    text."""
     if name in SCORE:
         return True
     if NEGATIVE.fullmatch(name) or name not in table.column_names:
@@ -360,23 +369,29 @@ def _is_score(table: Dataset, name: str) -> bool:
 def _check_scores(
     table: Dataset, column: str, names: Sequence[str], is_guessed: bool, where: str
 ) -> None:
-    """Refuse (a ValueError) classes, whose numbers do not say how much two texts belong together."""
+    """Refuse (a ValueError) classes, whose numbers do not say how much two texts belong
+    together."""
     feature = table.features[column]
     if isinstance(feature, ClassLabel) and not _are_scores(feature.names):
         raise ValueError(
-            f"columns: {column!r} of {where!r} has the classes {', '.join(feature.names[:9])}, which are no scores; train"
-            " on them by `minibert finetune nli` or `classify`, or give scores, or the pairs that belong together"
+            f"columns: {column!r} of {where!r} has the classes {', '.join(feature.names[:9])},"
+            " which are no scores; train"
+            " on them by `minibert finetune nli` or `classify`, or give scores, or the pairs that"
+            " belong together"
         )
     is_inference = is_guessed and names[0] == "premise" and column == "label"
     if is_inference and {to_number(value) for value in table[column]} <= {0.0, 1.0, 2.0, -1.0}:
         raise ValueError(
-            f"columns: {column!r} of {where!r} looks like the classes of inference (0, 1, 2), which are no scores; train"
-            f" on them by `minibert finetune nli`, or if they are scores, give --columns {' '.join(names)}"
+            f"columns: {column!r} of {where!r} looks like the classes of inference (0, 1, 2), which"
+            " are no scores; train"
+            " on them by `minibert finetune nli`, or if they are scores, give --columns"
+            f" {' '.join(names)}"
         )
 
 
 def _are_scores(class_names: Sequence[str]) -> bool:
-    """Whether the numbers of classes are scores: each is its name, or there are two, of which the first says no."""
+    """Whether the numbers of classes are scores: each is its name, or there are two, of which the
+    first says no."""
     if [to_number(name) for name in class_names] == list(range(len(class_names))):
         return True
     if len(class_names) != 2:
@@ -386,7 +401,8 @@ def _are_scores(class_names: Sequence[str]) -> bool:
 
 
 def _negatives_of(table: Dataset, columns: Sequence[str], where: str) -> list[list[str]]:
-    """The negatives of each row, from columns of texts or of lists of texts; empty cells are left out."""
+    """The negatives of each row, from columns of texts or of lists of texts; empty cells are left
+    out."""
     rows = []
     for number, cells in enumerate(zip(*(table[column] for column in columns)), 1):
         negatives = []
@@ -405,9 +421,9 @@ def _negatives_of(table: Dataset, columns: Sequence[str], where: str) -> list[li
 def make_pairs(
     documents: Sequence[Document], sources: Sequence[str], words: int = 64
 ) -> tuple[Dataset, list[str]]:
-    """Pairs of text that nobody judged, as `read_pairs` gives them, and the document of each. The `sources`: title (a
-    document's title and its text), adjacent (passages of `words` words that follow each other: Neelakantan et al. 2022,
-    arXiv 2201.10005)."""
+    """Pairs of text that nobody judged, as `read_pairs` gives them, and the document of each. The
+    `sources`: title (a document's title and its text), adjacent (passages of `words` words that
+    follow each other: Neelakantan et al. 2022, arXiv 2201.10005)."""
     first: list[str] = []
     second: list[str] = []
     groups: list[str] = []
@@ -434,7 +450,8 @@ def make_pairs(
 
 def _title_pairs(documents: Sequence[Document]) -> Iterator[tuple[Document, str, str]]:
     for document in documents:
-        # A text that begins with its title is found by its letters: nothing is learned of what it means.
+        # A text that begins with its title is found by its letters: nothing is learned of what it
+        # means.
         title = re.escape(document.title)
         text = re.sub(rf"\A{title}(?!\w)", "", document.text).strip()
         if re.search(r"\w", document.title) and text:

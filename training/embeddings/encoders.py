@@ -1,8 +1,10 @@
-"""The models of search, all of them sentence-transformers' own: `open_encoder` (texts → vectors) and `open_reranker`
-(pairs of texts → scores). `encode` and `score_pairs` run them with a batch on every core.
+"""The models of search, all of them sentence-transformers' own: `open_encoder` (texts → vectors)
+and `open_reranker` (pairs of texts → scores). `encode` and `score_pairs` run them with a batch on
+every core.
 
-What they hold is a MiniBERT, which drops the padding of a batch itself. The files of sentence-transformers beside a
-model say how it pools, whether it normalises, where it cuts texts off and which prompt it puts before them.
+What they hold is a MiniBERT, which drops the padding of a batch itself. The files of
+sentence-transformers beside a model say how it pools, whether it normalises, where it cuts texts
+off and which prompt it puts before them.
 """
 
 from __future__ import annotations
@@ -44,10 +46,13 @@ TEXT_HEADS = (
 )
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
 RERANKER = "MiniBertForSequenceClassification"
-# One vector of a text; one as wide as the vocabulary, mostly zero (SPLADE); one of every token (ColBERT).
+# One vector of a text; one as wide as the vocabulary, mostly zero (SPLADE); one of every token
+# (ColBERT).
 KINDS = {"dense": SentenceTransformer, "sparse": SparseEncoder, "multi-vector": MultiVectorEncoder}
 Encoder = SentenceTransformer | SparseEncoder | MultiVectorEncoder
-MOST_COUNTED = 2000  # texts whose lengths are looked at
+MAX_COUNTED_TEXTS = 2000  # whose lengths are looked at
+MANY_CUT = 0.01  # the share of them from which on it is said that they are cut
+NUM_SPECIAL_TOKENS = 4  # of a text or a pair, at most
 BATCH_TOKENS = 16384  # of a batch, with its padding
 PoolingName = Literal["mean", "cls"]
 DtypeName = Literal["float32", "bfloat16"]
@@ -56,8 +61,8 @@ DtypeName = Literal["float32", "bfloat16"]
 def check_encoder(
     path: str, reranker: bool = False, max_length: int | None = None
 ) -> MiniBertConfig:
-    """The config of a MiniBERT that vectors of text can be taken from, or that scores pairs by one logit; a ValueError
-    if it is none, or takes no texts of `max_length` tokens."""
+    """The config of a MiniBERT that vectors of text can be taken from, or that scores pairs by one
+    logit; a ValueError if it is none, or takes no texts of `max_length` tokens."""
     config = minibert_config(path)
     head = (config.architectures or ["MiniBertModel"])[0]
     if reranker and (head != RERANKER or config.num_labels != 1):
@@ -66,10 +71,11 @@ def check_encoder(
         )
     if not reranker and head not in TEXT_MODELS:
         raise ValueError(f"model: {path!r} holds a {head}; use one of {', '.join(TEXT_MODELS)}")
-    most = config.max_position_embeddings
-    if max_length is not None and not 3 <= max_length <= most:
+    longest = config.max_position_embeddings
+    if max_length is not None and not 3 <= max_length <= longest:
         raise ValueError(
-            f"max_length: {max_length} is out of range; use 3 up to {most}, which the model takes"
+            f"max_length: {max_length} is out of range; use 3 up to {longest}, which the model"
+            " takes"
         )
     return config
 
@@ -77,8 +83,11 @@ def check_encoder(
 def saved_kind(path: str) -> str:
     """The kind that sentence-transformers saved a model as; dense if it did not."""
     settings = read_json(path, "config_sentence_transformers.json")
-    saved = settings.get("model_type") if isinstance(settings, dict) else None
-    return next((kind for kind, made in KINDS.items() if made.__name__ == saved), "dense")
+    if isinstance(settings, dict):
+        for encoder_type, encoder_class in KINDS.items():
+            if settings.get("model_type") == encoder_class.__name__:
+                return encoder_type
+    return "dense"
 
 
 def open_encoder(
@@ -89,34 +98,43 @@ def open_encoder(
     max_length: int | None = None,
     dtype: str | None = None,
 ) -> Encoder:
-    """Load a MiniBERT, perhaps with the files of sentence-transformers; see `embed` for the arguments. By default it is
-    of the `kind` that it was saved as (with a `pooling`, dense); a ValueError for another kind or another task's head.
+    """Load a MiniBERT, perhaps with the files of sentence-transformers; see `embed` for the
+    arguments. By default it is of the `kind` that it was saved as (with a `pooling`, dense); a
+    ValueError for another kind or another task's head.
     """
-    config, saved = check_encoder(path, max_length=max_length), saved_kind(path)
-    kind = kind or ("dense" if pooling else saved)
+    config = check_encoder(path, max_length=max_length)
+    saved = saved_kind(path)
+    if kind is None:
+        kind = "dense" if pooling else saved
     if saved not in ("dense", kind) and not pooling:
         raise ValueError(
-            f"model: {path!r} makes {saved} vectors, not {kind} ones; use another model, or a pooling"
+            f"model: {path!r} makes {saved} vectors, not {kind} ones; use another model, or a"
+            " pooling"
         )
     if kind == "sparse" and (config.architectures or [""])[0] != "MiniBertForMaskedLM":
-        use = "use a model as it was pretrained, before fine-tuning"
         raise ValueError(
-            f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; {use}"
+            f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; use a model"
+            " as it was"
+            " pretrained, before fine-tuning"
         )
     options = {"dtype": dtype or dtype_of_saved(config)}
     model = load_sentence_transformer(KINDS[kind], path, model_kwargs=options)
     check_weights(path, model.transformers_model)
     model.max_seq_length = max_length or min(model.max_seq_length, config.max_position_embeddings)
-    replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
-    for place in reversed(
-        [place for place, module in enumerate(model) if isinstance(module, replaced)]
-    ):
-        del model[place]
     if pooling is not None:
+        _remove_modules(model, Pooling)
         model.insert(1, Pooling(config.hidden_size, pooling))
+    if normalize is not None:
+        _remove_modules(model, Normalize)
     if normalize:
         model.append(Normalize())
     return model
+
+
+def _remove_modules(model: SentenceTransformer, module_class: type[torch.nn.Module]) -> None:
+    for index in reversed(range(len(model))):
+        if isinstance(model[index], module_class):
+            del model[index]
 
 
 def encode(
@@ -125,14 +143,16 @@ def encode(
     task: Literal["query", "document"] | None = None,
     progress: str | None = None,
 ) -> np.ndarray:
-    """[texts, width], fp32, in the order of `texts`, as `SentenceTransformer.encode` (or that of a `task`, for which
-    the model may have a prompt) gives them. `progress`: what the bar is called, if there is to be one."""
+    """[texts, width], fp32, in the order of `texts`, as `SentenceTransformer.encode` (or that of a
+    `task`, for which the model may have a prompt) gives them. `progress`: what the bar is called,
+    if there is to be one."""
     method = getattr(model, f"encode_{task}" if task else "encode")
     return _in_batches(model, method, texts, task, progress)
 
 
 def open_reranker(path: str) -> CrossEncoder:
-    """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError if it is none."""
+    """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError
+    if it is none."""
     config = check_encoder(path, reranker=True)
     options = {"dtype": dtype_of_saved(config)}
     model = load_sentence_transformer(CrossEncoder, path, model_kwargs=options)
@@ -155,48 +175,59 @@ def _in_batches(
     task: str | None,
     progress: str | None,
 ) -> np.ndarray:
-    """The rows that a method of `model` gives for texts or pairs; those of like length together, the longest first.
+    """The rows that a method of `model` gives for texts or pairs; those of like length together,
+    the longest first.
 
-    The library's own batches count texts: as many as are fast for short ones take the memory of a machine for texts of
-    8192 tokens. A token is a byte or more, so that bytes bound a batch without tokenizing twice.
+    The library's own batches count texts: as many as are fast for short ones take the memory of a
+    machine for texts of 8192 tokens. A token is a byte or more, so that bytes bound a batch without
+    tokenizing twice.
     """
-    texts, added = (
-        list(texts),
-        len((model.prompts.get(task or model.default_prompt_name) or "").encode()) + 4,
-    )
-    lengths = [min(len("".join(text).encode()) + added, model.max_seq_length) for text in texts]
+    texts = list(texts)
+    prompt = model.prompts.get(task or model.default_prompt_name) or ""
+    num_added = len(prompt.encode()) + NUM_SPECIAL_TOKENS
+    lengths = []
+    for text in texts:
+        num_bytes = len("".join(text).encode())  # of a text, or of a pair
+        lengths.append(min(num_bytes + num_added, model.max_seq_length))
     batches = list(group_by_length(lengths, BATCH_TOKENS))
 
     def run(rows: list[int]) -> np.ndarray:
         batch = [texts[row] for row in rows]
         return method(batch, batch_size=len(batch), show_progress_bar=False)
 
-    # Processes that share the work of an evaluation answer each other in turn. In a service, threads that begin while
-    # cores are shared would keep their number.
-    alone = model.device.type == "cpu" and getattr(model, "_distributed_inference", None) is None
-    alone = alone and threading.current_thread() is threading.main_thread()
-    cores = torch.get_num_threads() if alone else 1
-    shown = {} if progress else {"disable": True}  # with a bar, the variable TQDM_DISABLE decides
-    parts = [
-        *tqdm(_side_by_side(run, batches, cores), progress, len(batches), unit=" batches", **shown)
-    ]
-    rows = np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)
-    bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
-    if bad.any():
-        first = int(bad.argmax())
-        given = (
-            f"no finite numbers for {bad.sum():,} of {len(rows):,} texts, as for text {first + 1}"
-        )
-        raise ValueError(
-            f"model: it gives {given}: {texts[first]!r:.80}; its training diverged, or it is damaged"
-        )
+    # Processes that share the work of an evaluation answer each other in turn. In a service,
+    # threads that begin while cores are shared would keep their number.
+    is_distributed = getattr(model, "_distributed_inference", None) is not None
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    cores = 1
+    if model.device.type == "cpu" and is_main_thread and not is_distributed:
+        cores = torch.get_num_threads()
+    results = _side_by_side(run, batches, cores)
+    if progress:  # without `disable`, so that the variable TQDM_DISABLE decides
+        results = tqdm(results, progress, len(batches), unit=" batches")
+    order = np.argsort(np.concatenate(batches))
+    rows = np.concatenate(list(results))[order].astype(np.float32, copy=False)
+    _check_finite(rows, texts)
     return rows
 
 
-def _side_by_side(run: Callable[[Any], Any], batches: Sequence, cores: int) -> Iterator:
-    """`map(run, batches)` with a batch a core: what a small model multiplies keeps no more than one busy.
+def _check_finite(rows: np.ndarray, texts: Sequence) -> None:
+    is_bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+    if is_bad.any():
+        first = int(is_bad.argmax())
+        raise ValueError(
+            f"model: it gives no finite numbers for {is_bad.sum():,} of {len(rows):,} texts, as for"
+            " text"
+            f" {first + 1}: {texts[first]!r:.80}; its training diverged, or it is damaged"
+        )
 
-    The first batch goes alone: it sets up the tokenizer, which must not happen while another thread is using it.
+
+def _side_by_side(run: Callable[[Any], Any], batches: Sequence, cores: int) -> Iterator:
+    """`map(run, batches)` with a batch a core: what a small model multiplies keeps no more than one
+    busy.
+
+    The first batch goes alone: it sets up the tokenizer, which must not happen while another thread
+    is using it.
     """
     yield from map(run, batches[:1])
     workers = min(cores, len(batches) - 1)
@@ -210,13 +241,14 @@ def _side_by_side(run: Callable[[Any], Any], batches: Sequence, cores: int) -> I
 def warn_cut(model: SentenceTransformer, texts: Sequence[str]) -> None:
     """Warn if many documents, with their prompt, have more tokens than the model reads."""
     prompt = model.prompts.get("document") or ""
-    rows = model.tokenizer(
-        [prompt + text for text in texts[:MOST_COUNTED]], verbose=False
-    ).input_ids
-    if (cut := sum(len(row) > model.max_seq_length for row in rows)) > 0.01 * len(rows):
-        use = "use a larger --max_length, or shorter texts"
+    documents = [prompt + text for text in texts[:MAX_COUNTED_TEXTS]]
+    rows = model.tokenizer(documents, verbose=False).input_ids
+    num_cut = sum(len(row) > model.max_seq_length for row in rows)
+    if num_cut > MANY_CUT * len(rows):
         warn(
-            f"{cut:,} of {len(rows):,} texts have more than {model.max_seq_length} tokens and are cut; {use}"
+            f"{num_cut:,} of {len(rows):,} texts have more than {model.max_seq_length} tokens and"
+            " are cut;"
+            " use a larger --max_length, or shorter texts"
         )
 
 
@@ -236,20 +268,21 @@ def embed(
 
     Args:
         text: The texts.
-        file: Instead of texts, a text file with a text in each line ("-": stdin), or a JSON lines, csv, tsv or parquet
-            file.
+        file: Instead of texts, a text file with a text in each line ("-": stdin), or a JSON lines,
+            csv, tsv or parquet file.
         column: The column of the text in a table.
         output: The file of the vectors, a new .npy file.
         model: The model: a folder or a Hub name.
-        pooling: How the last states of the tokens become one vector: mean, or cls (the first token). By default as the
-            model was saved, else mean.
+        pooling: How the last states of the tokens become one vector: mean, or cls (the first
+            token). By default as the model was saved, else mean.
         normalize: Scale vectors to length 1; by default as the model was saved, else false.
         max_length: Longest text, in tokens; longer ones are cut. By default as the model was saved.
-        dtype: The number format to compute in; bfloat16 is faster on processors with AMX. By default as the model was
-            saved, but float32 on processors that are slow at 16 bits.
+        dtype: The number format to compute in; bfloat16 is faster on processors with AMX. By
+            default as the model was saved, but float32 on processors that are slow at 16 bits.
 
     Returns:
-        The vectors, [texts, width], in float32. Row i is that of text i: empty lines of a file keep their place.
+        The vectors, [texts, width], in float32. Row i is that of text i: empty lines of a file keep
+        their place.
     """
     if output is not None:
         _check_output(output)
@@ -269,7 +302,8 @@ def embed(
 
 
 def _check_output(output: str) -> None:
-    """Refuse (a ValueError) a file of vectors that exists, has another ending, or cannot be written."""
+    """Refuse (a ValueError) a file of vectors that exists, has another ending, or cannot be
+    written."""
     target = Path(output)
     if target.exists() or target.suffix != ".npy":
         raise ValueError(

@@ -1,8 +1,10 @@
-"""`minibert evaluate embed`, `minibert evaluate rerank`: the measures of retrieval and of semantic similarity.
+"""`minibert evaluate embed`, `minibert evaluate rerank`: the measures of retrieval and of semantic
+similarity.
 
-Similarity: Spearman's and Pearson's correlation of the cosine with the score (as the leader boards of STS have it, but
-from 0 to 1). Retrieval: hit@1, hit@10, MRR@10 and nDCG@10 with the grades as gains (sentence-transformers' evaluator
-knows no grades), means over the queries that have a relevant passage; a passage is its title, a space and its text.
+Similarity: Spearman's and Pearson's correlation of the cosine with the score (as the leader boards
+of STS have it, but from 0 to 1). Retrieval: hit@1, hit@10, MRR@10 and nDCG@10 with the grades as
+gains (sentence-transformers' evaluator knows no grades), means over the queries that have a
+relevant passage; a passage is its title, a space and its text.
 """
 
 from collections.abc import Sequence
@@ -34,7 +36,8 @@ RETRIEVAL = tuple(f"{name}@{k}" for k in RANKS for name in ("hit", "recall", "mr
 
 
 class SharedWords:
-    """In the place of a model: texts are as similar as the words that they share, rare ones first."""
+    """In the place of a model: texts are as similar as the words that they share, rare ones
+    first."""
 
     def __init__(self, task: Retrieval | Dataset):
         if isinstance(task, Retrieval):
@@ -68,20 +71,23 @@ def evaluate_embed(
     max_length: int | None = None,
     result: str | None = None,
 ) -> dict[str, Any]:
-    """Measure an embedding model on similarity or retrieval, or on tasks of mteb, whose table goes on its card.
+    """Measure an embedding model on similarity or retrieval, or on tasks of mteb, whose table goes
+    on its card.
 
     Args:
-        data: A folder with corpus.jsonl, queries and qrels; or a table or Hub data set of two texts and a score.
+        data: A folder with corpus.jsonl, queries and qrels; or a table or Hub data set of two texts
+            and a score.
         tasks: Tasks and benchmarks of mteb by name (STSBenchmark, NanoBEIR), instead of data.
-        split: The split: queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or a split of a Hub data set.
+        split: The split: queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or a split of
+            a Hub data set.
         columns: The columns of the two texts and the score; by default guessed by their names.
         model: The model: a folder or a Hub name.
         max_length: Longest text, in tokens; longer ones are cut. By default as the model was saved.
         result: JSON file to write the result to.
 
     Returns:
-        The scores by name under "metrics", those of the words that texts share under "baseline", and what was measured
-        on.
+        The scores by name under "metrics", those of the words that texts share under "baseline",
+        and what was measured on.
     """
     if bool(tasks) == (data is not None):
         raise ValueError("data: give data, or --tasks of mteb")
@@ -124,7 +130,8 @@ def _evaluate_data(
 
 
 def find_tasks(names: Sequence[Any]) -> list[Any]:
-    """Tasks of mteb, and those of its benchmarks, by name; objects stay. A ValueError for an unknown name."""
+    """Tasks of mteb, and those of its benchmarks, by name; objects stay. A ValueError for an
+    unknown name."""
     import mteb
 
     benchmarks = {benchmark.name: list(benchmark.tasks) for benchmark in mteb.get_benchmarks()}
@@ -143,15 +150,16 @@ def find_tasks(names: Sequence[Any]) -> list[Any]:
 
 
 def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[str, Any]:
-    """Measure by mteb, print the table, and put it on the card of a model of ours. A ValueError for a task that needs
-    one vector of each text, of a model that has several."""
+    """Measure by mteb, print the table, and put it on the card of a model of ours. A ValueError for
+    a task that needs one vector of each text, of a model that has several."""
     import mteb
     from mteb.abstasks import AbsTaskRetrieval
 
     for task in tasks:
         if isinstance(encoder, MultiVectorEncoder) and not isinstance(task, AbsTaskRetrieval):
             raise ValueError(
-                f"tasks: {task.metadata.name} ({task.metadata.type}) needs one vector of each text, and {model!r}"
+                f"tasks: {task.metadata.name} ({task.metadata.type}) needs one vector of each text,"
+                f" and {model!r}"
                 " has one of each token; choose tasks of retrieval or reranking"
             )
     # its cache knows a model by name, also after another training
@@ -185,7 +193,8 @@ def evaluate_rerank(
         result: JSON file to write the result to.
 
     Returns:
-        The scores by name: of the passages as they were found in "before", as the reranker orders them in "metrics".
+        The scores by name: of the passages as they were found in "before", as the reranker orders
+        them in "metrics".
     """
     with lock_result(result):
         task = read_retrieval(data, split)
@@ -209,8 +218,10 @@ def evaluate_rerank(
 
 
 def measure(model: Any, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
-    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine (of what is not
-    dense: of its own similarity) with the score. Of sparse vectors also `active_dims`, how many of a passage's (or a
+    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine
+    (of what is not
+    dense: of its own similarity) with the score. Of sparse vectors also `active_dims`, how many of
+        a passage's (or a
     text's) numbers are not zero, in the mean."""
     if isinstance(task, Retrieval):
         scores = score(task, find_passages(model, task, max(RANKS), progress))

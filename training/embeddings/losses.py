@@ -15,7 +15,8 @@ MODULES = {
     "sparse": (sparse, "Sparse"),
     "multi-vector": (multi_vector, "MultiVector"),
 }
-# Losses by the labels they learn from, the default first; those of no other name learn from pairs and triples.
+# Losses by the labels they learn from, the default first; those of no other name learn from pairs
+# and triples.
 BY_LABELS = {
     "scores": (
         "CoSENTLoss",
@@ -38,39 +39,59 @@ SPLADE = {
 }  # as its trainer's default loss
 
 
-def find_loss(name: str, kind: str, labels: str) -> type[torch.nn.Module]:
-    """The class of a loss, by its name with or without what the names of a kind begin with; `auto` by the labels, a key
-    of `BY_LABELS`."""
-    module, prefix = MODULES[kind]
-    known = {
-        each.replace(prefix, ""): getattr(module, each)
-        for each in module.__all__
-        if each.endswith("Loss")
-    }
-    fitting = [each for each in BY_LABELS[labels] if each in known]
-    if not fitting:
+def find_loss(name: str, encoder_type: str, labels: str) -> type[torch.nn.Module]:
+    """The class of a loss, by its name with or without what the names of a type begin with; `auto`
+    by the labels, a key of `BY_LABELS`."""
+    module, prefix = MODULES[encoder_type]
+    classes = {}
+    for class_name in module.__all__:
+        if class_name.endswith("Loss"):
+            classes[class_name.replace(prefix, "")] = getattr(module, class_name)
+    usable = [loss_name for loss_name in BY_LABELS[labels] if loss_name in classes]
+    if not usable:
         raise ValueError(
-            f"kind: sentence-transformers has no loss that trains {kind} on {labels}; give pairs, triples"
+            f"kind: sentence-transformers has no loss that trains {encoder_type} on {labels}; give"
+            " pairs, triples"
         )
-    wanted = fitting[0] if name == "auto" else name.replace(prefix, "")
-    learns_from = next((each for each, names in BY_LABELS.items() if wanted in names), "none")
-    if wanted not in known or learns_from != labels:
-        rows = f"{kind} vectors from labels of the kind {labels!r}"
-        raise ValueError(f"loss: {name!r} is not a loss for {rows}; use {', '.join(fitting)}")
-    return known[wanted]
+    if name == "auto":
+        return classes[usable[0]]
+    loss_name = name.replace(prefix, "")
+    needed_labels = "none"
+    for labels_of_losses, loss_names in BY_LABELS.items():
+        if loss_name in loss_names:
+            needed_labels = labels_of_losses
+    if loss_name not in classes or needed_labels != labels:
+        raise ValueError(
+            f"loss: {name!r} is not a loss for {encoder_type} vectors from labels of the kind"
+            f" {labels!r};"
+            f" use {', '.join(usable)}"
+        )
+    return classes[loss_name]
 
 
 def make_loss(
-    model: Any, kind: str, loss: type[torch.nn.Module], given: str | None, widths: Sequence[int]
+    model: Any,
+    encoder_type: str,
+    loss_class: type[torch.nn.Module],
+    loss_kwargs: str | None,
+    widths: Sequence[int],
 ) -> torch.nn.Module:
-    """A loss with the arguments `given` as JSON: for further `widths` of the vectors in MatryoshkaLoss, for sparse ones
-    in SpladeLoss, whose weights may be among those given."""
+    """A loss with the arguments `loss_kwargs` (JSON): for further `widths` of the vectors in
+    MatryoshkaLoss, for sparse ones in SpladeLoss, whose weights may be among the arguments."""
+    splade_weights = dict(SPLADE)
     try:
-        arguments = dict(json.loads(given or "{}"))
-        weights = SPLADE | {name: arguments.pop(name) for name in SPLADE if name in arguments}
-        made = loss(model, **arguments)
+        arguments = dict(json.loads(loss_kwargs or "{}"))
+        for name in SPLADE:
+            if name in arguments:
+                splade_weights[name] = arguments.pop(name)
+        loss = loss_class(model, **arguments)
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"loss_kwargs: {given!r} does not fit {loss.__name__}: {error}") from None
+        raise ValueError(
+            f"loss_kwargs: {loss_kwargs!r} does not fit {loss_class.__name__}: {error}"
+        ) from None
     if widths:
-        made = dense.MatryoshkaLoss(model, made, sorted({*widths, model.get_embedding_dimension()}))
-    return sparse.SpladeLoss(model, made, **weights) if kind == "sparse" else made
+        all_widths = sorted({*widths, model.get_embedding_dimension()})
+        loss = dense.MatryoshkaLoss(model, loss, all_widths)
+    if encoder_type == "sparse":
+        return sparse.SpladeLoss(model, loss, **splade_weights)
+    return loss

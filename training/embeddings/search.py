@@ -1,8 +1,9 @@
-"""`minibert search`: an index over text, and what is found in it; `minibert rerank`: given passages in order.
+"""`minibert search`: an index over text, and what is found in it; `minibert rerank`: given passages
+in order.
 
-An index is a folder with one file: "vectors" (of length 1, one a passage), "passages" (JSON: the id and the
-text of each, in the same order), and in its metadata the model that made them. A query is compared with all vectors by
-one matrix product.
+An index is a folder with one file: "vectors" (of length 1, one a passage), "passages" (JSON: the id
+and the text of each, in the same order), and in its metadata the model that made them. A query is
+compared with all vectors by one matrix product.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
 
 FILE = "index.safetensors"
+NUM_CHECKED = 8  # passages by whose vectors a model is known to be that of an index
+MIN_COSINE = 0.999  # of their vectors with those of the index; in 16 bits it is above
+MAX_WORDS = 150  # of a passage
 DEPTH = 50  # passages that a reranker reads for a query, at least
 
 
@@ -51,7 +55,8 @@ class Index:
         if not lengths.all():
             first = passages[int(lengths.argmin())]
             raise ValueError(
-                f"model: its vector of the passage {first.id!r} is zero, which no query can be near to"
+                f"model: its vector of the passage {first.id!r} is zero, which no query can be near"
+                " to"
             )
         return cls(passages, vectors / lengths, model, encoder.max_seq_length)
 
@@ -92,32 +97,38 @@ class Index:
 
     def save(self, folder: str | Path) -> None:
         """Write the index, in the place of the one that is there, if any."""
-        passages = json.dumps([(passage.id, passage.text) for passage in self.passages]).encode()
-        tensors = {"vectors": self.vectors, "passages": np.frombuffer(passages, np.uint8)}
+        rows = [(passage.id, passage.text) for passage in self.passages]
+        passages = np.frombuffer(json.dumps(rows).encode(), np.uint8)
+        tensors = {"vectors": self.vectors, "passages": passages}
         with atomic_write(Path(folder, FILE)) as unfinished:
-            save_file(
-                tensors,
-                unfinished,
-                metadata={"model": self.model, "max_length": str(self.max_length)},
-            )
+            metadata = {"model": self.model, "max_length": str(self.max_length)}
+            save_file(tensors, unfinished, metadata)
 
     def check_model(self, encoder: SentenceTransformer) -> None:
-        """Refuse (a ValueError) a model that gives the first passages other vectors than the index has."""
-        again, known = Index.build(self.passages[:8], encoder, "").vectors, self.vectors[:8]
-        if (
-            again.shape != known.shape or not (again * known).sum(1).min() > 0.999
-        ):  # in 16 bits it is above
-            made_by = f"{self.model!r} (with max_length={self.max_length}), as it was then"
+        """Refuse (a ValueError) a model that gives the first passages other vectors than the index
+        has."""
+        saved_vectors = self.vectors[:NUM_CHECKED]
+        vectors = Index.build(self.passages[:NUM_CHECKED], encoder, "").vectors
+        is_same = False
+        if vectors.shape == saved_vectors.shape:
+            cosines = (vectors * saved_vectors).sum(axis=1)
+            is_same = cosines.min() > MIN_COSINE
+        if not is_same:
             raise ValueError(
-                f"index: its vectors were made by {made_by}; build it again for another model by --data"
+                f"index: its vectors were made by {self.model!r} (with"
+                f" max_length={self.max_length}), as it was then;"
+                " build it again for another model by --data"
             )
 
     def search(
         self, queries: Sequence[str], encoder: SentenceTransformer, k: int
     ) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
-        found = semantic_search(encode(encoder, queries, "query"), self.vectors, top_k=k)
-        return [[(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits] for hits in found]
+        query_vectors = encode(encoder, queries, "query")
+        results = []
+        for hits in semantic_search(query_vectors, self.vectors, top_k=k):
+            results.append([(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits])
+        return results
 
 
 def search(
@@ -136,55 +147,68 @@ def search(
     Args:
         index: The folder of the index.
         queries: The queries.
-        data: Files and folders to build the index from (txt, md, JSON lines, csv, tsv, parquet); an existing index is
-            replaced. Text files are cut into passages of 150 words, or fewer if the model reads less.
+        data: Files and folders to build the index from (txt, md, JSON lines, csv, tsv, parquet); an
+            existing index is replaced. Text files are cut into passages of 150 words, or fewer if
+            the model reads less.
         model: The embedding model; by default that of the index, for a new index runs/embed.
-        max_length: Longest text in a new index, in tokens; longer ones are cut. By default as the model was saved.
-        dtype: The number format to compute in; by default as the model was saved, but float32 on processors that are
-            slow at 16 bits.
+        max_length: Longest text in a new index, in tokens; longer ones are cut. By default as the
+            model was saved.
+        dtype: The number format to compute in; by default as the model was saved, but float32 on
+            processors that are slow at 16 bits.
         top_k: Number of passages to find for each query.
         reranker: A reranker that orders the 50 nearest passages.
 
     Returns:
-        For each query the passages found (`id`, `text`), each with its cosine, or the reranker's score; best first.
+        For each query the passages found (`id`, `text`), each with its cosine, or the reranker's
+        score; best first.
     """
-    queries, data = ([x] if isinstance(x, (str, Path)) else list(x) for x in (queries, data))
-    if not (queries or data):
+    queries = [queries] if isinstance(queries, str) else list(queries)
+    sources = [data] if isinstance(data, (str, Path)) else list(data)
+    if not (queries or sources):
         raise ValueError("queries: none given; to build an index, say from what by --data")
     root = Path(index).expanduser()
-    opened = open_reranker(reranker) if reranker else None
-    if data:
+    opened_reranker = open_reranker(reranker) if reranker else None
+    if sources:
         check_folder(root, "index")
         with lock_folder(root):
-            found, encoder = _build(root, data, model, max_length, dtype)
+            opened_index, encoder = _build(root, sources, model, max_length, dtype)
     else:
-        found = Index.load(root)
-        encoder = open_encoder(
-            model or found.model, "dense", max_length=max_length or found.max_length, dtype=dtype
-        )
-        found.check_model(encoder)
+        opened_index = Index.load(root)
+        path = model or opened_index.model
+        max_length = max_length or opened_index.max_length
+        encoder = open_encoder(path, "dense", max_length=max_length, dtype=dtype)
+        opened_index.check_model(encoder)
     if not queries:
         return []
-    results = found.search(queries, encoder, max(DEPTH, top_k) if opened else top_k)
-    for number, (query, hits) in enumerate(zip(queries, results)):
-        if opened:
-            ranked = rank(opened, query, [passage.text for passage, _ in hits], top_k)
-            results[number] = [(hits[place][0], score) for place, score in ranked]
+    if opened_reranker is None:
+        results = opened_index.search(queries, encoder, top_k)
+    else:
+        candidates = opened_index.search(queries, encoder, max(DEPTH, top_k))
+        results = []
+        for query, hits in zip(queries, candidates):
+            ranking = rank(opened_reranker, query, [passage.text for passage, _ in hits], top_k)
+            results.append([(hits[index][0], score) for index, score in ranking])
+    for query, hits in zip(queries, results):
         print(printable(query))
-        for passage, score in results[number]:
+        for passage, score in hits:
             print(f"  {score:6.3f}  {printable(passage.id)}\n{_shorten(passage.text)}\n")
     return results
 
 
 def _build(
-    root: Path, data: list[str], model: str | None, max_length: int | None, dtype: str | None
+    root: Path, sources: list[str], model: str | None, max_length: int | None, dtype: str | None
 ) -> tuple[Index, SentenceTransformer]:
-    model = model or (Index.load(root).model if (root / FILE).is_file() else "runs/embed")
+    if model is None and (root / FILE).is_file():
+        model = Index.load(root).model
+    elif model is None:
+        model = "runs/embed"
     encoder = open_encoder(model, "dense", max_length=max_length, dtype=dtype)
-    passages = read_passages(data, min(150, max(1, encoder.max_seq_length // 2)))
+    words = max(1, encoder.max_seq_length // 2)
+    passages = read_passages(sources, min(MAX_WORDS, words))
     # a path that holds wherever the index is used; a Hub name stays
-    place = str(Path(model).resolve()) if Path(model).exists() else model
-    index = Index.build(passages, encoder, place, "Embedding")
+    if Path(model).exists():
+        model = str(Path(model).resolve())
+    index = Index.build(passages, encoder, model, "Embedding")
     index.save(root)
     print(f"{root}: {len(passages):,} passages, {index.vectors.shape[1]} numbers each")
     warn_cut(encoder, [passage.text for passage in passages])
@@ -194,11 +218,11 @@ def _build(
 def rank(
     reranker: CrossEncoder, query: str, texts: Sequence[str], top_k: int | None
 ) -> list[tuple[int, float]]:
-    """The places in `texts` of the `top_k` that answer the query best, the best first, with their scores."""
+    """The indices in `texts` of the `top_k` that answer the query best, the best first, with their
+    scores."""
     scores = score_pairs(reranker, [(query, text) for text in texts])
-    return [
-        (int(place), float(scores[place])) for place in np.argsort(-scores, kind="stable")[:top_k]
-    ]
+    order = np.argsort(-scores, kind="stable")[:top_k].tolist()
+    return [(index, float(scores[index])) for index in order]
 
 
 def rerank(
@@ -222,14 +246,13 @@ def rerank(
         (passage, score), best first.
     """
     texts = [passages] if isinstance(passages, str) else list(passages)
-    texts = [
-        text for text in texts + (read_lines(file) if file is not None else []) if text.strip()
-    ]
+    if file is not None:
+        texts += read_lines(file)
+    texts = [text for text in texts if text.strip()]
     if not texts or not query.strip():
         raise ValueError("passages: give a query, and then passages, or a --file of them")
-    results = [
-        (texts[place], score) for place, score in rank(open_reranker(model), query, texts, top_k)
-    ]
+    ranking = rank(open_reranker(model), query, texts, top_k)
+    results = [(texts[index], score) for index, score in ranking]
     print(printable(query))
     for passage, score in results:
         print(f"  {score:6.3f}  {_shorten(passage)}")

@@ -1,10 +1,11 @@
 """The labels that a teacher gives the rows of a training, once, before it begins.
 
-A teacher is a larger embedding model, whose vectors are learned (Reimers and Gurevych 2020, arXiv 2004.09813), or a
-reranker, whose scores are: of triples, their difference (Hofstätter et al. 2020, arXiv 2010.02666).
+A teacher is a larger embedding model, whose vectors are learned (Reimers and Gurevych 2020, arXiv
+2004.09813), or a reranker, whose scores are: of triples, their difference (Hofstätter et al. 2020,
+arXiv 2010.02666).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,65 +33,100 @@ def open_teacher(
         return load_sentence_transformer(CrossEncoder, path, show_warnings=True)
     if classifies or reranker or saved_kind(path) != "dense":
         raise ValueError(
-            f"teacher: {path!r} is neither a reranker with one score nor a dense embedding model; give one"
+            f"teacher: {path!r} is neither a reranker with one score nor a dense embedding model;"
+            " give one"
         )
     return load_sentence_transformer(SentenceTransformer, path, show_warnings=True)
 
 
 def labels_of(teacher: Any, columns: Sequence[str], kind: str) -> str:
-    """What the rows are labelled with, by their own scores or by a teacher: a key of `losses.BY_LABELS`."""
+    """What the rows are labelled with, by their own scores or by a teacher: a key of
+    `losses.BY_LABELS`."""
+    has_scores = "label" in columns
     if teacher is None:
-        return "scores" if "label" in columns else "none"
+        return "scores" if has_scores else "none"
     if not isinstance(teacher, CrossEncoder):
         if kind != "dense":
             raise ValueError(
                 f"teacher: it is an embedding model, whose vectors --kind {kind} does not learn"
             )
         return "vectors"
-    if "third" not in columns and (kind != "dense" or "label" not in columns):
+    if "third" in columns:
+        return "scores" if has_scores else "margins"
+    if kind != "dense" or not has_scores:
         raise ValueError("teacher: a reranker teaches by triples; give the rows a column negative")
-    return "scores" if "label" in columns else "margins"
+    return "scores"
 
 
 def teach(teacher: Any | None, rows: Dataset, student: Any, labels: str, progress: bool) -> Dataset:
     """The rows with the teacher's `labels` in the place of their own."""
     if teacher is None:
         return rows
-    bar, columns = (
-        "Teacher" if progress else None,
-        [name for name in rows.column_names if name != "label"],
-    )
+    bar = "Teacher" if progress else None
+    columns = {name: rows[name][:] for name in rows.column_names if name != "label"}
     if labels == "vectors":
-        width, wanted = (model.get_embedding_dimension() for model in (teacher, student))
-        if width < wanted:
-            raise ValueError(
-                f"teacher: its vectors have {width} numbers, the model's {wanted}; use a larger teacher"
-            )
-        tasks = [None, None] if "label" in rows.column_names else ["query", "document", "document"]
-        vectors = [encode(teacher, rows[name][:], task, bar) for name, task in zip(columns, tasks)]
-        values = fit_width(np.stack(vectors, 1), wanted)
+        has_scores = "label" in rows.column_names
+        values = vectors_of_teacher(teacher, columns, has_scores, student, bar)
     else:
-        # a cosine is bounded, as a share is; other similarities and a reranker's logits are not
-        kept, bounded = teacher.activation_fn, isinstance(student, SentenceTransformer)
-        teacher.activation_fn = torch.nn.Sigmoid() if bounded else torch.nn.Identity()
-        scores = [
-            score_pairs(teacher, list(zip(rows["first"], rows[name])), bar) for name in columns[1:]
-        ]
-        teacher.activation_fn, values = (
-            kept,
-            np.stack(scores, 1) if labels == "margins" else scores[0],
+        values = scores_of_teacher(teacher, columns, labels, student, bar)
+    return Dataset.from_dict({**columns, "label": values})
+
+
+def vectors_of_teacher(
+    teacher: SentenceTransformer,
+    columns: Mapping[str, list[str]],
+    has_scores: bool,
+    student: SentenceTransformer,
+    bar: str | None,
+) -> np.ndarray:
+    """The vectors of each row's texts, in the student's width: [rows, texts, width]. Texts that
+    have scores are just texts; else the first is a query, and the others are passages."""
+    teacher_width = teacher.get_embedding_dimension()
+    student_width = student.get_embedding_dimension()
+    if teacher_width < student_width:
+        raise ValueError(
+            f"teacher: its vectors have {teacher_width} numbers, the model's {student_width}; use a"
+            " larger teacher"
         )
-    return Dataset.from_dict({name: rows[name][:] for name in columns} | {"label": values})
+    vectors = []
+    for name, texts in columns.items():
+        task = "query" if name == "first" else "document"
+        vectors.append(encode(teacher, texts, None if has_scores else task, bar))
+    return fit_width(np.stack(vectors, 1), student_width)
+
+
+def scores_of_teacher(
+    teacher: CrossEncoder,
+    columns: Mapping[str, list[str]],
+    labels: str,
+    student: Any,
+    bar: str | None,
+) -> np.ndarray:
+    """The teacher's score of each row's pair, [rows]; of triples ("margins") those of both pairs,
+    [rows, 2]."""
+    activation = teacher.activation_fn
+    # a cosine is bounded, as a share is; other similarities and a reranker's logits are not
+    if isinstance(student, SentenceTransformer):
+        teacher.activation_fn = torch.nn.Sigmoid()
+    else:
+        teacher.activation_fn = torch.nn.Identity()
+    queries, *passages = columns.values()
+    scores = [score_pairs(teacher, list(zip(queries, texts)), bar) for texts in passages]
+    teacher.activation_fn = activation
+    return np.stack(scores, 1) if labels == "margins" else scores[0]
 
 
 def fit_width(vectors: np.ndarray, width: int) -> np.ndarray:
-    """Vectors of length 1, of a student's `width`: wider ones by the principal directions that keep most of their dot
-    products."""
-    given = vectors.shape[-1]
-    if given > width:
-        flat = vectors.reshape(-1, given).astype(np.float64)
-        vectors = (vectors @ np.linalg.eigh(flat.T @ flat)[1][:, ::-1][:, :width]).astype(
-            np.float32
+    """Vectors of length 1, of a student's `width`: wider ones by the principal directions that keep
+    most of their dot products."""
+    teacher_width = vectors.shape[-1]
+    if teacher_width > width:
+        flat = vectors.reshape(-1, teacher_width).astype(np.float64)
+        _, directions = np.linalg.eigh(flat.T @ flat)  # in the order of their eigenvalues
+        principal_directions = directions[:, ::-1][:, :width]
+        vectors = (vectors @ principal_directions).astype(np.float32)
+        print(
+            f"The teacher's vectors are cut from {teacher_width} to their {width} principal"
+            " directions"
         )
-        print(f"The teacher's vectors are cut from {given} to their {width} principal directions")
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

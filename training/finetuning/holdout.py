@@ -24,31 +24,29 @@ def hold_out(
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Part the rows into those to train on and those to validate on. Rows whose texts are copies of
     each other stay together."""
-    target = round(validation_size)
-    if validation_size < 1:
-        target = round(validation_size * len(rows))
+    target = round(validation_size * len(rows) if validation_size < 1 else validation_size)
     columns = [rows[column] for column in task.find_texts(rows)[task.group_columns]]
     keys = [json.dumps(texts, default=str) for texts in zip(*columns)]
-    groups: dict[str, Counter] = {}  # the rows with the same texts
+    groups = {key: Counter() for key in keys}
     for key, classes in zip(keys, task.classes(rows)):
-        groups.setdefault(key, Counter()).update([None, *classes])
+        groups[key].update([None, *classes])
     order = np.argsort(text_digests(groups, seed))
     is_held_out = stratify(list(groups.values()), max(1, target), order)
     if validation_size <= 0 or target >= len(rows) or not is_held_out.any():
         raise ValueError(
-            f"validation_size: {validation_size} of {len(rows)} rows ({len(groups)} different "
-            "ones) cannot be held out with all labels left to train on; use --validation"
+            f"validation_size: {validation_size} of {len(rows)} rows ({len(groups)} different ones) "
+            "cannot be held out with all labels left to train on; use --validation"
         )
-    is_held_out_by_key = dict(zip(groups, is_held_out))
-    is_validation = np.array([is_held_out_by_key[key] for key in keys])
+    held_out_keys = {key for key, is_held in zip(groups, is_held_out) if is_held}
+    is_validation = np.array([key in held_out_keys for key in keys])
     train = rows.select(np.flatnonzero(~is_validation))
     return train, rows.select(np.flatnonzero(is_validation))
 
 
 def stratify(groups: Sequence[Counter], target: int, order: Iterable[int]) -> np.ndarray:
-    """Hold out about `target` rows with each class in proportion, the rarest class first
-    (iterative stratification, Sechidis et al. 2011). No class loses its last group, and of a class
-    of `MIN_ROWS` rows or more at least one is held out.
+    """Hold out about `target` rows with each class in proportion, the rarest class first (iterative
+    stratification, Sechidis et al. 2011). No class loses its last group, and of a class of `MIN_ROWS`
+    rows or more at least one is held out.
 
     Args:
         groups: rows that stay together; of each the number of its rows by class, and of all its
