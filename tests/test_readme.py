@@ -119,6 +119,28 @@ def test_links_lead_somewhere(name):
         assert (folder / link).exists(), link
 
 
+def rooms():
+    """The files that docs/design.md lists, by folder."""
+    section = TEXTS["design.md"].split("## The rooms\n")[1].split("\n## ")[0]
+    _, *names_and_tables = re.split(r"^### `(\S+)/`$", section, flags=re.MULTILINE)
+    for folder, table in zip(names_and_tables[::2], names_and_tables[1::2]):
+        yield folder, set(re.findall(r"^\| `(\w+\.py)` \|", table, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("folder", "listed"), list(rooms()))
+def test_design_lists_every_file(folder, listed):
+    files = {file.name for file in (ROOT / folder).glob("*.py")}
+    assert listed - {"__init__.py"} == files - {"__init__.py"}
+
+
+def test_design_lists_every_room():
+    folders = {file.parent for file in ROOT.glob("training/*/**/*.py")} | {ROOT / "tokenization"}
+    folders -= {ROOT / "training" / "commands"}
+    assert {folder for folder, _ in rooms()} == {
+        folder.relative_to(ROOT).as_posix() for folder in folders
+    }
+
+
 def test_messages_that_are_explained_occur():
     """Every message in the tables of docs/troubleshooting.md is one that the code can print."""
     code = " ".join(

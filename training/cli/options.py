@@ -1,7 +1,6 @@
 """From the signature and docstring of a function to the options of a command."""
 
 import dataclasses
-import difflib
 import importlib
 import inspect
 import re
@@ -10,29 +9,6 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
-
-# What other programs call options that Transformers has under another name.
-NAMES_ELSEWHERE = {
-    "epochs": "num_train_epochs",
-    "lr": "learning_rate",
-    "batch_size": "per_device_train_batch_size",
-}
-
-
-def close_matches(word: str, valid_names: Iterable[str], prefix: str = "") -> str:
-    """The end of an error message that names what `word` may have been meant as; empty if nothing
-    is near.
-
-    Args:
-        prefix: Stands before each name, such as "--".
-    """
-    matches = difflib.get_close_matches(word, sorted(valid_names), n=3, cutoff=0.7)
-    name_in_transformers = NAMES_ELSEWHERE.get(word)
-    if name_in_transformers in valid_names:
-        matches = [name_in_transformers]
-    if not matches:
-        return ""
-    return f"; close matches: {', '.join(prefix + match for match in matches)}"
 
 
 def load(reference: str) -> Any:

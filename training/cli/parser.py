@@ -7,9 +7,10 @@ from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ..common.options import close_matches
 from ..finetuning.tasks import REMOVED_OPTIONS
 from .commands import COMMANDS, Command, examples
-from .options import close_matches, load, options_of
+from .options import load, options_of
 from .recipes import read_recipe, recipe_arguments
 
 # How long a training takes: one of these on the command line replaces all of them in a recipe.

@@ -20,7 +20,6 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, MSELoss
 from transformers import set_seed
 
-from ..cli.options import close_matches
 from ..common.callbacks import (
     CheckpointMixin,
     EarlyStopping,
@@ -31,6 +30,7 @@ from ..common.callbacks import (
 from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..common.files import lock_output, write_json, written_whole
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, without_bars
+from ..common.options import close_matches
 from ..common.precision import check_training, resolve_precision
 from ..common.printing import warn
 from ..common.training_result import TrainingResult
