@@ -15,7 +15,7 @@ from torch._dynamo.utils import counters
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 import minibert
-from minibert import MaskedLMCollator, MiniBertConfig
+from minibert import MaskedLMCollator, MiniBertConfig, attention_minibert
 from minibert.attention_minibert import choose_dispatch
 from minibert.sequences_minibert import PackedSequences
 
@@ -201,6 +201,28 @@ def test_attention_dropout_is_unbiased(cuda):
     )
     assert not torch.equal(draws[0], draws[1])
     assert (draws.float().mean(0) - expected).norm() < 0.1 * expected.norm()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_without_the_operator_of_flash_attention_the_same_is_computed(preset, cuda, monkeypatch):
+    """Its name is private and may go: SDPA over packed rows and blocks is the net."""
+    batch = to(cuda, with_labels("MiniBertForMaskedLM", inputs("cu_seq_lens"), "cu_seq_lens"))
+    model = build("MiniBertForMaskedLM", preset).to(cuda, torch.bfloat16)
+    expected = outputs_and_gradients(copy.deepcopy(model), batch)
+    monkeypatch.setattr(attention_minibert, "FLASH_ATTENTION", None)
+    with torch.no_grad():
+        attention = model.model(batch["input_ids"], padded_output=False).attention
+    names = {arguments["dispatch"].name for arguments in attention.values()}
+    assert names and "flash attention" not in names
+    actual = outputs_and_gradients(model, batch)
+    vectors = []
+    for results in (actual, expected):
+        gradients = [results[name].flatten() for name in results if name in model.state_dict()]
+        vectors.append(torch.cat(gradients))
+    tolerance = TOLERANCE[torch.bfloat16]
+    assert (vectors[0] - vectors[1]).norm() <= 3 * tolerance * vectors[1].norm()
+    for name in ("logits", "training loss"):
+        assert_close(name, actual[name], expected[name], tolerance)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
