@@ -152,3 +152,28 @@ def test_private_names_are_detected():
         "torch._C._C",
         "torch.ops.aten._op",
     ]
+
+
+def test_attention_calls_the_interface_of_transformers_once():
+    """vLLM reads the source of `forward`: it looks for one name that comes from the table of
+    attention functions, and for one call of it, whose `scaling` it must be able to resolve."""
+    (layer,) = (
+        node
+        for node in tree_of("modeling_minibert.py").body
+        if isinstance(node, ast.ClassDef) and node.name == "MiniBertAttention"
+    )
+    (forward,) = (node for node in layer.body if getattr(node, "name", "") == "forward")
+    names = [
+        ast.unparse(node.targets[0])
+        for node in ast.walk(forward)
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.value).startswith("ALL_ATTENTION_FUNCTIONS.get_interface(")
+    ]
+    assert names == ["attention_interface"]
+    (call,) = (
+        node
+        for node in ast.walk(forward)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "attention_interface"
+    )
+    keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    assert keywords["scaling"] == "self.scaling"
