@@ -48,6 +48,7 @@ _PUBLIC_NAMES = {
     "training.pretraining.prepare": ["prepare"],
     "tokenization": ["extend_tokenizer", "train_tokenizer"],
     "training.data.collators": ["MaskedLMCollator"],
+    "training.data.mixtures": ["Corpus"],
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 __all__ = ["__version__", *_MODULE_OF]

@@ -436,7 +436,7 @@ TRAININGS = {
     "rtd": dict(objective="rtd"),
     "clm": dict(objective="clm"),
     "mlm, adamw, random": dict(objective="mlm", optimizer="adamw", embedding_init="random"),
-    "mlm, bert": dict(objective="mlm", model="bert"),
+    "mlm, bert": dict(objective="mlm", model="bert", embedding_init="random"),
     "mlm, padded": dict(objective="mlm", packing="padded"),
     "mlm, spans": dict(objective="mlm", masking="span"),
     "mlm, accumulated": dict(

@@ -43,7 +43,7 @@ from minibert.training.cli import parser as cli_parser
 from minibert.training.common.files import write_json
 from minibert.training.common.precision import fast_bf16
 from minibert.training.common.printing import format_table
-from minibert.training.data.documents import tokenize_documents
+from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.evaluation.plots import picture
 
 MLM_PROBABILITY = 0.15

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from transformers import AutoModel, AutoTokenizer, TrainerCallback
 
 from minibert import PretrainingConfig, PretrainingTrainer
-from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
+from minibert.training.data.tokenized import tokenize_documents
 
 SEEDS = range(3)
 LENGTH, ROWS = 128, 8  # tokens of a row, rows of a step

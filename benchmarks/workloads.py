@@ -34,8 +34,8 @@ from minibert import (
 from minibert.attention_minibert import choose_dispatch
 from minibert.sequences_minibert import PackedSequences
 from minibert.training.conversion import to_native
-from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
+from minibert.training.data.tokenized import tokenize_documents
 
 SEED = 0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -38,7 +38,7 @@ from minibert import (
 from minibert.training.common.checkpoints import find_damage
 from minibert.training.common.processes import first_process_first
 from minibert.training.data import mixtures
-from minibert.training.pretraining import trainer as trainer_module
+from minibert.training.pretraining import sources
 
 pytestmark = pytest.mark.slow  # every process takes seconds to begin
 SMALL = dict(
@@ -448,7 +448,7 @@ def read_unreadable(folder: Path) -> None:
             for number in range(100 if shard == 0 else 0):
                 yield {"text": texts[number]}
 
-    mixtures.SAMPLE_ROWS = trainer_module.SAMPLE_ROWS = 4
+    mixtures.SAMPLE_ROWS = sources.SAMPLE_ROWS = 4
     rows = Dataset.from_dict({"input_ids": [list(range(5, 25))] * 400}).add_column(
         "position_ids", [list(range(20))] * 400
     )

@@ -13,8 +13,9 @@ from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlatte
 
 from minibert.tokenization import train_tokenizer, word_start_table
 from minibert.training.data.collators import MaskedLMCollator
-from minibert.training.data.masking import MASKING_KINDS, unigram_counts
-from minibert.training.pretraining.half_batches import halve
+from minibert.training.data.masking import MASKING_KINDS
+from minibert.training.data.packing import unigram_counts
+from minibert.training.pretraining.data_parallel import halve
 
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
 STANDARD_ERRORS = 5

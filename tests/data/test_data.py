@@ -12,9 +12,11 @@ import pytest
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
-from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
+from minibert.training.data.documents import load_documents
+from minibert.training.data.held_out import hold_out
 from minibert.training.data.rows import ReadError
 from minibert.training.data.tables import read_table
+from minibert.training.data.tokenized import tokenize_documents
 
 pytestmark = pytest.mark.usefixtures("cache")
 

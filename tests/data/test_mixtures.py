@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
+from minibert.training.data.documents import load_documents
+from minibert.training.data.held_out import hold_out
 from minibert.training.data.mixtures import Corpus, load_sample, prepare_documents
 from minibert.training.data.packing import pack_documents
+from minibert.training.data.tokenized import tokenize_documents
 
 pytestmark = pytest.mark.usefixtures("cache")
 

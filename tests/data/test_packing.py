@@ -15,8 +15,9 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training.data import packing
-from minibert.training.data.documents import load_documents, tokenize_documents
+from minibert.training.data.documents import load_documents
 from minibert.training.data.packing import best_fit_decreasing, fill_rate, pack_documents
+from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.pretraining.config import PretrainingConfig
 from minibert.training.pretraining.objectives.causal_lm import CausalLM
 from minibert.training.pretraining.objectives.masked_lm import MaskedLM

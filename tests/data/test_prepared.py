@@ -16,9 +16,11 @@ from transformers import AutoTokenizer, CanineTokenizer
 import minibert
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training.data import packing, prepared
-from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
+from minibert.training.data.documents import load_documents
+from minibert.training.data.held_out import hold_out
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.prepared import PreparedRows, save_rows
+from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.pretraining import prepare as preparing
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -183,7 +185,7 @@ def test_prepared_rows_give_the_same_training(text, tmp_path, objective):
 @pytest.mark.slow
 def test_streamed_prepared_rows_resume(text, tmp_path, monkeypatch):
     """To the same bits; with other rows than its first epoch would have in that order."""
-    monkeypatch.setattr("minibert.training.pretraining.trainer.SAMPLE_ROWS", 1)
+    monkeypatch.setattr("minibert.training.pretraining.sources.SAMPLE_ROWS", 1)
     prepare(text, tmp_path / "rows")
     arguments = dict(streaming=True, shuffle_buffer=20, max_steps=12, save_strategy="steps", save_steps=8,
                      save_total_limit=9, eval_strategy="no")  # fmt: skip

@@ -19,14 +19,11 @@ from minibert.training import cli
 from minibert.training.common.checkpoints import write_manifest
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
-from minibert.training.data.documents import (
-    hold_out,
-    load_documents,
-    load_sources,
-    tokenize_documents,
-)
-from minibert.training.data.mixtures import Corpus, first_rows, prepare_documents, split_stream
+from minibert.training.data.documents import load_documents, load_sources
+from minibert.training.data.held_out import hold_out, split_stream
+from minibert.training.data.mixtures import Corpus, first_rows, prepare_documents
 from minibert.training.data.packing import pack_documents
+from minibert.training.data.tokenized import tokenize_documents
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -218,7 +215,7 @@ def pretrain(data, output, *arguments):
 @pytest.mark.slow  # test_kills.py resumes a stream too
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
     """Also when the data has been read more than once."""
-    monkeypatch.setattr("minibert.training.pretraining.trainer.SAMPLE_ROWS", 10)
+    monkeypatch.setattr("minibert.training.pretraining.sources.SAMPLE_ROWS", 10)
     data = [folder / "0.txt", folder / "1.txt"]
     arguments = ["--max_steps", "12", "--save_strategy", "steps", "--save_steps", "8", "--save_total_limit", "9",
                  "--weights", "2", "1", "--gradient_accumulation_steps", "2", "--config_overrides",
@@ -248,7 +245,7 @@ def test_stream_is_not_resumed_with_other_workers_or_ranks(folder, tmp_path, cap
     assert "dataloader_num_workers: 2, but the checkpoint" in capsys.readouterr().err
     path = tmp_path / "run" / "checkpoint-1" / "trainer_state.json"
     state = json.loads(path.read_text())
-    settings = state["stateful_callbacks"]["SettingsState"]["args"]["settings"]
+    settings = state["stateful_callbacks"]["ResumeGuardCallback"]["args"]["settings"]
     assert settings["processes"] == 1
     settings["processes"] = 2
     path.write_text(json.dumps(state))

@@ -14,10 +14,10 @@ from transformers import TrainerState
 
 import minibert
 from minibert.training.common.callbacks import (
-    FEW_LOGS,
-    FEW_STEPS,
+    MIN_LOGS_TO_COMPARE,
+    MIN_STEPS_FOR_NEW_WEIGHTS,
+    DivergenceCallback,
     EarlyStopping,
-    Watch,
     add_callbacks,
 )
 from minibert.training.evaluation.baselines import judge, random_scores
@@ -234,17 +234,17 @@ def test_patience_waits_for_what_guessing_reaches():
     assert counts == [0, 0, 0, 0, 1, 2]
 
 
-class TestWatch:
+class TestDivergenceCallback:
     def said(self, capsys, logs, steps=1000, is_new=True):
-        watch, state = Watch(lambda: is_new), SimpleNamespace(max_steps=steps, global_step=7)
+        watch, state = DivergenceCallback(lambda: is_new), SimpleNamespace(max_steps=steps, global_step=7)
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
         for log in logs:
             watch.on_log(SimpleNamespace(learning_rate=1e-4), state, None, log)
         return capsys.readouterr().out
 
     def test_few_steps_for_a_new_head(self, capsys):
-        assert "steps" in self.said(capsys, [], FEW_STEPS - 1) and not self.said(
-            capsys, [], FEW_STEPS
+        assert "steps" in self.said(capsys, [], MIN_STEPS_FOR_NEW_WEIGHTS - 1) and not self.said(
+            capsys, [], MIN_STEPS_FOR_NEW_WEIGHTS
         )
         assert not self.said(capsys, [], 1, is_new=False)
 
@@ -260,7 +260,7 @@ class TestWatch:
     def test_few_steps_by_the_clock(self, capsys):
         """Known once the budget has timed some."""
         watch, state = (
-            Watch(lambda: True, SimpleNamespace(progress=0.1)),
+            DivergenceCallback(lambda: True, SimpleNamespace(progress=0.1)),
             SimpleNamespace(max_steps=10**9),
         )
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
@@ -271,7 +271,7 @@ class TestWatch:
         assert capsys.readouterr().out.count("in 40 steps") == 1
 
     def test_a_gradient_that_explodes(self, capsys):
-        usual = [{"loss": 1 / (i + 1), "grad_norm": 1.0} for i in range(FEW_LOGS)]
+        usual = [{"loss": 1 / (i + 1), "grad_norm": 1.0} for i in range(MIN_LOGS_TO_COMPARE)]
         assert "gradient" in self.said(capsys, [*usual, {"loss": 0.1, "grad_norm": 99.0}])
         assert not self.said(capsys, [*usual, {"loss": 0.1, "grad_norm": 3.0}, {"eval_loss": 1.0}])
 

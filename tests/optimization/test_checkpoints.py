@@ -195,7 +195,7 @@ def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
 def resumable(folder, **given):
     trainer = make_trainer(folder, **{"save_total_limit": None} | given)
     add_callbacks(trainer)
-    trainer.add_callback(callbacks.SettingsState({"a": 1}))
+    trainer.add_callback(callbacks.ResumeGuardCallback({"a": 1}))
     return trainer
 
 

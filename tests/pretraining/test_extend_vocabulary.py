@@ -8,7 +8,7 @@ from helpers import build, refusal, run, sentences
 from transformers import AutoTokenizer
 
 from minibert import MiniBertForMaskedLM
-from minibert.training.pretraining.run import extend_embeddings
+from minibert.training.pretraining.new_words import extend_embeddings
 
 PIECES = {61: [7, 9], 62: [11, 12, 30]}
 

@@ -17,8 +17,8 @@ from transformers import AutoModel, ElectraConfig, ElectraForPreTraining
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
-from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
+from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 from minibert.training.pretraining.objectives import OBJECTIVES, replaced_tokens
 from minibert.training.pretraining.objectives.replaced_tokens import generator_config, sample_tokens

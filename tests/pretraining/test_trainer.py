@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+import time
 
 import datasets
 import pytest
@@ -17,7 +18,9 @@ from transformers import (
     TrainingArguments,
 )
 
+import minibert
 from minibert import (
+    Corpus,
     MaskedLMCollator,
     MiniBertConfig,
     MiniBertForMaskedLM,
@@ -25,12 +28,15 @@ from minibert import (
     PretrainingTrainer,
     train_tokenizer,
 )
+from minibert.training.cli.recipes import read_recipe
+from minibert.training.common.checkpoints import write_manifest
 from minibert.training.common.files import LOCK
 from minibert.training.data.collators import MaskingProgress
-from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
+from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.optimization.muon import muon_optimizer
-from minibert.training.pretraining import trainer as module
+from minibert.training.pretraining import sources
+from minibert.training.pretraining.config import fill_defaults
 
 SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
 HEADS = {
@@ -266,4 +272,104 @@ def test_given_config_and_args_are_not_changed(text, tmp_path):
     trainer = PretrainingTrainer(given, args, train_dataset=text)
     assert (given.to_dict(), args.to_dict()) == before
     assert trainer.model.config.vocab_size == 128 and trainer.args.optimizer == "muon"
-    assert module.columns_of(text) == ["text"]
+
+
+# --- one door ---
+
+
+def test_a_corpus_a_data_set_and_the_command_train_alike(text, tmp_path):
+    """The same weights and embeddings on all roads, from text and from prepared rows."""
+    file = tmp_path / "text.txt"
+    file.write_text("\n".join(filter(None, text["text"])))
+    fields = dict(max_steps=3, seq_length=32, vocab_size=100, eval_strategy="no", disable_tqdm=True)
+    fields |= dict(bf16=False, save_strategy="no")
+    minibert.pretrain(
+        str(file), size="tiny", config_overrides=SIZES, output_dir=str(tmp_path / "run"), **fields
+    )
+    expected = load_file(tmp_path / "run" / "model.safetensors")
+    rows = dict(vocab_size=100, seq_length=32)
+    minibert.prepare(str(file), output_dir=str(tmp_path / "rows"), **rows)
+    roads = {"corpus": Corpus(str(file)), "path": str(file), "rows": tmp_path / "rows"}
+    roads["set"] = datasets.Dataset.from_dict({"text": file.read_text().splitlines()})
+    for name, train_dataset in roads.items():
+        args = PretrainingConfig(str(tmp_path / name), **fields)
+        trainer = PretrainingTrainer(config(), args, train_dataset=train_dataset)
+        assert trainer.args.embedding_init == "cooccurrence"
+        trainer.train()
+        trainer.save_model()
+        weights = load_file(tmp_path / name / "model.safetensors")
+        assert all(torch.equal(weights[key], expected[key]) for key in expected), name
+
+
+def test_embedding_init_follows_the_objective():
+    """Whatever the preset; the recipes of the published models say what these had."""
+    for objective, expected in (("mlm", "cooccurrence"), ("rtd", "random"), ("clm", "random")):
+        args = fill_defaults(PretrainingConfig(objective=objective), new=True)
+        assert args.embedding_init == expected
+    for recipe in ("bert-classic", "roberta-style"):
+        assert read_recipe(recipe)["embedding_init"] == "random"
+
+
+def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources.CorpusSource, "read", lambda *_: pytest.fail("it reads"))
+    monkeypatch.setattr(sources.DatasetSource, "read", lambda *_: pytest.fail("it reads"))
+    (tmp_path / "a.txt").write_text("text")
+    corpus = Corpus(str(tmp_path / "a.txt"))
+    rows = datasets.Dataset.from_dict({"input_ids": [[1, 2]]})
+    for fields, options, message in (
+        (
+            {"extend_vocabulary": 5},
+            {"train_dataset": corpus},
+            "extend_vocabulary: it needs text and",
+        ),
+        ({}, {"train_dataset": corpus, "eval_dataset": rows}, "eval_dataset: a corpus holds out"),
+        ({}, {"train_dataset": rows}, "processing_class: rows without text need the tokenizer"),
+        ({}, {"train_dataset": None}, "train_dataset: needed"),
+        ({"seq_length": 9999}, {"train_dataset": corpus}, "seq_length: 9999 is beyond"),
+        ({}, {"train_dataset": str(tmp_path / "b.txt")}, "data: .*b.txt' does not exist"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PretrainingTrainer(config(), settings(tmp_path / "out", **fields), **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):
+    """Reading counts too."""
+    times = []
+    read = sources.DatasetSource.read
+
+    def noted(source, *arguments):
+        times.append(time.monotonic())
+        return read(source, *arguments)
+
+    monkeypatch.setattr(sources.DatasetSource, "read", noted)
+    args = settings(tmp_path, minutes=5, max_steps=-1)
+    trainer = PretrainingTrainer(config(), args, train_dataset=text)
+    assert trainer.budget.start <= times[0]
+
+
+def test_a_checkpoint_of_an_older_version_is_resumed(text, tmp_path):
+    """It names the settings SettingsState, and says that embeddings began at random."""
+    fields = dict(save_strategy="steps", save_steps=2, save_total_limit=9)
+    trainer = PretrainingTrainer(config(), settings(tmp_path, **fields), train_dataset=text)
+    trainer.train()
+    expected = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    state_file = tmp_path / "checkpoint-2" / "trainer_state.json"
+    state = json.loads(state_file.read_text())
+    callbacks = state["stateful_callbacks"]
+    callbacks["SettingsState"] = callbacks.pop("ResumeGuardCallback")
+    state_file.write_text(json.dumps(state))
+    write_manifest(tmp_path / "checkpoint-2")
+    shutil.rmtree(tmp_path / "checkpoint-3", ignore_errors=True)
+    trainer = PretrainingTrainer(config(), settings(tmp_path, **fields), train_dataset=text)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    resumed = trainer.model.state_dict()
+    assert all(torch.equal(resumed[name], expected[name]) for name in expected)
+    assert "SettingsState" not in trainer.state.stateful_callbacks
+    callbacks["SettingsState"]["args"]["settings"]["masking"] = "span"
+    state_file.write_text(json.dumps(state))
+    write_manifest(tmp_path / "checkpoint-2")
+    shutil.rmtree(tmp_path / "checkpoint-3", ignore_errors=True)
+    trainer = PretrainingTrainer(config(), settings(tmp_path, **fields), train_dataset=text)
+    with pytest.raises(ValueError, match="masking: 'token', but the checkpoint .* 'span'"):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))

@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerFast
 from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
 from minibert.tokenization import check_coverage, check_tokenizer, measure_coverage, train_tokenizer
 from minibert.training.common.loading import saved_tokenizer
-from minibert.training.data.documents import check_tokenization, load_sources
+from minibert.training.data.documents import load_sources
+from minibert.training.data.tokenized import check_tokenization
 
 pytestmark = pytest.mark.usefixtures("cache")
 MARKED = {

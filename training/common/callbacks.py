@@ -33,8 +33,8 @@ from .checkpoints import check_same, write_manifest
 from .printing import warn
 from .processes import StepwiseLoader, check_batches, on_any_rank
 
-FEW_STEPS = 50  # new weights learn little in fewer steps
-FEW_LOGS = 4  # logs that a norm or a loss is compared with
+MIN_STEPS_FOR_NEW_WEIGHTS = 50  # new weights learn little in fewer steps
+MIN_LOGS_TO_COMPARE = 4  # logs that a norm or a loss is compared with
 EXPLODING = 50  # a gradient explodes if its norm is so many times the median
 FIRST_SHARE = 0.05  # the share of --minutes after which the number of steps is estimated
 # A launcher and the system may both send a signal for the same stop: within these seconds, they count as one.
@@ -68,7 +68,7 @@ def add_callbacks(trainer: Trainer) -> None:
     ):  # asked when the training begins: what is new may be known after the trainer is made
         return bool(getattr(trainer, "new_weights", False) or getattr(trainer, "is_new", False))
 
-    for callback in (Watch(is_new, budget), ConsoleLog(budget), SaveAndStop()):
+    for callback in (DivergenceCallback(is_new, budget), ConsoleLog(budget), SaveAndStop()):
         trainer.add_callback(callback)
 
 
@@ -114,7 +114,7 @@ class ConsoleLog(TrainerCallback):
         print(f"step {done}  {text}", flush=True)
 
 
-class Watch(TrainerCallback):
+class DivergenceCallback(TrainerCallback):
     """Stop a training with a ValueError if its weights or its evaluation loss are no longer finite; warn of too few
     steps for new weights, exploding gradients, and a loss that does not fall."""
 
@@ -161,8 +161,8 @@ class Watch(TrainerCallback):
         )
 
     def check_steps(self, steps: int) -> None:
-        if self.is_new and steps < FEW_STEPS:
-            few = f"new weights learn little in {steps} steps; give them {FEW_STEPS} or more"
+        if self.is_new and steps < MIN_STEPS_FOR_NEW_WEIGHTS:
+            few = f"new weights learn little in {steps} steps; give them {MIN_STEPS_FOR_NEW_WEIGHTS} or more"
             warn(f"{few} by --num_train_epochs, --max_steps, --minutes or a smaller batch")
         self.is_new = False
 
@@ -170,7 +170,7 @@ class Watch(TrainerCallback):
         if "loss" not in logs:
             return
         norm, usual = logs.get("grad_norm", 0.0), math.inf
-        if len(self.norms) >= FEW_LOGS:
+        if len(self.norms) >= MIN_LOGS_TO_COMPARE:
             usual = statistics.median(self.norms)
         if norm > EXPLODING * usual:
             use = "if the loss rises, use a lower --learning_rate or more --warmup_steps"
@@ -181,8 +181,8 @@ class Watch(TrainerCallback):
         self.norms.append(norm)
         self.losses.append(logs["loss"])
         if (
-            len(self.losses) == 2 * FEW_LOGS
-            and min(self.losses[FEW_LOGS:]) >= 0.99 * self.losses[0]
+            len(self.losses) == 2 * MIN_LOGS_TO_COMPARE
+            and min(self.losses[MIN_LOGS_TO_COMPARE:]) >= 0.99 * self.losses[0]
         ):
             falls = f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now {logs['loss']:.4g})"
             warn(
@@ -239,13 +239,18 @@ def steps_of(training: TrainingArguments) -> dict[str, Any]:
     return {batch: size} | kinds | {name: getattr(training, name) for name in same}
 
 
-class SettingsState(TrainerCallback, ExportableState):
+class ResumeGuardCallback(TrainerCallback, ExportableState):
     """Save in the trainer_state.json of each checkpoint the settings that must be the same when it is resumed."""
+
+    # in the checkpoints of older versions
+    former_name = "SettingsState"
+    former_settings = ("embedding_init",)  # without effect on a training that is resumed
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = json.loads(json.dumps(settings))
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
+        state.stateful_callbacks.pop(self.former_name, None)
         # the state of a plain `Trainer` has none
         state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         if state.global_step > 0:  # a checkpoint was loaded, with the intervals and rates of then
@@ -258,7 +263,11 @@ class SettingsState(TrainerCallback, ExportableState):
     def check(self, checkpoint: str) -> None:
         """Refuse (a ValueError) to resume a checkpoint that was trained with other settings."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
-        saved = state.stateful_callbacks.get(type(self).__name__, self.state())["args"]["settings"]
+        callbacks = state.stateful_callbacks
+        exported = callbacks.get(type(self).__name__) or callbacks.get(self.former_name)
+        saved = dict((exported or self.state())["args"]["settings"])
+        for name in self.former_settings:
+            saved.pop(name, None)
         now = {
             name: value for name, value in self.settings.items() if name in saved
         }  # older versions saved fewer

@@ -1,47 +1,33 @@
-"""Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them.
+"""Documents read: a `datasets.Dataset`, cached on disk, or a stream of them.
 
-Of a table only the column of the text is read. A document of a text file is a paragraph between blank lines
-(`sample_by="paragraph"`) or, if the file has no blank lines, a line ("line"); "auto" looks for blank lines.
+Of a table only the column of the text is read. A document of a text file is a paragraph between
+blank lines (`sample_by="paragraph"`) or, if the file has no blank lines, a line ("line"); "auto"
+looks for blank lines.
 """
 
-import functools
-import hashlib
-import inspect
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from datasets.fingerprint import Hasher
-from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast
 
-from ...tokenization import Coverage, check_coverage, tokenizer_backend
 from ..common.files import matching_paths
 from . import tables
 from .builtin_corpus import builtin_documents, builtin_files
 from .rows import ReadError, detect_encoding, read_rows
-from .sentences import sentence_table
-from .tables import FORMATS, DatasetOrStream
+from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
+from .tables import FORMATS, DatasetOrStream, map_tables, revision_of
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
-# Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
-# documents (100 bytes a token and more) stay small.
-TOKENIZER_BATCH = 512
-# The coverage of a tokenizer is measured on this many documents, and on this many characters of each.
-SAMPLE, SAMPLE_CHARACTERS = 1000, 10_000
 ROWS_TO_SEE = 100  # the column of the text is guessed from these rows
 BYTES_TO_SEE = 1 << 24  # blank lines are looked for in these bytes
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<entry>.+)", re.DOTALL)
-BLANK_LINE = r"\n[ \t\r]*\n"
 Source = str | Path | DatasetOrStream
 
 
@@ -58,7 +44,7 @@ def load_documents(
     """
     if not data:  # `version` is a part of the cache's key: the corpus is read again when a file or our code has changed
         files = list(map(str, builtin_files()))
-        version = tables.checksum(files) + _revision(builtin_documents)
+        version = tables.checksum(files) + revision_of(builtin_documents)
         return datasets.Dataset.from_generator(
             _builtin_rows, gen_kwargs={"files": tuple(files), "version": version}
         )
@@ -216,7 +202,7 @@ def _load(group: FileGroup, source: Any, column: str | None, streaming: bool) ->
     if streaming:
         return datasets.IterableDataset.from_generator(_texts, gen_kwargs=made_of, **options)
     try:
-        made_of |= {"version": version + _revision(read_rows) + _revision(_texts)}
+        made_of |= {"version": version + revision_of(read_rows) + revision_of(_texts)}
         return datasets.Dataset.from_generator(_texts, gen_kwargs=made_of, **options)
     except datasets.exceptions.DatasetGenerationError as error:
         raise error.__cause__ or error from None
@@ -254,151 +240,6 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     name = _choose_column(tables.string_columns(known), name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")
-
-
-# --- Holding out and tokenizing --------------------------------------------------------------------------------------
-
-
-def hold_out(
-    documents: datasets.Dataset, validation_size: float | int, seed: int = 0
-) -> np.ndarray:
-    """Choose the documents (column `text`, or else `input_ids`) to validate on: bool [documents].
-
-    The choice depends on the content of a document and the seed only, so that equal documents are never on both sides.
-    `validation_size` is a share (below 1) or a number of documents; at least one is held out.
-    """
-    if not 0 < validation_size < math.inf:
-        use = "use a share below 1, or a number of documents"
-        raise ValueError(f"validation_size must be positive, got {validation_size}; {use}")
-    target = max(
-        1, round(validation_size * len(documents) if validation_size < 1 else validation_size)
-    )
-    column = "text" if "text" in documents.column_names else "input_ids"
-    batches = documents.with_format("arrow").select_columns(column).iter(batch_size=1000)
-    digests = np.concatenate(
-        [text_digests(map(str, batch[column].to_pylist()), seed) for batch in batches]
-    )
-    values, counts = np.unique(
-        digests, return_counts=True
-    )  # ascending: a random order of the distinct documents
-    held_out = values[: np.searchsorted(np.cumsum(counts), target) + 1]
-    if len(held_out) == len(values):
-        texts = f"{len(documents)} documents ({len(values)} different ones)"
-        raise ValueError(
-            f"validation_size: {validation_size} of {texts} leaves none to train on; use less, or more data"
-        )
-    return np.isin(digests, held_out)
-
-
-def text_digests(texts: Iterable[str], seed: int) -> np.ndarray:
-    """A 64-bit hash of every text, keyed by the seed: uint64 [texts]."""
-    key = str(seed).encode()
-    digests = (hashlib.blake2b(text.encode(), digest_size=8, key=key).digest() for text in texts)
-    return np.frombuffer(b"".join(digests), dtype="<u8")
-
-
-def tokenize_documents(
-    documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, num_proc: int | None = None
-) -> DatasetOrStream:
-    """Tokenize whole documents (column `text`): one column `input_ids` (lists), never truncated, without special
-    tokens. Special tokens that are spelled out in a text are read as text.
-
-    With `num_proc`, each of that many processes uses one core; without it, one process uses all cores.
-    """
-    options = dict(desc="Tokenizing", batch_size=TOKENIZER_BATCH, num_proc=num_proc)
-    return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
-
-
-def check_tokenization(
-    documents: DatasetOrStream,
-    tokenizer: PreTrainedTokenizerFast,
-    max_lost_text: float | None = None,
-) -> Coverage:
-    """Print how much of a sample of documents (column `text`; of a stream the first ones) the tokenizer loses, and
-    refuse (a ValueError) one that loses too much, see `tokenization.check_coverage`."""
-    if isinstance(documents, datasets.Dataset):
-        count = min(len(documents), SAMPLE)
-        documents = documents.select(np.linspace(0, len(documents) - 1, count).astype(int))
-    sample = (row["text"][:SAMPLE_CHARACTERS] for row in islice(documents, SAMPLE))
-    coverage = check_coverage(tokenizer, sample, max_lost_text)
-    print(f"Tokenizer: {coverage.describe()}")
-    return coverage
-
-
-def map_tables(
-    dataset: DatasetOrStream,
-    function: Callable[..., pa.Table],
-    *,
-    desc: str,
-    batch_size: int,
-    num_proc: int | None = None,
-    **kwargs,
-) -> DatasetOrStream:
-    """Map a function from Arrow table to Arrow table over a data set; its result replaces all columns and rows.
-
-    `datasets` keys its cache by the name of the function, not by its code. The source of its module is added here, so
-    that rows made by an older version are not used.
-    """
-    options: dict = {"fn_kwargs": {"function": function, "revision": _revision(function), **kwargs}}
-    is_stream = isinstance(dataset, datasets.IterableDataset)
-    if not is_stream:
-        options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    return (
-        dataset.with_format("arrow")
-        .map(_call, batched=True, batch_size=batch_size, **options)
-        .with_format(None)
-    )
-
-
-def _revision(function: Callable) -> str:
-    return Hasher.hash(inspect.getsource(inspect.getmodule(function)))
-
-
-def smallest_dtype(count: int) -> type[np.integer]:
-    """The smallest type that stores ids below `count`."""
-    return np.uint16 if count <= 1 << 16 else np.int32
-
-
-# --- Steps of map_tables ---------------------------------------------------------------------------------------------
-
-
-def _call(table: pa.Table, function: Callable[..., pa.Table], revision: str, **kwargs) -> pa.Table:
-    return function(table, **kwargs)
-
-
-def strip_blank(table: pa.Table) -> pa.Table:
-    text = pc.utf8_trim_whitespace(
-        table["text"].cast(pa.string())
-    )  # some rows of a stream may hold nothing but null
-    return pa.table(
-        {"text": text.filter(pc.greater(pc.utf8_length(text), 0))}
-    )  # null compares to null: dropped too
-
-
-def split_paragraphs(table: pa.Table) -> pa.Table:
-    """Split at lines of spaces too. (A paragraph of `datasets` ends at an empty line only.)"""
-    parts = chain.from_iterable(re.split(BLANK_LINE, text) for text in table["text"].to_pylist())
-    return strip_blank(pa.table({"text": pa.array(parts, pa.string())}))
-
-
-@functools.lru_cache(maxsize=1)
-def _backend(serialized: str) -> tuple[Tokenizer, type[np.integer]]:
-    """The tokenizer, and the type of its ids."""
-    backend = Tokenizer.from_str(serialized)
-    backend.encode_special_tokens = (
-        True  # "[PAD]" spelled out in a document is text, not the padding token
-    )
-    return backend, smallest_dtype(
-        max(backend.get_vocab(with_added_tokens=True).values(), default=0) + 1
-    )
-
-
-def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
-    """Column `text` to column `input_ids`, without special tokens; `backend` as JSON."""
-    tokenizer, dtype = _backend(backend)
-    encodings = tokenizer.encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
-    ids = pa.list_(pa.from_numpy_dtype(dtype))
-    return pa.table({"input_ids": pa.array([encoding.ids for encoding in encodings], ids)})
 
 
 def _builtin_rows(files: Sequence[str], version: str) -> Iterator[dict[str, str]]:

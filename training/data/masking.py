@@ -8,12 +8,8 @@ pure function of its arguments.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import datasets  # for annotations only: the collator also works where `datasets` is not installed
 
 MASKING_KINDS = ("token", "whole_word", "span")
 
@@ -147,12 +143,3 @@ def _spans(
     return np.cumsum(change[:-1]) > 0, np.maximum.accumulate(
         np.where(begins, np.arange(len(rows)), 0)
     )
-
-
-def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:
-    """Count each id in the column `input_ids` of `rows`: int64 [vocab_size]."""
-    counts = np.zeros(vocab_size, dtype=np.int64)
-    for table in rows.select_columns("input_ids").with_format("arrow").iter(1000):
-        ids = table["input_ids"].combine_chunks().flatten().to_numpy()
-        counts += np.bincount(ids, minlength=vocab_size)
-    return counts

@@ -18,23 +18,14 @@ from typing import Any, Literal, NamedTuple
 
 import datasets
 import numpy as np
-import pyarrow as pa
 from scipy.special import softmax
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..common.printing import format_table
-from .documents import (
-    Source,
-    hold_out,
-    language_of,
-    load_documents,
-    load_sources,
-    map_tables,
-    name_of,
-    text_digests,
-)
+from .documents import Source, language_of, load_documents, load_sources, name_of
+from .held_out import hold_out, split_stream
 from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
@@ -216,29 +207,6 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
 
 
 # --- Streams ---------------------------------------------------------------------------------------------------------
-
-
-def split_stream(
-    stream: datasets.IterableDataset, validation_size: float, seed: int
-) -> tuple[datasets.IterableDataset, datasets.IterableDataset]:
-    """Split a stream into the documents to train on and those held out, each in the order of `stream`.
-
-    A document is held out if the hash of its text (and the seed) is below the share `validation_size`. These are the
-    documents that `documents.hold_out` takes, except for a few at the border, since a stream cannot be counted.
-    """
-    if not 0 < validation_size < 1:
-        raise ValueError(
-            f"validation_size of a stream must be a share between 0 and 1, got {validation_size}"
-        )
-    options = dict(desc="Splitting", batch_size=1000, share=validation_size, seed=seed)
-    return tuple(
-        map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True)
-    )
-
-
-def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
-    is_held_out = text_digests(table["text"].to_pylist(), seed) < np.uint64(share * 2.0**64)
-    return table.filter(pa.array(is_held_out == held_out))
 
 
 def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:

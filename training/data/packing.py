@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import special_ids
-from .documents import map_tables, smallest_dtype
+from .tables import map_tables
+from .tokenized import smallest_dtype
 
 MODES = ("packed", "padded")
 
@@ -63,6 +64,15 @@ def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
     batches = rows.with_format("arrow").select_columns("input_ids").iter(batch_size=10_000)
     tokens = sum(pc.sum(pc.list_value_length(batch["input_ids"])).as_py() for batch in batches)
     return tokens / (len(rows) * seq_length)
+
+
+def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:
+    """Count each id in the column `input_ids` of `rows`: int64 [vocab_size]."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for table in rows.select_columns("input_ids").with_format("arrow").iter(1000):
+        ids = table["input_ids"].combine_chunks().flatten().to_numpy()
+        counts += np.bincount(ids, minlength=vocab_size)
+    return counts
 
 
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:

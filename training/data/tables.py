@@ -4,10 +4,11 @@ the Hub. How the rows of a file are parsed is in `rows`."""
 import codecs
 import glob
 import hashlib
+import inspect
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
+from datasets.fingerprint import Hasher
 
 from ..common.files import files_under, matching_paths, unique_files
 from ..common.printing import warn
@@ -283,6 +285,45 @@ def checksum(files: Iterable[str], encoding: str | None = None) -> str:
                         f"{file!r} is not {name} text: {error.reason} at offset {offset}"
                     ) from None
     return digest.hexdigest()
+
+
+# --- Steps from one Arrow table to another ---
+
+
+def map_tables(
+    dataset: DatasetOrStream,
+    function: Callable[..., pa.Table],
+    *,
+    desc: str,
+    batch_size: int,
+    num_proc: int | None = None,
+    **kwargs,
+) -> DatasetOrStream:
+    """Map a function from Arrow table to Arrow table over a data set; its result replaces all columns and rows.
+
+    `datasets` keys its cache by the name of the function, not by its code. The source of its module is added here, so
+    that rows made by an older version are not used.
+    """
+    options: dict = {
+        "fn_kwargs": {"function": function, "revision": revision_of(function), **kwargs}
+    }
+    is_stream = isinstance(dataset, datasets.IterableDataset)
+    if not is_stream:
+        options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
+    return (
+        dataset.with_format("arrow")
+        .map(_call, batched=True, batch_size=batch_size, **options)
+        .with_format(None)
+    )
+
+
+def revision_of(function: Callable) -> str:
+    """A hash of the source of the module that a function is in."""
+    return Hasher.hash(inspect.getsource(inspect.getmodule(function)))
+
+
+def _call(table: pa.Table, function: Callable[..., pa.Table], revision: str, **kwargs) -> pa.Table:
+    return function(table, **kwargs)
 
 
 # --- Files and the Hub ---

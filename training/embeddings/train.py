@@ -23,7 +23,7 @@ from transformers import set_seed
 from ..common.callbacks import (
     CheckpointMixin,
     EarlyStopping,
-    SettingsState,
+    ResumeGuardCallback,
     add_callbacks,
     steps_of,
 )
@@ -418,7 +418,7 @@ def guard_resuming(trainer: Any, options: Mapping[str, Any], checkpoint: str | N
     # the labels of a miner or a teacher may differ a little on another machine
     if not (options.get("miner") or options["teacher"]):
         settings["text"] = rows_checksum(trainer.train_dataset)
-    callback = SettingsState(settings)
+    callback = ResumeGuardCallback(settings)
     if checkpoint is not None:
         callback.check(checkpoint)
     trainer.add_callback(callback)

@@ -12,7 +12,7 @@ from datasets import Dataset, DatasetDict
 from transformers import PreTrainedConfig, PreTrainedModel, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from ..common.callbacks import CheckpointMixin, EarlyStopping, SettingsState, steps_of
+from ..common.callbacks import CheckpointMixin, EarlyStopping, ResumeGuardCallback, steps_of
 from ..common.checkpoints import best_by, kept_step, rows_checksum
 from ..common.files import printable
 from ..common.precision import check_training, resolve_precision
@@ -128,7 +128,7 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         super().__init__(task, model, args, eval_dataset=measured[0], **options)
 
     def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
-        callbacks: list[Any] = [SettingsState(steps_of(args) | self.settings)]
+        callbacks: list[Any] = [ResumeGuardCallback(steps_of(args) | self.settings)]
         if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
             floor = None
             if args.greater_is_better:
@@ -145,7 +145,7 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
         if resume_from_checkpoint:
-            settings = SettingsState(steps_of(self.args) | self.settings)
+            settings = ResumeGuardCallback(steps_of(self.args) | self.settings)
             settings.check(resume_from_checkpoint)
         result = super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
         # The clock of a resumed training counts from the resumption.

@@ -1,15 +1,20 @@
 """The settings of a pretraining: those of `TrainingArguments`, and of rows, masks, objective and optimizer."""
 
 import copy
+import difflib
+import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ...configuration_minibert import MiniBertConfig
 from ...tokenization import train_tokenizer
+from ..common.loading import minibert_config
 from ..common.options import option
 from ..common.precision import check_training
 from ..common.processes import shares_weights, use_cpu_without_accelerator
@@ -31,6 +36,7 @@ FREE_FIELDS = (
     "lowercase",
     "strip_accents",
     "max_lost_text",
+    "embedding_init",  # of a new model only
 )
 
 
@@ -118,7 +124,12 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     embedding_init: Literal["cooccurrence", "random"] | None = option(
         None,
         "First word embeddings of a new model: from counts of neighbouring tokens, or random. By default cooccurrence"
-        " with objective mlm (in minibert pretrain only with --model minibert), else random.",
+        " with objective mlm, else random.",
+    )
+    extend_vocabulary: int | None = option(
+        None,
+        "Number of words of the text to add to the vocabulary of the trained model: those that its tokenizer cuts"
+        " most.",
     )
 
     mlm_probability: float | None = option(
@@ -244,6 +255,45 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
     packed = args.objective != "mlm+nsp" and not args.torch_compile
     args.include_num_input_tokens_seen = "all" if packed else "non_padding"
     return args
+
+
+def preset_config(preset: str, size: str, overrides: Mapping[str, Any]) -> MiniBertConfig:
+    """The config of a preset, with the overrides; a ValueError for a field that it does not have."""
+    check_overrides(overrides)
+    return getattr(MiniBertConfig, preset)(size, **overrides)
+
+
+def saved_model_config(path: str, overrides: Mapping[str, Any]) -> MiniBertConfig:
+    """The config of a saved MiniBERT, with the overrides; a ValueError for any other model, and for
+    a field that it does not have."""
+    check_overrides(overrides)
+    minibert_config(path)  # has the best messages for a wrong path
+    return MiniBertConfig.from_pretrained(path, **overrides)
+
+
+def check_overrides(overrides: Mapping[str, Any]) -> None:
+    fields = MiniBertConfig().to_dict()
+    for name in overrides:
+        if name not in fields:
+            close = difflib.get_close_matches(name, fields)
+            use = ", ".join(close) or "the fields of MiniBertConfig"
+            raise ValueError(f"config_overrides: unknown field {name!r}; use {use}")
+
+
+def read_overrides(overrides: str | dict[str, Any] | None) -> dict[str, Any]:
+    """Parse "hidden_size=64,num_hidden_layers=2", or JSON; values are JSON or words."""
+    if not isinstance(overrides, str):
+        return dict(overrides or {})
+    if overrides.lstrip().startswith("{"):
+        return json.loads(overrides)
+    fields = {}
+    for part in filter(None, overrides.split(",")):
+        name, _, value = part.partition("=")
+        try:
+            fields[name.strip()] = json.loads(value.lower())  # Python's True, too
+        except json.JSONDecodeError:
+            fields[name.strip()] = value
+    return fields
 
 
 def config_path(model: Any) -> str | None:

@@ -8,10 +8,11 @@ import datasets
 
 from ...tokenization import adapt_tokenizer
 from ..common.loading import check_new, new_folder, saved_tokenizer, without_bars
-from ..data.documents import check_sources, check_tokenization, name_of, tokenize_documents
+from ..data.documents import check_sources, name_of
 from ..data.mixtures import Corpus, prepare_documents
 from ..data.packing import check_packing, pack_documents
 from ..data.prepared import SPLITS, PreparedRows, save_rows
+from ..data.tokenized import check_tokenization, tokenize_documents
 from ..hub.card import describe_data
 from .config import RowsConfig
 

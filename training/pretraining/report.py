@@ -7,13 +7,13 @@ from typing import Any
 from ..common.printing import format_table
 from ..evaluation.baselines import judge
 
-SIMPLE = (
+BASELINE_LOSSES = (
     "unigram_loss",
     "constant_loss",
     "start_loss",
 )  # in the report of a pretraining, to compare its loss with
 # Accuracies at masked positions that trainings of ours reached.
-KNOWN = {
+REFERENCE_ACCURACIES = {
     0.297: "size tiny after 200 steps",
     0.395: "the first command of the README",
     0.473: "7,500 steps on books",
@@ -45,9 +45,11 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     lines = [f"At {report['targets']:,} {targets} of the held-out documents:"]
     lines.append(format_table(("", "loss", "perplexity", "accuracy"), rows))
     if report["objective"] == "mlm":
-        known = min(KNOWN, key=lambda reached: abs(reached - report["accuracy"]))
+        known = min(REFERENCE_ACCURACIES, key=lambda reached: abs(reached - report["accuracy"]))
         how = "about as high as" if report["accuracy"] > 0.8 * known else "lower than"
-        lines.append(f"The accuracy is {how} that of {KNOWN[known]} (docs/troubleshooting.md)")
+        lines.append(
+            f"The accuracy is {how} that of {REFERENCE_ACCURACIES[known]} (docs/troubleshooting.md)"
+        )
     if report.get("nsp_loss") is not None:
         guessing = f"(guessing {math.log(2):.3f})"
         lines.append(

@@ -9,8 +9,9 @@ from transformers import PreTrainedTokenizerBase
 from ...tokenization import extend_tokenizer
 from ..common.files import check_folder, lock_folder
 from ..common.loading import new_folder, saved_tokenizer
-from ..data.documents import check_sources, check_tokenization
+from ..data.documents import check_sources
 from ..data.mixtures import Corpus, load_sample
+from ..data.tokenized import check_tokenization
 from .config import TokenizerConfig
 
 

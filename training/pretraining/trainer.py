@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -21,34 +21,44 @@ from transformers import (
 from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
-from ..common.callbacks import CheckpointMixin, SettingsState, add_callbacks, leave_group, steps_of
+from ...tokenization import Extension, extend_tokenizer
+from ..common.callbacks import (
+    CheckpointMixin,
+    ResumeGuardCallback,
+    add_callbacks,
+    leave_group,
+    steps_of,
+)
 from ..common.checkpoints import checkpoint_to_resume, kept_step, rows_checksum
-from ..common.files import lock_output, write_json, written_whole
-from ..common.loading import minibert_config, random_state_kept, saved_tokenizer
+from ..common.files import check_folder, lock_output, write_json, written_whole
+from ..common.loading import random_state_kept, saved_tokenizer
 from ..common.precision import resolve_precision, without_autocast
 from ..common.printing import warn
 from ..common.processes import first_process_first, shares_weights
 from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
-from ..data.documents import check_tokenization, hold_out
-from ..data.masking import unigram_counts
-from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, first_rows
-from ..data.packing import fill_rate
+from ..data.mixtures import SAMPLE_ROWS
+from ..data.packing import fill_rate, unigram_counts
 from ..data.prepared import tokenizer_checksum
+from ..data.tokenized import check_tokenization
 from ..evaluation.plots import plot_training
 from ..hub.card import write_card
+from ..hub.push import check_push
 from ..hub.trainer import HubMixin
 from ..optimization.clock import TimeBudget
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
-from .half_batches import HalfBatches
+from .data_parallel import CpuDataParallelMixin
+from .new_words import extend_embeddings
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
-from .report import SIMPLE, describe_pretraining, judge_pretraining
+from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
+from .sources import RowsSource, Source, make_rows, open_source, sample_of
 
 # Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
-FEW_TOKENS, FEW_EXAMPLES = 2, 50
+MIN_TOKENS_PER_PARAMETER = 2
+MIN_EXAMPLES_OF_NEW_WORD = 50
 ON_CARD = (
     "embedding_init",
     "validation_size",
@@ -60,24 +70,28 @@ ON_CARD = (
 )
 
 
-class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
+class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Trainer):
     """`Trainer` for pretraining a MiniBERT.
 
-    What is not given is made: rows from text, a tokenizer trained on it, an evaluation set held out of it, the masking
-    collator. The objective (`args.objective`) decides which head is trained, with which loss. `evaluate` keeps a few
-    sums of each batch, so that its memory does not grow with the data, and `log` shows each term of the loss.
-    `save_model()` writes the model, the tokenizer, the card, `report.json` and the loss curve.
+    What is not given is made: documents from files, an evaluation set held out of them, a tokenizer
+    trained on them, rows, and the masking collator. The objective (`args.objective`) decides which
+    head is trained, with which loss. `evaluate` keeps a few sums of each batch, so that its memory
+    does not grow with the data, and `log` shows each term of the loss. `save_model()` writes the
+    model, the tokenizer, the card, `report.json` and the loss curve.
 
     Args:
         model: a `MiniBertConfig`, which takes the vocabulary of the tokenizer; or a model with the head of the
             objective; or the folder or Hub name of a saved model.
         args: the settings.
         data_collator: by default a `MaskedLMCollator` with the options in `args`.
-        train_dataset: rows with `text`, which are tokenized and packed; or with `input_ids` only, documents without
-            special tokens, which are packed; or with `input_ids` and `position_ids`, which are packed already. An
-            `IterableDataset` needs an `eval_dataset`. The objective mlm+nsp takes text.
-        eval_dataset: rows of the same kinds. By default `args.validation_size` is held out of `train_dataset`.
-        processing_class: a tokenizer. By default the saved model's, or one is trained on the text.
+        train_dataset: a `Corpus`; or a path of text or of rows that `prepare` made; or a data set: rows with `text`,
+            which are tokenized and packed; or with `input_ids` only, documents without special tokens, which are
+            packed; or with `input_ids` and `position_ids`, which are packed already. An `IterableDataset` needs an
+            `eval_dataset`. The objective mlm+nsp takes text.
+        eval_dataset: with a data set, rows of the same kinds. By default `args.validation_size` is held out.
+        processing_class: a tokenizer, or the folder or Hub name of one. By default the saved model's or that of
+            prepared rows, or one is trained on the text.
+        config_overrides: fields of the config to change; in a saved model those that keep the shapes of its weights.
 
     Raises:
         ValueError: before any training, if the settings, the data, the tokenizer or the model contradict each other.
@@ -90,89 +104,117 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         data_collator: MaskedLMCollator | None = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
+        processing_class: PreTrainedTokenizerBase | str | None = None,
         callbacks: list | None = None,
+        config_overrides: Mapping[str, Any] | None = None,
         **options: Any,
     ):
-        path, self.is_new = config_path(model), isinstance(model, MiniBertConfig)
+        # Settings
+        self.is_new = isinstance(model, MiniBertConfig)
         args = fill_defaults(args or PretrainingConfig(), self.is_new)
-        self.budget = None if args.minutes is None else TimeBudget(args.minutes, args.warmup_steps)
+        self.budget = None
+        if args.minutes is not None:
+            self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
+        source = open_source(train_dataset)
+        self.streamed = source.streaming
+
+        # Objective
         self.objective = OBJECTIVES[args.objective](args)
-        config = model if self.is_new else minibert_config(path) if path else model.config
-        if self.is_new:
-            config = MiniBertConfig.from_dict(config.to_dict() | self.objective.config_fields)
-        self.streamed = isinstance(train_dataset, datasets.IterableDataset)
-        self.objective.check(config, self.streamed)
-        if self.streamed:
-            if eval_dataset is None:
-                raise ValueError(
-                    "eval_dataset: needed, since nothing can be held out of an IterableDataset; give one"
-                )
-            check_stream(args)
+        config = self.objective.model_config(model, config_overrides or {})
+
+        # Checks, before hours of reading
+        check_before_reading(args, self.objective, config, model, source, eval_dataset)
+        tokenizer = open_tokenizer(processing_class, model, source)
         args = resolve_precision(args)
         set_seed(args.seed)
+
+        # Documents, tokenizer, rows: the other processes find in caches what the first one makes
         with nullcontext() if self.streamed else first_process_first():
-            tokenizer = processing_class or (saved_tokenizer(path) if path else None)
-            rows, tokenizer, config = self._prepare(train_dataset, eval_dataset, tokenizer, config)
-        self.sample = sample_of(rows[0])  # the rows in which tokens are counted
+            documents = source.read(args, eval_dataset)
+            if tokenizer is None:
+                tokenizer = train_tokenizer(args, config, documents.sample)
+            extension = None
+            if args.extend_vocabulary is not None:
+                extension = extend_tokenizer(
+                    tokenizer, documents.sample["text"], args.extend_vocabulary
+                )
+                print(extension.describe())
+                tokenizer = extension.tokenizer
+            tokenizer.model_max_length = config.max_position_embeddings
+            tokenizer = self.objective.prepare_tokenizer(tokenizer)
+            if source.has_text:
+                check_tokenization(documents.train, tokenizer, args.max_lost_text)
+            if self.is_new:
+                config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
+            if extension is None:
+                config.check_tokenizer(tokenizer)
+            train_rows = make_rows(documents.train, tokenizer, self.objective)
+            evaluation_rows = make_rows(documents.validation, tokenizer, self.objective)
+        if not len(evaluation_rows):
+            raise ValueError(
+                "eval_dataset: it makes no row; give more text, or a larger validation_size"
+            )
+        self.held_out = documents.validation
+        self.sample = sample_of(train_rows)  # the rows in which tokens are counted
+
+        # Model
+        built, self.new_weights = self._make_model(model, config, tokenizer, extension)
+
+        # Trainer
         packed = self.objective.packs_documents and not args.torch_compile
         collator = data_collator or self.objective.collator(tokenizer, unpadded=packed)
         self.evaluation_collator = collator.for_evaluation()
-        built, self.new_weights = self.objective.model(model, config, tokenizer)
-        # The budget comes before the progress bar of `Trainer`, which reads the number of steps that it sets.
-        callbacks = [*(callbacks or []), *([self.budget] if self.budget else [])]
+        callbacks = list(callbacks or [])
+        if self.budget is not None:
+            # It comes before the progress bar of `Trainer`, which reads the number of steps that it sets.
+            callbacks.append(self.budget)
         super().__init__(
-            built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options
+            built,
+            args,
+            collator,
+            train_rows,
+            evaluation_rows,
+            processing_class=tokenizer,
+            callbacks=callbacks,
+            **options,
         )
-        self.data_description, self.more_metrics = "text", {}  # on the card; in the report
-        self.new_ids: list[int] = []  # tokens that were added to the vocabulary
+        self.data_description = source.description  # on the card
+        self.extension = extension
+        # tokens that were added to the vocabulary
+        self.new_ids = [] if extension is None else list(extension.pieces)
         self.start: Mapping[str, float] = {}  # metrics of the saved model before this training
         self.report: dict[str, Any] | None = None
         self.training_seconds: float | None = None
         self._loss_terms: dict[str, torch.Tensor] = {}  # sums since the last log
-        self.settings = SettingsState(self._settings())
-        for callback in (MaskingProgress(collator), self.settings):
-            self.add_callback(callback)
+        self.settings = ResumeGuardCallback(self._settings())
+        self.add_callback(MaskingProgress(collator))
+        self.add_callback(self.settings)
         add_callbacks(self)
 
-    def _prepare(
+    def _make_model(
         self,
-        train: Any,
-        evaluation: Any,
-        tokenizer: PreTrainedTokenizerBase | None,
+        model: MiniBertConfig | PreTrainedModel | str,
         config: MiniBertConfig,
-    ):
-        """Make the rows to train and to evaluate on; returns them with the tokenizer (the given one, or one trained on
-        the text), adapted to the objective, and the config with its vocabulary."""
-        args, has_text = self.objective.args, "text" in columns_of(train)
-        if evaluation is None:
-            if has_text:
-                train = train.filter(is_written, input_columns="text", batched=True)
-            held_out = hold_out(train, args.validation_size, args.seed)
-            train, evaluation = (
-                train.select(np.flatnonzero(side)) for side in (~held_out, held_out)
-            )
-        elif isinstance(evaluation, datasets.IterableDataset):
-            evaluation = first_rows(evaluation, count=VALIDATION_DOCUMENTS)
-        if tokenizer is None:
-            if not has_text:
-                raise ValueError(
-                    "processing_class: rows without text need the tokenizer that made them; give it"
-                )
-            tokenizer = new_tokenizer(args, config, train["text"])
-        tokenizer.model_max_length = config.max_position_embeddings
-        tokenizer = self.objective.prepare_tokenizer(tokenizer)
-        if has_text:
-            check_tokenization(train, tokenizer, args.max_lost_text)
+        tokenizer: PreTrainedTokenizerBase,
+        extension: Extension | None,
+    ) -> tuple[PreTrainedModel, list[str]]:
+        """Make the model to train; returns it with the names of the weights that a saved model lacked."""
+        seed = self.objective.args.seed
+        path = config_path(model)
+        new_weights: list[str] = []
         if self.is_new:
-            config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
-        config.check_tokenizer(tokenizer)
-        rows = [make_rows(each, tokenizer, self.objective) for each in (train, evaluation)]
-        if not len(rows[1]):
-            raise ValueError(
-                "eval_dataset: it makes no row; give more text, or a larger validation_size"
-            )
-        return rows, tokenizer, config
+            model = config
+        elif path is not None:
+            set_seed(seed)  # the head may be new
+            model, new_weights = self.objective.load(path, config)
+            config = model.config
+        if extension is not None:
+            extend_embeddings(model, extension.pieces)
+            config = model.config
+            config.check_tokenizer(tokenizer)
+        set_seed(seed)
+        built, _ = self.objective.model(model, config, tokenizer)
+        return built, new_weights
 
     def _settings(self) -> dict[str, Any]:
         """All that decides rows, masks and weights. A checkpoint cannot be resumed with other values of it."""
@@ -266,12 +308,12 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
             counts.sum() / parameters,
             self.data_description == BUILTIN,
         )  # the built-in corpus is small
-        if self.is_new and not by_clock and not is_example and each < FEW_TOKENS:
+        if self.is_new and not by_clock and not is_example and each < MIN_TOKENS_PER_PARAMETER:
             few = f"about {counts.sum():,.0f} tokens for {parameters:,} parameters ({each:.1f} for each) are few"
             warn(
-                f"{few}; below {FEW_TOKENS}, use a smaller --size, or train longer and on more text"
+                f"{few}; below {MIN_TOKENS_PER_PARAMETER}, use a smaller --size, or train longer and on more text"
             )
-        if self.new_ids and (seen := np.median(counts[self.new_ids])) < FEW_EXAMPLES:
+        if self.new_ids and (seen := np.median(counts[self.new_ids])) < MIN_EXAMPLES_OF_NEW_WORD:
             few = f"half of the {len(self.new_ids):,} new words are trained on {seen:.0f} times or less"
             warn(f"{few} and learn little; use a smaller --extend_vocabulary, or more text")
 
@@ -394,7 +436,9 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
                 } | self.objective.masking_options
                 self.save_state()
                 lines = {
-                    name: self.report[name] for name in SIMPLE if self.report.get(name) is not None
+                    name: self.report[name]
+                    for name in BASELINE_LOSSES
+                    if self.report.get(name) is not None
                 }
                 plot_training(
                     self.state.log_history, folder / "loss.png", self.objective.metric, lines
@@ -421,10 +465,9 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         baseline = unigram_baseline(
             self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids
         )
-        report = (
-            self.objective.report(history[-1] if history else self.evaluate(), baseline)
-            | self.more_metrics
-        )
+        report = self.objective.report(history[-1] if history else self.evaluate(), baseline)
+        if self.extension is not None:
+            report["extension"] = self.extension.metrics()
         for name, value in (
             ("start_loss", f"start_{metric}"),
             ("start_accuracy", "start_accuracy"),
@@ -442,52 +485,64 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointMixin, Trainer):
         return report | {"warning": judge_pretraining(report)}
 
 
-# --- rows ---
+# --- before anything is read ---
 
 
-def columns_of(rows: Any) -> list[str]:
-    """The columns of a data set; for a stream that does not know them, those of its first row."""
-    return rows.column_names or list(next(iter(rows), {}))
-
-
-def is_written(texts: list[str | None]) -> list[bool]:
-    return [bool(text and text.strip()) for text in texts]
-
-
-def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
-    """Make rows for the collator from text or from tokens; packed rows are returned as they are."""
-    columns = columns_of(rows)
-    if "text" in columns:
-        return objective.rows(
-            rows.select_columns("text") if "source" not in columns else rows, tokenizer
-        )
-    if "input_ids" not in columns:
+def check_before_reading(
+    args: PretrainingConfig,
+    objective: Objective,
+    config: MiniBertConfig,
+    model: MiniBertConfig | PreTrainedModel | str,
+    source: Source,
+    eval_dataset: Any,
+) -> None:
+    """Refuse (a ValueError) what would end the training only after hours of reading."""
+    source.check(args, eval_dataset)
+    objective.check(config, source.streaming)
+    check_folder(Path(args.output_dir))
+    if args.push_to_hub:
+        check_push(args)
+    is_new = isinstance(model, MiniBertConfig)
+    if args.extend_vocabulary is not None and (is_new or not source.has_text):
         raise ValueError(
-            f"train_dataset needs a column text or input_ids, got {', '.join(columns)}"
+            "extend_vocabulary: it needs text and a trained model; give --data and --model_name_or_path"
         )
-    if not objective.packs_documents:
-        if "token_type_ids" in columns and "next_sentence_label" in columns:
-            return rows
+
+
+def open_tokenizer(
+    tokenizer: PreTrainedTokenizerBase | str | None,
+    model: MiniBertConfig | PreTrainedModel | str,
+    source: Source,
+) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that is given or named, or that of the saved model or of prepared rows; None if
+    one is to be trained. A ValueError for another one than the rows were made with."""
+    path = config_path(model)
+    rows = source.rows if isinstance(source, RowsSource) else None
+    if isinstance(tokenizer, (str, os.PathLike)):
+        if path is not None:
+            raise ValueError(
+                f"tokenizer: the trained model {path!r} has its own; leave {str(tokenizer)!r} out"
+            )
+        tokenizer = saved_tokenizer(tokenizer)
+    elif tokenizer is None and path is not None:
+        tokenizer = saved_tokenizer(path)
+    elif tokenizer is None and rows is not None:
+        tokenizer = saved_tokenizer(rows.folder)
+    if rows is not None:
+        rows.check_tokenizer(tokenizer)
+    if tokenizer is None and not source.has_text:
         raise ValueError(
-            f"train_dataset: objective {objective.name} makes its pairs from text; give a column text"
+            "processing_class: rows without text need the tokenizer that made them; give it"
         )
-    return (
-        rows
-        if "position_ids" in columns
-        else objective.pack(rows.select_columns("input_ids"), tokenizer)
-    )
+    return tokenizer
 
 
-def sample_of(rows: Any) -> datasets.Dataset:
-    """The rows; of a stream, the first ones."""
-    return (
-        first_rows(rows, count=SAMPLE_ROWS) if isinstance(rows, datasets.IterableDataset) else rows
-    )
-
-
-def new_tokenizer(
-    args: PretrainingConfig, config: MiniBertConfig, texts: Any
+def train_tokenizer(
+    args: PretrainingConfig, config: MiniBertConfig, sample: Any
 ) -> PreTrainedTokenizerBase:
-    """Train a tokenizer on texts, for a model with this config."""
-    length, segments = config.max_position_embeddings, config.type_vocab_size > 0
-    return args.train_tokenizer(texts, model_max_length=length, token_type_ids=segments)
+    """Train a tokenizer on documents (column `text`), for a model with this config."""
+    return args.train_tokenizer(
+        sample["text"],
+        model_max_length=config.max_position_embeddings,
+        token_type_ids=config.type_vocab_size > 0,
+    )

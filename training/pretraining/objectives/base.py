@@ -15,10 +15,10 @@ from ....configuration_minibert import MiniBertConfig
 from ....tokenization import adapt_tokenizer
 from ...common.loading import load_reported
 from ...data.collators import MaskedLMCollator
-from ...data.documents import tokenize_documents
-from ...data.masking import IGNORE_INDEX, unigram_counts
-from ...data.packing import check_packing, pack_documents
-from ..config import MASKING_FIELDS, PretrainingConfig, config_path
+from ...data.masking import IGNORE_INDEX
+from ...data.packing import check_packing, pack_documents, unigram_counts
+from ...data.tokenized import tokenize_documents
+from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
 
 
 class Objective(abc.ABC):
@@ -84,8 +84,28 @@ class Objective(abc.ABC):
         """Make the collator of the training, with further `options` of `MaskedLMCollator`. The evaluation uses its
         `for_evaluation()`."""
 
+    def model_config(
+        self, source: MiniBertConfig | PreTrainedModel | str, overrides: Mapping[str, Any]
+    ) -> MiniBertConfig:
+        """The config of the model to train, with the fields that the objective decides and the
+        `overrides`. A ValueError for overrides of a model that is loaded already."""
+        fields = {**self.config_fields, **overrides}
+        path = config_path(source)
+        if path is not None:
+            return saved_model_config(path, fields)
+        if isinstance(source, MiniBertConfig):
+            return MiniBertConfig.from_dict(source.to_dict() | fields)
+        if overrides:
+            raise ValueError(
+                "config_overrides: the model is loaded already; give its path, or leave them out"
+            )
+        return source.config
+
     def model(
-        self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
+        self,
+        source: MiniBertConfig | PreTrainedModel | str,
+        config: MiniBertConfig,
+        tokenizer: PreTrainedTokenizerBase,
     ) -> tuple[PreTrainedModel, list[str]]:
         """Make or load the model to train; returns it with the names of the weights that a saved model lacked.
 
@@ -97,13 +117,14 @@ class Objective(abc.ABC):
         if isinstance(source, MiniBertConfig):
             return self.model_class(config), []
         if not isinstance(source, self.model_class):
-            needed = self.model_class.__name__
             raise ValueError(
-                f"model: objective {self.name} trains a {needed}, got a {type(source).__name__}"
+                f"model: objective {self.name} trains a {self.model_class.__name__},"
+                f" got a {type(source).__name__}"
             )
         return source, []
 
     def load(self, path: str, config: MiniBertConfig) -> tuple[PreTrainedModel, list[str]]:
+        """Load a saved model in fp32; returns it with the names of the weights that it lacked."""
         return load_reported(self.model_class, path, head=False, config=config, dtype=torch.float32)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -22,21 +22,22 @@ class CausalLM(Objective):
     config_fields = {"is_causal": True}
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        tokenizer = plain_tokenizer(
-            super().prepare_tokenizer(tokenizer)
-        )  # BERT's class would add [SEP] to prompts
-        tokenizer.bos_token, tokenizer.eos_token = tokenizer.cls_token, tokenizer.sep_token
+        tokenizer = super().prepare_tokenizer(tokenizer)
+        tokenizer = plain_tokenizer(tokenizer)  # BERT's class would add [SEP] to prompts
+        tokenizer.bos_token = tokenizer.cls_token
+        tokenizer.eos_token = tokenizer.sep_token
         return tokenizer
 
     def model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[PreTrainedModel, list[str]]:
-        config.bos_token_id, config.eos_token_id = config.cls_token_id, config.sep_token_id
-        model, new = super().model(source, config, tokenizer)
+        config.bos_token_id = config.cls_token_id
+        config.eos_token_id = config.sep_token_id
+        model, new_weights = super().model(source, config, tokenizer)
         for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
             setattr(model.generation_config, name, getattr(config, name))
         model.generation_config.use_cache = False  # there is no cache
-        return model, new
+        return model, new_weights
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)

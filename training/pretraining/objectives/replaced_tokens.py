@@ -181,9 +181,9 @@ class ReplacedTokenDetection(MaskedLM):
         model = DetectorWithGenerator(config, narrow, self.args.discriminator_weight, never)
         if isinstance(source, MiniBertConfig):
             return model, []
-        detector, new = super().model(source, config, tokenizer)
+        detector, new_weights = super().model(source, config, tokenizer)
         model.load_state_dict(detector.state_dict(), strict=False)
-        return model, new
+        return model, new_weights
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         return super().collator(tokenizer, target_draws=True, **options)

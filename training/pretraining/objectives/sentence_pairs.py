@@ -14,9 +14,10 @@ from transformers import PreTrainedTokenizerBase
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForPreTraining
 from ....tokenization import special_ids, tokenizer_backend
-from ...data.documents import map_tables, tokenize_table
 from ...data.masking import IGNORE_INDEX
 from ...data.sentences import split_sentences
+from ...data.tables import map_tables
+from ...data.tokenized import tokenize_table
 from .base import means, token_score
 from .masked_lm import MaskedLM
 

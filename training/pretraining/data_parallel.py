@@ -11,7 +11,7 @@ from ..data.masking import IGNORE_INDEX
 from .config import ADAMW
 
 
-class HalfBatches:
+class CpuDataParallelMixin:
     """A mixin for a `Trainer` with unpadded batches; it stands before `Trainer` in the list of bases."""
 
     _pool = None

@@ -1,0 +1,200 @@
+"""What a pretraining is given to train on: a corpus, prepared rows, or a data set. Each is checked
+before anything is read, and read into documents or rows for training and validation."""
+
+import abc
+import os
+from typing import Any
+
+import datasets
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from ..common.checkpoints import check_same
+from ..data.builtin_corpus import BUILTIN
+from ..data.documents import check_sources
+from ..data.held_out import hold_out
+from ..data.mixtures import (
+    SAMPLE_ROWS,
+    VALIDATION_DOCUMENTS,
+    Corpus,
+    CorpusSplits,
+    check_stream,
+    first_rows,
+    mix_streams,
+    prepare_documents,
+)
+from ..data.prepared import PreparedRows
+from .config import PretrainingConfig, RowsConfig
+from .objectives import OBJECTIVES, Objective
+
+
+class Source(abc.ABC):
+    """What to train on."""
+
+    streaming = False
+    has_text = True
+    description = "text"  # on the model card
+
+    @abc.abstractmethod
+    def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
+        """Refuse (a ValueError), before anything is read, what cannot be trained on. Sets the fields
+        of `args` that the rows decide, in place."""
+
+    @abc.abstractmethod
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
+        """The documents (column `text`) or rows to train on, to validate on, and to train a
+        tokenizer on."""
+
+
+class CorpusSource(Source):
+    """Text in files or on the Hub."""
+
+    def __init__(self, corpus: Corpus):
+        self.corpus = corpus
+        self.streaming = corpus.streaming
+        self.description = ", ".join(map(str, corpus.data or [BUILTIN]))
+
+    def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
+        _check_no_validation(eval_dataset)
+        check_sources(self.corpus.data)
+        if self.streaming:
+            check_stream(args)
+
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
+        documents = prepare_documents(
+            self.corpus, validation_size=args.validation_size, seed=args.seed
+        )
+        number = "A stream of" if self.streaming else f"{len(documents.train):,}"
+        print(f"{number} documents to train on, {len(documents.validation):,} held out")
+        return documents
+
+
+class RowsSource(Source):
+    """Rows that `minibert prepare` made; they come with their tokenizer."""
+
+    has_text = False
+
+    def __init__(self, rows: PreparedRows, corpus: Corpus):
+        self.rows = rows
+        self.corpus = corpus  # says whether to stream them
+        self.streaming = corpus.streaming
+        self.description = ", ".join(rows.data or [BUILTIN])
+
+    def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
+        _check_no_validation(eval_dataset)
+        folder = str(self.rows.folder)
+        if not OBJECTIVES[args.objective].packs_documents:
+            raise ValueError(
+                f"data: {folder!r} holds prepared rows; objective {args.objective} needs text; give that"
+            )
+        defaults = RowsConfig()
+        changed = {}
+        for name in self.rows.made:
+            value = getattr(args, name)
+            if value != getattr(defaults, name):
+                changed[name] = value
+        check_same(
+            self.rows.made,
+            self.rows.made | changed,
+            f"the rows in {folder!r} were prepared with",
+            "leave it out, or prepare rows with it",
+        )
+        vars(args).update(self.rows.made)
+        if self.streaming:
+            check_stream(args)
+
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
+        print(self.rows.describe())
+        train = self.rows.load("train", self.streaming)
+        sample = train
+        if self.streaming:
+            train = mix_streams([train], self.corpus, args.seed)
+        return CorpusSplits(train, self.rows.load("validation"), sample)
+
+
+class DatasetSource(Source):
+    """A data set of documents or rows, in memory or as a stream."""
+
+    def __init__(self, dataset: datasets.Dataset | datasets.IterableDataset):
+        self.dataset = dataset
+        self.streaming = isinstance(dataset, datasets.IterableDataset)
+        self.has_text = "text" in columns_of(dataset)
+
+    def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
+        if self.streaming:
+            if eval_dataset is None:
+                raise ValueError(
+                    "eval_dataset: needed, since nothing can be held out of an IterableDataset; give one"
+                )
+            check_stream(args)
+
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
+        train = self.dataset
+        validation = eval_dataset
+        if validation is None:
+            if self.has_text:
+                train = train.filter(_has_characters, input_columns="text", batched=True)
+            is_held_out = hold_out(train, args.validation_size, args.seed)
+            validation = train.select(np.flatnonzero(is_held_out))
+            train = train.select(np.flatnonzero(~is_held_out))
+        elif isinstance(validation, datasets.IterableDataset):
+            validation = first_rows(validation, count=VALIDATION_DOCUMENTS)
+        return CorpusSplits(train, validation, train)
+
+
+def open_source(data: Any) -> Source:
+    """The source of a trainer's `train_dataset`: a `Corpus`, paths, or a data set."""
+    if data is None:
+        raise ValueError("train_dataset: needed; give a data set, a folder of text, or Corpus(…)")
+    if isinstance(data, (str, os.PathLike, list, tuple)):
+        data = Corpus(data)
+    if not isinstance(data, Corpus):
+        return DatasetSource(data)
+    rows = PreparedRows.find(data.data)
+    if rows is not None:
+        return RowsSource(rows, data)
+    return CorpusSource(data)
+
+
+def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
+    """Make rows for the collator from text or from tokens; packed rows are returned as they are."""
+    columns = columns_of(rows)
+    if "text" in columns:
+        documents = rows if "source" in columns else rows.select_columns("text")
+        return objective.rows(documents, tokenizer)
+    if "input_ids" not in columns:
+        raise ValueError(
+            f"train_dataset needs a column text or input_ids, got {', '.join(columns)}"
+        )
+    if not objective.packs_documents:
+        if "token_type_ids" in columns and "next_sentence_label" in columns:
+            return rows
+        raise ValueError(
+            f"train_dataset: objective {objective.name} makes its pairs from text; give a column text"
+        )
+    if "position_ids" in columns:
+        return rows
+    return objective.pack(rows.select_columns("input_ids"), tokenizer)
+
+
+def sample_of(rows: Any) -> datasets.Dataset:
+    """The rows; of a stream, the first ones."""
+    if isinstance(rows, datasets.IterableDataset):
+        return first_rows(rows, count=SAMPLE_ROWS)
+    return rows
+
+
+def columns_of(rows: Any) -> list[str]:
+    """The columns of a data set; for a stream that does not know them, those of its first row."""
+    return rows.column_names or list(next(iter(rows), {}))
+
+
+def _has_characters(texts: list[str | None]) -> list[bool]:
+    return [bool(text and text.strip()) for text in texts]
+
+
+def _check_no_validation(eval_dataset: Any) -> None:
+    if eval_dataset is not None:
+        raise ValueError(
+            "eval_dataset: a corpus holds out its own documents (validation_size); leave it out"
+        )
