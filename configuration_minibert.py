@@ -3,8 +3,8 @@
 its presets.
 
 Sources: BERT (Devlin et al. 2018, arXiv 1810.04805), Google's BERT miniatures (Turc et al. 2019,
-arXiv 1908.08962), ModernBERT (Warner et al. 2024, arXiv 2412.13663), Ettin (Weller et al. 2025,
-arXiv 2507.11412).
+arXiv 1908.08962), ALBERT (Lan et al. 2019, arXiv 1909.11942), ModernBERT (Warner et al. 2024,
+arXiv 2412.13663), Ettin (Weller et al. 2025, arXiv 2507.11412).
 """
 
 import difflib
@@ -157,6 +157,8 @@ class MiniBertConfig(PreTrainedConfig):
         hidden_size (`int`, default `768`): Width of the states; a multiple of
             `num_attention_heads`.
         num_hidden_layers (`int`, default `22`): Number of layers. BERT-base has 12.
+        share_layers (`bool`, default `False`): Use the weights of one layer `num_hidden_layers`
+            times, as ALBERT does (Lan et al. 2019). `layer_types` may differ between the passes.
         num_attention_heads (`int`, default `12`): Heads of each attention layer. With RoPE,
             `hidden_size / num_attention_heads` must be even.
         intermediate_size (`int`, default `1152`): Width of the MLP after its activation; twice as
@@ -279,6 +281,7 @@ class MiniBertConfig(PreTrainedConfig):
     vocab_size: int = 50368
     hidden_size: int = 768
     num_hidden_layers: int = 22
+    share_layers: bool = False
     num_attention_heads: int = 12
     intermediate_size: int = 1152
     max_position_embeddings: int = 8192

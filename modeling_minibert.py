@@ -315,8 +315,6 @@ class MiniBertAttention(nn.Module):
         self.head_width = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_width**-0.5
         self.is_causal = False  # without a mask, SDPA must not assume a causal one
-        is_local = config.layer_types[layer_idx] == "sliding_attention"
-        self.window = config.sliding_window if is_local else None
         width = config.hidden_size
         bias = config.attention_bias
         self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
@@ -407,8 +405,9 @@ class MiniBertLayer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm_placement == "pre"
         self.attention_type = config.layer_types[layer_idx]
-        # The first layer gets embeddings that are normed already.
-        is_normed = self.pre_norm and layer_idx == 0 and config.embedding_norm
+        # The first layer gets embeddings that are normed already, unless it is all layers.
+        is_first = layer_idx == 0 and not config.share_layers
+        is_normed = self.pre_norm and is_first and config.embedding_norm
         self.attn_norm = nn.Identity() if is_normed else build_norm(config)
         self.attn = MiniBertAttention(config, layer_idx)
         self.mlp_norm = build_norm(config)
@@ -587,15 +586,17 @@ class MiniBertModel(MiniBertPreTrainedModel):
         config.validate_architecture()
         config.validate_layer_type()
         self.embeddings = MiniBertEmbeddings(config)
-        self.layers = nn.ModuleList(
-            [MiniBertLayer(config, index) for index in range(config.num_hidden_layers)]
-        )
+        num_layers = 1 if config.share_layers else config.num_hidden_layers
+        self.layers = nn.ModuleList([MiniBertLayer(config, index) for index in range(num_layers)])
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
         pooler = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = MiniBertPooler(config) if pooler else None
         # The last token of a decoder is the only one that has seen all others.
         self.pooling = "last" if config.is_causal else config.classifier_pooling
-        self.windows = {layer.attention_type: layer.attn.window for layer in self.layers}
+        self.windows: dict[str, int | None] = {}
+        for layer_type in config.layer_types:
+            is_local = layer_type == "sliding_attention"
+            self.windows[layer_type] = config.sliding_window if is_local else None
         self.rotary: dict[str, MiniBertRotary] = {}
         if config.position_embedding_type == "rope":
             for layer_type in self.windows:
@@ -665,10 +666,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
         states = [] if wants_states else None
         attentions = [] if wants_attentions else None
-        for layer in self.layers:
+        for layer, attention_key in self._passes():
             if wants_states:
                 states.append(hidden)
-            hidden = layer(hidden, **attention[layer.attention_key])
+            hidden = layer(hidden, **attention[attention_key])
             if wants_attentions:
                 hidden, probs = hidden
                 attentions.append(probs)
@@ -689,6 +690,15 @@ class MiniBertModel(MiniBertPreTrainedModel):
     def _wants(self, name: str, keywords: dict[str, Any]) -> bool:
         """Whether the caller, or else the config, asks for an output of every layer."""
         return bool(keywords.get(name, getattr(self.config, name, False)))
+
+    def _passes(self) -> list[tuple[MiniBertLayer, tuple[str, float]]]:
+        """The layers in the order in which they run, each with its `attention_key`. Shared layers
+        are one layer (Lan et al. 2019), which attends in every pass as `layer_types` say."""
+        if not self.config.share_layers:
+            return [(layer, layer.attention_key) for layer in self.layers]
+        layer = self.layers[0]
+        rate = layer.attn.dropout_rate
+        return [(layer, (layer_type, rate)) for layer_type in self.config.layer_types]
 
     def _can_unpad(self, sequences: PackedSequences) -> bool:
         """Whether the attention backend works on unpadded tokens; if so, `sequences` has them
@@ -752,11 +762,11 @@ class MiniBertModel(MiniBertPreTrainedModel):
         rotary = {name: angles(positions, dtype) for name, angles in self.rotary.items()}
         uses_dispatch = unpad and attention_backend(self.config) == "sdpa"
         attention = {}
-        for layer in self.layers:
-            key = layer.attention_key
+        for layer, key in self._passes():
             if key in attention:
                 continue
-            window = self.windows[layer.attention_type]
+            layer_type = key[0]
+            window = self.windows[layer_type]
             if uses_dispatch:
                 causal = keywords["is_causal"]
                 rate = layer.attn.dropout_rate
@@ -765,7 +775,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 arguments = {"dispatch": dispatch}
             else:
                 arguments = self._plan_interface(sequences, unpad, hidden, window, keywords)
-            attention[key] = arguments | {"rotary": rotary.get(layer.attention_type)}
+            attention[key] = arguments | {"rotary": rotary.get(layer_type)}
         return attention
 
     def _plan_interface(
@@ -788,7 +798,13 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 "max_length_q": sequences.longest,
                 "max_length_k": sequences.longest,
             }
-        elif "attention_instances" not in keywords:  # vLLM keeps its requests apart itself
+        elif "attention_instances" in keywords:  # vLLM keeps its requests apart itself
+            if self.config.share_layers and len(self.windows) > 1:
+                raise ValueError(
+                    f"share_layers=True with layer_types={self.config.layer_types}: vLLM has one "
+                    "window for a layer; use layer_types of one kind"
+                )
+        else:
             mask = sequences.interface_mask(self.config, hidden, window, keywords["is_causal"])
         if mask is not None and "flash" in backend:
             backend = "sdpa"  # flash attention takes no mask over pairs of tokens

@@ -12,6 +12,7 @@ import transformers
 from torch.nn import functional as F
 
 from minibert.training.conversion import ARCHITECTURES, from_native
+from minibert.training.conversion.compare import OUTPUT_NAMES
 
 BATCH, LENGTH, VOCAB, CHOICES, LABELS = 4, 64, 97, 2, 3
 TOLERANCE = dict(rtol=0, atol=1e-5)
@@ -56,6 +57,13 @@ SHAPES = {
                      hidden_act="relu", embedding_size=16, summary_last_dropout=0.0, summary_activation="tanh",
                      pad_token_id=7),
     },
+    "albert": {
+        "plain": dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64,
+                      embedding_size=16),
+        "deep": dict(hidden_size=24, num_hidden_layers=5, num_attention_heads=2, intermediate_size=56,
+                     hidden_act="gelu_new", embedding_size=8, type_vocab_size=3, layer_norm_eps=1e-6,
+                     tie_word_embeddings=False, pad_token_id=7),
+    },
     "nomic_bert": {
         "plain": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48),
         "deep": dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, intermediate_size=40,
@@ -78,6 +86,7 @@ SHAPES = {
 SHAPES["xlm-roberta"] = SHAPES["camembert"] = {"plain": SHAPES["roberta"]["plain"]}
 FIELDS = {  # of every model of the architecture
     "eurobert": dict(pad_token_id=0, bos_token_id=2, eos_token_id=3, mask_token_id=4),
+    "albert": QUIET | dict(classifier_dropout_prob=0.0),
     "distilbert": dict(dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, qa_dropout=0.0),
     "modernbert": dict(
         pad_token_id=0, bos_token_id=None, eos_token_id=3, cls_token_id=2, sep_token_id=3
@@ -101,7 +110,8 @@ def make_native(architecture: str, shape: str, head: str, seed: int = 0, **field
     """A native model in which every parameter is random and large enough for differences to show."""
     found = ARCHITECTURES[architecture]
     given = dict(vocab_size=VOCAB, max_position_embeddings=80, initializer_range=0.1)
-    given |= {} if head in ("Model", "ForQuestionAnswering") else dict(num_labels=LABELS)
+    no_labels = ("Model", "ForQuestionAnswering", "ForPreTraining")
+    given |= {} if head in no_labels else dict(num_labels=LABELS)
     given |= dict(is_decoder=True) if head == "ForCausalLM" else {}
     given |= FIELDS.get(architecture, QUIET) | SHAPES[architecture][shape] | fields
     config = found.config_class(**given)
@@ -248,7 +258,7 @@ def check_outputs(theirs, mine, head: str, batch: Batch):
     ]
     assert names
     for name in names:
-        close(name, mine[name], theirs[name])
+        close(name, mine[OUTPUT_NAMES.get(name, name)], theirs[name])
     for layer, (actual, expected) in enumerate(
         zip(mine.hidden_states or (), theirs.hidden_states or (), strict=True)
     ):
@@ -281,6 +291,8 @@ def check_gradients(native, ours, head: str, batch: Batch):
 
 def check_parity(native, ours, head: str, layout: str, segments: bool):
     batch = Batch(head, layout, segments)
+    if isinstance(native, transformers.AlbertForPreTraining):
+        batch.native["sentence_order_label"] = batch.native.pop("next_sentence_label")
     layers = dict(output_hidden_states=True, output_attentions=True)
     with torch.no_grad():
         theirs = native.eval()(**batch.native, **layers)

@@ -124,11 +124,16 @@ def test_the_graph_of_every_head(family, head, tmp_path):
 @needs_onnx
 @pytest.mark.parametrize(
     "fields",
-    [dict(norm_type="rmsnorm"), dict(rope_type="dynamic", factor=2.0), dict(embedding_size=8)],
+    [
+        dict(norm_type="rmsnorm"),
+        dict(rope_type="dynamic", factor=2.0),
+        dict(embedding_size=8),
+        dict(share_layers=True),
+    ],
     ids=str,
 )
 def test_graphs_of_other_switches(fields, tmp_path):
-    """Of an operator that ONNX lacks, of angles that depend on the length, of a projection."""
+    """Of an operator that ONNX lacks, of angles that depend on the length, of a projection, of one layer used twice."""
     if "rope_type" in fields:
         fields = dict(rope_parameters=fields | dict(rope_theta=1e4), max_position_embeddings=12)
     model = build("ForMaskedLM", **fields).eval()

@@ -221,6 +221,7 @@ TINY = dict(
         ("bert", "ForMaskedLM", dict(classifier_activation="relu"), ["classifier_activation='gelu' (it is 'relu')"]),
         ("bert", "ForSequenceClassification", dict(add_pooling_layer=False), ["add_pooling_layer=True"]),
         ("bert", "ForSequenceClassification", dict(classifier_pooling="mean"), ["classifier_pooling='cls'"]),
+        ("bert", "ForMaskedLM", dict(share_layers=True), ["share_layers=False (it is True)"]),
         ("modernbert", "ForMaskedLM", dict(norm_placement="post"), ["norm_placement='pre'"]),
         ("modernbert", "ForMaskedLM", dict(is_causal=True), ["is_causal=False"]),
         ("modernbert", "ForTokenClassification", dict(add_pooling_layer=True), ["add_pooling_layer=False"]),
@@ -289,6 +290,10 @@ def test_from_native_refuses_what_it_does_not_know(tmp_path):
         ("NomicBertModel", dict(rope_parameters={
             "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}),
          "computes with rope_parameters=.*'partial_rotary_factor': 1.0.*it is .*0.5"),
+        ("AlbertModel", dict(num_hidden_groups=2), "num_hidden_groups=2"),
+        ("AlbertModel", dict(inner_group_num=2), "inner_group_num=2"),
+        ("AlbertModel", dict(embedding_size=32), "embedding_size=32 .*as wide as its layers"),
+        ("AlbertForPreTraining", dict(num_labels=3), "num_labels=3"),
     ],
 )  # fmt: skip
 def test_unsupported_native_features_are_refused(model_class, fields, message):

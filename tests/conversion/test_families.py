@@ -17,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import (
     Pooling,
     Transformer,
 )
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import ModernBertConfig
 
 import minibert.modeling_minibert as minibert
@@ -86,6 +87,95 @@ def test_any_bert_becomes_a_roberta(head):
     ours.config.pad_token_id = None
     with pytest.raises(ValueError, match="roberta needs pad_token_id"):
         to_native(ours, "roberta")
+
+
+# --- ALBERT ---
+
+
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForPreTraining"])
+def test_packed_alberts_are_alberts_of_each_text(head):
+    """The native class gets one text after the other."""
+    native = make_native("albert", "plain", head)
+    ours = from_native(native)
+    torch.manual_seed(0)
+    texts = [torch.randint(8, VOCAB, (1, length)) for length in (9, 1, 14)]
+    positions_of = [torch.arange(text.shape[1])[None] for text in texts]
+    with torch.no_grad():
+        packed = ours(torch.cat(texts, 1), position_ids=torch.cat(positions_of, 1))
+        expected = [native(text) for text in texts]
+    tokens = torch.cat([outputs[0] for outputs in expected], 1)
+    torch.testing.assert_close(packed[0], tokens, **TOLERANCE)
+    if head != "ForMaskedLM":
+        pooled = torch.cat([outputs[1] for outputs in expected])
+        torch.testing.assert_close(packed[1], pooled, **TOLERANCE)
+
+
+def albert_tokenizer() -> transformers.AlbertTokenizer:
+    """A Unigram tokenizer, as published ALBERTs have."""
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    backend = Tokenizer(models.Unigram())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=80, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    backend.train_from_iterator(sentences(200), trainer)
+    vocabulary = json.loads(backend.to_str())["model"]["vocab"]
+    return transformers.AlbertTokenizer(vocab=[(piece, score) for piece, score in vocabulary])
+
+
+def test_an_albert_and_its_tokenizer_there_and_back(tmp_path, capsys):
+    tokenizer = albert_tokenizer()
+    fields = dict(vocab_size=len(tokenizer), bos_token_id=2, eos_token_id=3)
+    native = make_native("albert", "plain", "ForPreTraining", **fields)
+    native.save_pretrained(tmp_path / "source")
+    tokenizer.save_pretrained(tmp_path / "source")
+    convert(tmp_path / "source", tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "back")
+    assert capsys.readouterr().out.count("of the largest logit on ten texts") == 2
+    again = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "back")
+    assert_same_weights(again, native)
+    assert again.config.to_diff_dict() == native.config.to_diff_dict()
+    texts = [*sentences(8, seed=1), "Ka\u0301tan ``lover'' katan?", ""]
+    expected = tokenizer(texts, texts[::-1])
+    for folder in ("ours", "back"):
+        saved = transformers.AutoTokenizer.from_pretrained(tmp_path / folder)
+        assert type(saved).__name__ == "AlbertTokenizer"
+        assert saved(texts, texts[::-1])["input_ids"] == expected["input_ids"]
+
+
+def test_a_second_group_of_layers_is_not_left_out(tmp_path):
+    """Where the config counts one group and the file holds two."""
+    native = make_native("albert", "plain", "ForMaskedLM", num_hidden_groups=2)
+    native.config.num_hidden_groups = 1
+    native.save_pretrained(tmp_path / "source")
+    with pytest.raises(ValueError, match="unknown weights: albert.encoder.albert_layer_groups.1"):
+        convert(tmp_path / "source", tmp_path / "ours")
+
+
+def test_an_albert_has_two_orders_of_segments_whatever_the_labels():
+    fields = dict(vocab_size=VOCAB, share_layers=True, embedding_size=16, num_labels=3)
+    ours = minibert.MiniBertForPreTraining(MiniBertConfig.bert("tiny", **fields))
+    native = to_native(ours)
+    assert isinstance(native, transformers.AlbertForPreTraining) and native.config.num_labels == 2
+
+
+def test_a_minibert_with_shared_layers_becomes_an_albert_alone():
+    fields = dict(vocab_size=VOCAB, share_layers=True, classifier_activation="gelu")
+    narrow = minibert.MiniBertForMaskedLM(MiniBertConfig.bert("tiny", embedding_size=16, **fields))
+    native = to_native(narrow.eval())
+    assert isinstance(native, transformers.AlbertForMaskedLM)
+    assert native.num_parameters() == narrow.num_parameters()
+    with torch.no_grad():
+        ids = torch.randint(8, VOCAB, (2, 12))
+        torch.testing.assert_close(native.eval()(ids).logits, narrow(ids).logits, **TOLERANCE)
+    wide = minibert.MiniBertForMaskedLM(MiniBertConfig.bert("tiny", **fields))
+    with pytest.raises(
+        ValueError, match="bert needs share_layers=False.*; albert needs embedding_size=128"
+    ):
+        to_native(wide)
+
+
+# --- settings that only one family has ---
 
 
 def test_native_only_config_fields_are_restored(tmp_path):
@@ -177,6 +267,9 @@ def test_late_interaction_models(tmp_path):
 
 DISTIL = dict(dropout=0.1, attention_dropout=0.2, qa_dropout=0.3, seq_classif_dropout=0.4)
 MODERN = dict(mlp_dropout=0.1, attention_dropout=0.2, classifier_dropout=0.3, embedding_dropout=0.4)
+ALBERT = dict(
+    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout_prob=0.3
+)
 RATES = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout=0.3)
 
 
@@ -193,6 +286,8 @@ RATES = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifi
         ("electra", "ForSequenceClassification", RATES, 0.3),
         ("electra", "ForMultipleChoice", RATES | dict(summary_last_dropout=0.4), 0.4),
         ("electra", "ForQuestionAnswering", RATES, 0.0),
+        ("albert", "ForSequenceClassification", ALBERT, 0.3),
+        ("albert", "ForQuestionAnswering", ALBERT, 0.0),
         ("distilbert", "ForSequenceClassification", DISTIL, 0.4),
         ("distilbert", "ForMultipleChoice", DISTIL, 0.4),
         ("distilbert", "ForTokenClassification", DISTIL, 0.1),

@@ -126,6 +126,23 @@ def test_deeper_by_stacking(family):
     assert shorter.config.layer_types == layers[:2] and len(shorter.model.layers) == 2
 
 
+def test_a_shared_layer_is_used_more_or_fewer_times():
+    layers = ["full_attention", "sliding_attention"]
+    fields = dict(share_layers=True, num_hidden_layers=2, layer_types=layers)
+    model = build("ForMaskedLM", **BERT | fields)
+    changed, messages = modify(model, {"num_hidden_layers": 4})
+    assert "the one layer is used 4 times, not 2" in messages
+    assert changed.config.layer_types == layers * 2 and len(changed.model.layers) == 1
+    deeper = build(
+        "ForMaskedLM", **BERT | fields | dict(num_hidden_layers=4, layer_types=layers * 2)
+    )
+    deeper.load_state_dict(model.state_dict())
+    torch.testing.assert_close(outputs(changed), outputs(deeper))
+    shallower, messages = modify(model, {"num_hidden_layers": 1})
+    assert "the one layer is used 1 times, not 2" in messages
+    assert shallower.config.layer_types == layers[:1]
+
+
 def test_other_settings_and_weights_are_kept():
     model = build(
         "ForSequenceClassification", **BERT, id2label={0: "a", 1: "b", 2: "c"}, dtype="bfloat16"

@@ -28,7 +28,7 @@ SWITCHES = {
     "global_attn_every_n_layers": (1, 2), "local_attention": (2, 7), "is_causal": (False, True),
     "add_pooling_layer": (False, True), "classifier_pooling": ("cls", "mean"),
     "classifier_activation": ("gelu", "tanh"), "head_bias": (False, True), "decoder_bias": (False, True),
-    "classifier_bias": (False, True), "tie_word_embeddings": (False, True),
+    "classifier_bias": (False, True), "tie_word_embeddings": (False, True), "share_layers": (False, True),
 }  # fmt: skip
 # Of the loss, and of the length of a gradient. Rotary angles are in fp32, whatever the model is in.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.bfloat16: 0.1}
@@ -45,7 +45,7 @@ def pairs_of(row: dict) -> set[tuple]:
     return {pair(*two) for two in itertools.combinations(row.items(), 2)}
 
 
-def covering_array(seed: int = 0) -> list[dict]:
+def covering_array(seed: int = 1) -> list[dict]:
     """Rows in which every pair of values occurs: one after the other the best of a few that are begun with a missing
     pair and filled up with the values that bring most (Cohen et al. 1997)."""
     draw, rows = random.Random(seed), []
@@ -125,10 +125,13 @@ class Reference:
             x = x + torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
         return self.norm(place + "norm", x)
 
+    def layer(self, number: int) -> str:
+        return f"model.layers.{0 if self.config.share_layers else number}"
+
     def attend(self, layer: int, x: Tensor) -> Tensor:
         config, kind, length = self.config, self.config.layer_types[layer], len(x)
         heads = [part.unflatten(1, (config.num_attention_heads, -1)).transpose(0, 1)
-                 for part in self.linear(f"model.layers.{layer}.attn.Wqkv", x).chunk(3, 1)]  # fmt: skip
+                 for part in self.linear(f"{self.layer(layer)}.attn.Wqkv", x).chunk(3, 1)]  # fmt: skip
         if (
             config.position_embedding_type == "rope"
         ):  # pairs of coordinates as complex numbers, turned
@@ -145,26 +148,28 @@ class Reference:
         q, k, v = heads
         scores = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)
         return self.linear(
-            f"model.layers.{layer}.attn.Wo", (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
+            f"{self.layer(layer)}.attn.Wo", (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
         )
 
     def mlp(self, layer: int, x: Tensor) -> Tensor:
-        inner = self.linear(f"model.layers.{layer}.mlp.Wi", x)
+        inner = self.linear(f"{self.layer(layer)}.mlp.Wi", x)
         signal, *gate = inner.chunk(2, -1) if self.config.gated_mlp else (inner,)
         x = self.act(self.config.hidden_act, signal)
-        return self.linear(f"model.layers.{layer}.mlp.Wo", x * gate[0] if gate else x)
+        return self.linear(f"{self.layer(layer)}.mlp.Wo", x * gate[0] if gate else x)
 
     def encode(self, ids: Tensor, segments: Tensor) -> Tensor:
         x = self.embed(ids, segments)
         for layer in range(self.config.num_hidden_layers):
             for part, norm in ((self.attend, "attn_norm"), (self.mlp, "mlp_norm")):
-                name = f"model.layers.{layer}.{norm}"
+                name = f"{self.layer(layer)}.{norm}"
+                # only the first layer has none, unless it is all layers
+                has_norm = f"{name}.weight" in self.weights
+                assert has_norm or name == "model.layers.0.attn_norm"
+                assert has_norm or not self.config.share_layers
                 if self.config.norm_placement == "post":
                     x = self.norm(name, x + part(layer, x))
                 else:
-                    x = x + part(
-                        layer, x if name == "model.layers.0.attn_norm" else self.norm(name, x)
-                    )
+                    x = x + part(layer, self.norm(name, x) if has_norm else x)
         return x if self.config.norm_placement == "post" else self.norm("model.final_norm", x)
 
     def head(self, x: Tensor) -> Tensor:

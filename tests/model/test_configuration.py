@@ -282,6 +282,7 @@ EVERY_KIND = {
     ),
     "rms": dict(norm_type="rmsnorm", layer_types=["sliding_attention", "full_attention"] * 2),
     "sinusoidal": dict(position_embedding_type="sinusoidal"),
+    "shared": dict(share_layers=True, embedding_size=16),
     "labelled": dict(
         num_labels=5, problem_type="multi_label_classification", eos_token_id=[3, 4], is_causal=True
     ),

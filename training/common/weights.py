@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from .printing import warn
 
-LAYER = re.compile(r"\blayers?\.\d")
+LAYER = re.compile(r"(\b|_)layers?\.\d")  # ALBERT's are albert_layers
 # Buffers of Transformers 4, which hold 0, 1, 2, … or zeros.
 OLD_BUFFERS = ("position_ids", "token_type_ids")
 

@@ -134,6 +134,7 @@ class Architecture:
             "embedding_size": None if has_projection else config.embedding_size,
             "layer_types": ["full_attention"] * config.num_hidden_layers,
             "embedding_norm": True,
+            "share_layers": False,
             "prediction_transform": True,
         }
         required |= self.switches

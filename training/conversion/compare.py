@@ -15,6 +15,8 @@ from .families import positions
 # Of the largest logit. In fp32, models that are the same differ by 1e-6.
 TOLERANCE = 1e-4
 NUM_SAMPLES = 10
+# ALBERT's name → that of BERT and MiniBERT
+OUTPUT_NAMES = {"sop_logits": "seq_relationship_logits"}
 MAX_TOKENS = 256
 
 
@@ -76,7 +78,7 @@ def sample_outputs(
         if tensor.shape[: mask.ndim] == mask.shape:
             mask = mask.view(*mask.shape, *[1] * (tensor.ndim - mask.ndim))
             tensor = tensor.where(mask, 0)
-        outputs[name] = tensor
+        outputs[OUTPUT_NAMES.get(name, name)] = tensor
     return outputs
 
 

@@ -26,6 +26,8 @@ DECODER_LAYERS = {
     "model.layers.N.attn_norm": ("model.layers.N.post_attention_layernorm",),
     "model.layers.N.mlp_norm": ("model.layers.N.post_mlp_layernorm",),
 }
+# The layer of ALBERT that all passes share.
+ALBERT_LAYER = "model.encoder.albert_layer_groups.0.albert_layers.0"
 
 
 class BertArchitecture(Architecture):
@@ -258,6 +260,71 @@ class ElectraArchitecture(BertArchitecture):
         return dict(embedding_size=config.embedding_size or config.hidden_size)
 
 
+class AlbertArchitecture(BertArchitecture):
+    """ALBERT (Lan et al. 2019): one layer for all, and embeddings that are narrower than it."""
+
+    config_class = transformers.AlbertConfig
+    classes = class_names("Albert", "Model", "ForMaskedLM", "ForPreTraining", *CLASSIFIERS)
+    fields = BertArchitecture.fields | dict(
+        embedding_size="embedding_size",
+        classifier_dropout_prob="classifier_dropout",
+        classifier_dropout=None,
+        is_decoder=None,
+    )
+    switches = BertArchitecture.switches | dict(share_layers=True, is_causal=False)
+    head_fields = {"ForQuestionAnswering": dict(classifier_dropout_prob=None)}
+    modules = BertArchitecture.modules | {
+        "model.embeddings.projection": ("model.encoder.embedding_hidden_mapping_in",),
+        "model.layers.N.attn.Wqkv": tuple(
+            f"{ALBERT_LAYER}.attention.{x}" for x in ("query", "key", "value")
+        ),
+        "model.layers.N.attn.Wo": (f"{ALBERT_LAYER}.attention.dense",),
+        "model.layers.N.attn_norm": (f"{ALBERT_LAYER}.attention.LayerNorm",),
+        "model.layers.N.mlp.Wi": (f"{ALBERT_LAYER}.ffn",),
+        "model.layers.N.mlp.Wo": (f"{ALBERT_LAYER}.ffn_output",),
+        "model.layers.N.mlp_norm": (f"{ALBERT_LAYER}.full_layer_layer_norm",),
+        "model.pooler.dense": ("model.pooler",),
+        "head.dense": ("predictions.dense",),
+        "head.norm": ("predictions.LayerNorm",),
+        "decoder": ("predictions.decoder",),
+        "seq_relationship": ("sop_classifier.classifier",),
+    }
+
+    def minibert_fields(
+        self, native: PreTrainedModel, head: str, fields: dict[str, Any]
+    ) -> dict[str, Any]:
+        config = native.config
+        for name in ("num_hidden_groups", "inner_group_num"):
+            number = getattr(config, name)
+            if number != 1:
+                raise ValueError(
+                    f"{name}={number} is not convertible: MiniBERT shares one layer, or none"
+                )
+        if config.embedding_size == config.hidden_size:
+            raise ValueError(
+                f"embedding_size={config.embedding_size} is not convertible: ALBERT projects"
+                " embeddings that are as wide as its layers, and MiniBERT does not"
+            )
+        if head == "ForPreTraining" and config.num_labels != 2:
+            raise ValueError(
+                f"num_labels={config.num_labels} is not convertible: MiniBertForPreTraining has 2"
+                " orders of segments"
+            )
+        return super().minibert_fields(native, head, fields)
+
+    def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
+        required = super().required(model, head)
+        config = model.config
+        if config.embedding_size in (None, config.hidden_size):
+            required["embedding_size"] = self.config_class.embedding_size
+        return required
+
+    def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        if head != "ForPreTraining" or config.num_labels == 2:
+            return {}
+        return dict(num_labels=2)  # the orders of two segments, whatever the labels say
+
+
 class NomicBertArchitecture(BertArchitecture):
     """NomicBERT (Nussbaum et al. 2024): BERT with rotary positions and SwiGLU, without biases in
     attention and MLP."""
@@ -440,6 +507,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         CamembertArchitecture,
         DistilBertArchitecture,
         ElectraArchitecture,
+        AlbertArchitecture,
         NomicBertArchitecture,
         JinaEmbeddingsV3Architecture,
         EuroBertArchitecture,

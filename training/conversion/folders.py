@@ -30,7 +30,7 @@ from .surgery import modify, parse_changes
 
 Architecture = Literal[
     "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra",
-    "nomic_bert", "jina_embeddings_v3", "eurobert",
+    "albert", "nomic_bert", "jina_embeddings_v3", "eurobert",
 ]  # fmt: skip
 # By any of these, sentence-transformers knows a model that PyLate saved.
 PYLATE_SETTINGS = {

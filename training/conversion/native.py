@@ -129,8 +129,12 @@ def _choose_architecture(
     def distance(name: str) -> tuple[bool, int]:
         return head not in ARCHITECTURES[name].classes, len(obstacles[name])
 
-    nearest = sorted(obstacles, key=distance)[:NUM_NEAREST]
-    reasons = "; ".join(f"{name} needs {', '.join(obstacles[name])}" for name in nearest)
+    nearest: dict[str, str] = {}  # of architectures that need the same, the first
+    for name in sorted(obstacles, key=distance):
+        nearest.setdefault(", ".join(obstacles[name]), name)
+    reasons = "; ".join(
+        f"{name} needs {needed}" for needed, name in list(nearest.items())[:NUM_NEAREST]
+    )
     raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
 

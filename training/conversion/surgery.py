@@ -53,7 +53,8 @@ def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
       2004.05150, section 5); a shorter one loses its last ones.
     - `num_hidden_layers`: layer i is a copy of layer i modulo the old depth (Gong et al. 2019,
       "stacking"), with the same attention pattern. Where the first layer has no norm, as the
-      embeddings end in one, its copies get that one.
+      embeddings end in one, its copies get that one. Shared layers have no weights to copy: the
+      one layer is used more or fewer times.
     - which layers are local, windows, RoPE's parameters, dropout rates: no weight changes.
     """
     config = _changed_config(model.config, changes)
@@ -102,6 +103,8 @@ def _stack_layers(
 
 def _describe_layers(old_config: MiniBertConfig, config: MiniBertConfig) -> list[str]:
     old_depth = old_config.num_hidden_layers
+    if config.share_layers and config.num_hidden_layers != old_depth:
+        return [f"the one layer is used {config.num_hidden_layers} times, not {old_depth}"]
     if config.num_hidden_layers <= old_depth:
         return []
     return [
