@@ -60,6 +60,8 @@ def test_it_trains_and_measures_as_the_command_does(start, data, tmp_path):
     assert trainer.baseline == {name: report["baseline"][name] for name in ("validation", "test")}
 
     trainer.save_model(str(tmp_path / "saved"))
+    saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_text())
+    assert saved["truncation"] is None and saved["padding"] is None
     trained = FinetuningTrainer(
         Classify(AutoTokenizer.from_pretrained(tmp_path / "saved")),
         tmp_path / "saved",
@@ -84,6 +86,15 @@ def test_rows_to_validate_on_are_held_out(start, tmp_path):
         "train": 48,
         "validation": 12,
     }
+
+
+def test_other_rows_are_not_measured_as_those_to_validate_on(start, tmp_path):
+    """Whose labels they would be compared with."""
+    trainer = FinetuningTrainer(
+        Classify(AutoTokenizer.from_pretrained(start)), start, settings(tmp_path), rows(60)
+    )
+    with pytest.raises(ValueError, match="54 inputs, but those to validate on are 6"):
+        trainer.evaluate(trainer.train_dataset)
 
 
 def test_a_model_in_memory(start, tmp_path):

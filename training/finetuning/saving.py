@@ -52,9 +52,7 @@ def save_finetuned(
         task.tokenizer.model_max_length = tokenizer_before.model_max_length
     if not trainer.args.should_save:  # one of several processes saves
         return report
-    # Calls have set truncation and padding, which would be saved.
-    task.tokenizer.backend_tokenizer.no_truncation()
-    task.tokenizer.backend_tokenizer.no_padding()
+    trainer.reset_tokenizer()
     with written_whole(output) as folder:
         trainer.model.save_pretrained(folder)
         task.tokenizer.save_pretrained(folder)

@@ -47,7 +47,8 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         task: What to learn, such as `Classify(tokenizer)`.
         model: A folder or a Hub name: a MiniBERT, or a model that `convert` takes. Or a model of
             the class `task.model_class`.
-        args: The settings.
+        args: The settings. The trainer uploads nothing: `finetune` does with `push_to_hub`, or
+            call `minibert.push` on the saved folder.
         train_dataset: The rows to train on: a `Dataset`, or files. Without them, the model is
             measured only.
         eval_dataset: The rows to validate on; by default some of the training rows.
@@ -158,6 +159,17 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         self.model.requires_grad_(True)
         return result
 
+    def _save(self, output_dir=None, state_dict=None):
+        self.reset_tokenizer()
+        super()._save(output_dir, state_dict)
+
+    def reset_tokenizer(self) -> None:
+        """Undo truncation and padding, which calls of the tokenizer have set, and which would be
+        saved."""
+        backend = self.task.tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         for module in self.frozen_modules:
             module.eval()  # dropout would only be noise there
@@ -181,6 +193,13 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         """`compute_metrics` of a training: without metrics that are not defined for these rows,
         which nothing can be chosen by."""
         examples = self.splits["validation"]
+        num_predicted = len(output.predictions[0])
+        if num_predicted != len(self.encoded["validation"]):
+            raise ValueError(
+                f"eval_dataset: {num_predicted:,} inputs, but those to validate on are"
+                f" {len(self.encoded['validation']):,}; for other rows, make a trainer with them"
+                " as test_dataset, and call measure()"
+            )
         predictions = Predictions(examples, self.encoded["validation"], *output.predictions)
         self.task.tune(predictions)
         scores = self.task.compute_metrics(predictions)
