@@ -11,15 +11,20 @@ IDS = torch.tensor([[1, 5, 6, 2], [1, 7, 2, 0]])
 INPUTS = dict(input_ids=IDS, attention_mask=(IDS > 0).long())
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "modernbert", "shared layers"])
 def test_lora_trains_merges_saves_and_reloads(family, tmp_path):
-    fields = BERT if family == "bert" else {}
+    fields = {"bert": BERT, "modernbert": {}, "shared layers": BERT | dict(share_layers=True)}[
+        family
+    ]
     model = build("ForSequenceClassification", **fields)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     new = dict(task_type="SEQ_CLS", modules_to_save=["head", "pooler", "classifier"])
     adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear", **new))
     names = [name.split(".lora_A")[0] for name, _ in adapted.named_parameters() if "lora_A" in name]
     found = {name.split(".layers.")[1][2:] for name in names}
+    assert len(names) == 4 * len(
+        model.model.layers
+    )  # a shared layer has one update, for all passes
     assert found == {"attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"}
     optimizer = torch.optim.AdamW([p for p in adapted.parameters() if p.requires_grad], lr=0.05)
     losses = []

@@ -246,7 +246,9 @@ class TestTraining:
         trainer = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
         model = trainer.model
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        assert sum(p.numel() for p in model.parameters() if p.requires_grad) < model.num_parameters()
+        assert (
+            sum(p.numel() for p in model.parameters() if p.requires_grad) < model.num_parameters()
+        )
         seen = []  # frozen parts have no dropout, and autograd records nothing of them
         resting = model.model.layers[0]
         resting.register_forward_hook(
@@ -266,6 +268,13 @@ class TestTraining:
         held = {id(p) for group in trainer.optimizer.param_groups for p in group["params"]}
         assert held == {id(p) for name, p in model.named_parameters() if not name.startswith(rests)}
         assert trainer.optimizer.defaults["fused"]
+
+    def test_the_lowest_of_shared_layers_cannot_be_frozen(self, start, data, tmp_path):
+        config = json.loads(Path(start, "config.json").read_text())
+        folder = shutil.copytree(start, tmp_path / "shared")
+        (folder / "config.json").write_text(json.dumps(config | dict(share_layers=True)))
+        with pytest.raises(ValueError, match="freeze='1': with share_layers there is one layer"):
+            self.prepare(folder, data, tmp_path, "--freeze", "1")
 
     @pytest.mark.parametrize("given", [{"lora": 0}, {"lora": 4, "freeze": "encoder"}])
     def test_lora_without_a_rank_or_with_freezing_is_refused(self, given):

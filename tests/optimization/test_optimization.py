@@ -201,6 +201,15 @@ def test_a_mlp_without_gate_is_one_matrix():
     assert block_matrices(model)[model.model.layers[0].mlp.Wi.weight] == 1
 
 
+def test_the_matrices_of_a_shared_layer_are_muons_once():
+    model = tiny(share_layers=True)
+    optimizer = muon_optimizer(model, [], learning_rate=1e-3, muon_learning_rate=5e-3)
+    muon = [p for group in optimizer.param_groups if "parts" in group for p in group["params"]]
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    parts = ("attn.Wo", "attn.Wqkv", "mlp.Wi", "mlp.Wo")
+    assert sorted(names[p] for p in muon) == [f"model.layers.0.{part}.weight" for part in parts]
+
+
 def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons():
     model = tiny(attention_bias=True, mlp_bias=True, norm_bias=True)
     model.model.layers[1].mlp.Wo.weight.requires_grad_(False)

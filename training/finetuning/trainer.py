@@ -274,6 +274,10 @@ def check_start(
             f"model: a {type(model).__name__}; '{task.name}' needs a {task.model_class.__name__},"
             " or a folder or a Hub name"
         )
+    if config.share_layers and args.freeze not in ("none", "encoder"):
+        raise ValueError(
+            f"freeze={args.freeze!r}: with share_layers there is one layer; use none or encoder"
+        )
     layers = [str(number) for number in range(1, config.num_hidden_layers + 1)]
     if args.freeze not in ("none", "encoder", *layers):
         raise ValueError(
