@@ -242,9 +242,12 @@ class MiniBertConfig(PreTrainedConfig):
         mask_token_id (`int`, default `None`): Id of the token that hides another one.
         bos_token_id (`int`, default `None`): Id of the first token of a generated text.
         eos_token_id (`int`, default `None`): Id, or ids, of the last token of a generated text.
-        thresholds (`list[float]`, default `None`): Of a trained classifier with several labels: it
-            predicts each label whose probability is above its threshold. Fine-tuning chooses them
-            on validation rows; the model itself ignores them.
+        thresholds (`list[float]`, default `None`): Of a trained classifier: it predicts each label
+            whose probability is above its threshold. Fine-tuning chooses them on validation rows;
+            the model itself ignores them.
+        threshold_shift (`list[float]`, default `None`): Of a trained classifier whose thresholds
+            are in its bias: what was taken from each logit. Added to the logits, it gives those of
+            the training. Fine-tuning writes it; the model itself ignores it.
         converted_from (`str`, default `None`): `model_type` of the model that the weights were
             converted from. The conversion writes it.
         converted_rest (`dict`, default `None`): Settings of that model that MiniBERT lacks, for the
@@ -340,6 +343,7 @@ class MiniBertConfig(PreTrainedConfig):
 
     # what training and conversion write
     thresholds: list[float] | None = None
+    threshold_shift: list[float] | None = None
     converted_from: str | None = None
     converted_rest: dict[str, Any] | None = None
 

@@ -180,6 +180,7 @@ NO_SWITCHES = {  # sizes, which the presets and other tests vary, and names
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     "max_position_embeddings", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id", "bos_token_id",
     "eos_token_id", "converted_from", "converted_rest", "thresholds",
+    "threshold_shift",
 }  # fmt: skip
 HEADS = [
     name for name in minibert.__all__ if name == "MiniBertModel" or name.startswith("MiniBertFor")

@@ -1,20 +1,14 @@
-"""The losses of tasks (class weights, smoothed labels), and thresholds chosen on validation rows."""
+"""The losses of tasks: class weights, smoothed labels."""
 
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from helpers import write_rows
-from sklearn.metrics import f1_score
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy
-from toy_reviews import QUICK, WORDS, finetune, sentences, six_rows
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from toy_reviews import WORDS, finetune, sentences, six_rows
 
-import minibert
-from minibert.training.finetuning.imbalance import best_threshold
 from minibert.training.finetuning.tasks.choice import Choose
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.tagging import Tag
@@ -34,9 +28,7 @@ def prepared(kind, folder, given, **options):
         Tag if kind == "tag" else Classify,
         {"eval_strategy": "no", "load_best_model_at_end": False},
     )
-    return six_rows(
-        task_class, ROWS[kind], folder, {"class_weights": given}, **never | options
-    )
+    return six_rows(task_class, ROWS[kind], folder, {"class_weights": given}, **never | options)
 
 
 def expected_loss(logits, labels, weights):
@@ -132,115 +124,6 @@ class TestBalanced:
 
     def test_of_several_labels_it_is_the_negatives_for_each_positive(self, tmp_path):
         assert prepared("several", tmp_path, ["balanced"]).task.label_weights == [2 / 4, 4 / 2]
-
-
-class TestBestThreshold:
-    @pytest.mark.parametrize("both", [False, True])
-    def test_no_other_is_better(self, both):
-        draw = np.random.default_rng(0)
-        for _ in range(3):
-            true = draw.random(30) < draw.choice([0.1, 0.5, 0.9])
-            log_odds = np.round(draw.normal(size=30) + true, 1).astype(np.float32)  # some are equal
-
-            def score(threshold, true=true, log_odds=log_odds):
-                predicted = log_odds > np.log(threshold / (1 - threshold))
-                options = {"average": "macro"} if both else {}
-                return f1_score(true, predicted, zero_division=0, **options)
-
-            best = best_threshold(log_odds, true, both)
-            assert 0 < best < 1
-            if 0 < true.sum() < 30:
-                assert score(best) >= max(map(score, np.linspace(0.05, 0.95, 19))) - 1e-9
-
-    def test_without_a_choice_it_is_one_half(self):
-        assert best_threshold(np.zeros(3), np.zeros(3, bool), both=True) == 0.5
-        assert best_threshold(
-            np.array([-1.0, 1.0]), np.array([False, True]), both=True
-        ) == pytest.approx(0.5)
-
-
-@pytest.fixture(scope="module")
-def rare(tmp_path_factory):
-    """Rows of which few are bad, and of which some words say so."""
-    folder = tmp_path_factory.mktemp("rare")
-    for seed, (name, count) in enumerate({"train": 200, "validation": 80}.items()):
-        rows = [
-            {"text": text, "label": "good" if good else "bad"}
-            for text, good, _ in sentences(count, seed)
-        ]
-        write_rows(
-            folder / f"{name}.jsonl",
-            [row for i, row in enumerate(rows) if row["label"] == "good" or i < 30],
-        )
-    return folder
-
-
-def test_thresholds_are_saved_and_used(start, rare, tmp_path):
-    """By `minibert evaluate`, and by whoever reads the field."""
-    given = [
-        *QUICK,
-        "--model",
-        start,
-        "--data",
-        str(rare),
-        "--max_steps",
-        "3",
-        "--learning_rate",
-        "1e-3",
-    ]
-    options = [
-        "--tune_threshold",
-        "--class_weights",
-        "balanced",
-        "--output_dir",
-        str(tmp_path / "out"),
-    ]
-    report = finetune("classify", *given, *options).report
-    config = json.loads((tmp_path / "out/config.json").read_text())
-    low, high = config["thresholds"]
-    assert low + high == pytest.approx(1) and high != 0.5
-    assert config["id2label"] == {"0": "bad", "1": "good"}
-    test = {
-        "test": str(rare / "validation.jsonl"),
-        "output_dir": str(tmp_path / "scores"),
-        "bf16": False,
-    }
-    measured = minibert.evaluate("classify", model=tmp_path / "out", use_cpu=True, **test)["test"]
-    assert measured["f1_macro"] == pytest.approx(report["validation"]["f1_macro"])
-    rows = [json.loads(line) for line in Path(test["test"]).read_text().splitlines()]
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    classify = pipeline(
-        "text-classification", model, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "out")
-    )
-    threshold = dict(zip(model.config.id2label.values(), model.config.thresholds))
-    predicted = []
-    for scores in classify([row["text"] for row in rows], top_k=None):
-        (name,) = (each["label"] for each in scores if each["score"] > threshold[each["label"]])
-        predicted.append(name)
-    assert f1_score([row["label"] for row in rows], predicted, average="macro") == pytest.approx(
-        measured["f1_macro"]
-    )
-
-
-def test_each_of_several_labels_has_a_threshold(start, tmp_path):
-    rows = [
-        {"text": text, "labels": ["good"] * good + ["film"] * film}
-        for text, good, film in sentences(120)
-    ]
-    file = write_rows(tmp_path / "train.jsonl", rows)
-    given = [
-        "--model",
-        start,
-        "--train",
-        file,
-        "--tune_threshold",
-        "true",
-        "--output_dir",
-        str(tmp_path / "out"),
-    ]
-    result = finetune("classify", *QUICK, *given)
-    assert len(result.model.config.thresholds) == 2
-    assert result.report["validation"]["f1_macro"] > 0.6
 
 
 @pytest.mark.parametrize(

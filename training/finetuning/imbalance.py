@@ -1,4 +1,4 @@
-"""Classes of unequal size: weights of the loss, and thresholds of the predictions."""
+"""Classes of unequal size: weights of the loss."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -121,32 +121,3 @@ def sum_of_weights(weights: Sequence[float], labels: torch.Tensor) -> torch.Tens
     """Σ wᵢ over the labels that are not ignored."""
     weight_of = torch.tensor(weights, dtype=torch.float64, device=labels.device)
     return weight_of[labels[labels >= 0]].sum()
-
-
-def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> float:
-    """The probability from which on a row should be called positive: with the best F1 on rows with
-    these `log_odds` of it (with `both`, the mean of the F1 of both classes), of several the one
-    nearest to ½; ½ if all rows are alike."""
-    num_rows = len(is_positive)
-    num_positives = int(is_positive.sum())
-    if num_positives in (0, num_rows):
-        return 0.5
-    probabilities = 1 / (1 + np.exp(-log_odds.astype(np.float64)))
-    # Between neighbouring probabilities: rows with the same probability are called the same.
-    edges = np.unique([0.0, *probabilities, 1.0])
-    thresholds = (edges[:-1] + edges[1:]) / 2
-    num_predicted = count_above(probabilities, thresholds)
-    num_hits = count_above(probabilities[is_positive == 1], thresholds)
-    f1 = 2 * num_hits / (num_predicted + num_positives)
-    if both:
-        num_negatives = num_rows - num_positives
-        num_predicted_negatives = num_rows - num_predicted
-        num_negative_hits = num_negatives - num_predicted + num_hits
-        f1 = f1 + 2 * num_negative_hits / (num_predicted_negatives + num_negatives)
-    best = thresholds[f1 >= f1.max() - 1e-12]
-    return float(min(best, key=lambda threshold: abs(threshold - 0.5)))
-
-
-def count_above(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """How many of the values lie above each threshold."""
-    return len(values) - np.searchsorted(np.sort(values), thresholds)

@@ -6,6 +6,7 @@ import torch
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedModel, Trainer
 
+from ...modeling_minibert import classification_loss
 from ..common.callbacks import add_callbacks
 from .config import FinetuningConfig
 from .tasks.base import Task
@@ -48,10 +49,17 @@ class TaskPredictor(Trainer):
         self.label_smoother = None
         self.compute_loss_func = None
         try:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch=None)
+            loss, outputs = super().compute_loss(
+                model, inputs, return_outputs=True, num_items_in_batch=None
+            )
         finally:
             self.label_smoother = label_smoother
             self.compute_loss_func = loss_function
+        shift = self.model.config.threshold_shift
+        if shift:  # A threshold in the bias is for decisions; the loss is that of the training.
+            logits = outputs.logits + outputs.logits.new_tensor(shift)
+            loss = classification_loss(self.model.config, logits, inputs["labels"])
+        return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)

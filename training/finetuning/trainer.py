@@ -26,6 +26,7 @@ from .predictor import TaskPredictor
 from .results import baseline
 from .survey import survey, warnings
 from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
+from .thresholds import undo_shift
 
 
 class FinetuningTrainer(CheckpointMixin, TaskPredictor):
@@ -111,6 +112,8 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         args.hub_token = None  # checkpoints save the arguments
 
         model = initial_model(task, model, args)
+        if trains:
+            undo_shift(model)
         self.new_weights = trains and trained_for(config) is None
         self.num_parameters = model.num_parameters()
         self.frozen_modules = []
@@ -223,25 +226,34 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         After a training, what the task decides by (such as thresholds) is chosen on the validation
         rows, and saved with the model.
         """
+        trains = "train" in self.encoded
         self.predictions: dict[str, Predictions] = {}
         self.scores: dict[str, Scores] = {}
-        for name, encoded in self.encoded.items():
+        for name in self.encoded:
             if name == "train":
                 continue
-            # Another one, which wraps the model anew: after LoRA it is not the one that was
-            # trained.
-            predictor = TaskPredictor(self.task, self.model, self.args, eval_dataset=encoded)
-            output = predictor.predict(encoded)
-            predictions = Predictions(self.splits[name], encoded, *output.predictions)
-            if name == "validation" and "train" in self.encoded:
+            predictions, loss = self._predict_split(name)
+            if name == "validation" and trains:
                 self.task.tune(predictions)
+                if self.task.settle(self.model):
+                    predictions, loss = self._predict_split(name)
             scores = dict(self.task.compute_metrics(predictions))
-            scores["loss"] = output.metrics["test_loss"]
+            scores["loss"] = loss
             self.predictions[name] = predictions
             self.scores[name] = scores
-        if "train" in self.encoded:
+        if trains:
             self.model.config.update(self.task.config_fields())
         return self.scores
+
+    def _predict_split(self, name: str) -> tuple[Predictions, float]:
+        """The predictions for a split, and the loss."""
+        encoded = self.encoded[name]
+        # Another trainer, which wraps the model anew: after LoRA it is not the one that was
+        # trained.
+        predictor = TaskPredictor(self.task, self.model, self.args, eval_dataset=encoded)
+        output = predictor.predict(encoded)
+        predictions = Predictions(self.splits[name], encoded, *output.predictions)
+        return predictions, output.metrics["test_loss"]
 
     def describe_training(self) -> dict[str, Any]:
         """What the report says of the training, since `train`."""

@@ -20,6 +20,7 @@ import torch
 from transformers import (
     DataCollatorWithPadding,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
@@ -195,6 +196,15 @@ class Task(abc.ABC):
 
     def tune(self, predictions: Predictions) -> None:  # noqa: B027
         """Choose what `decode` decides by on predictions for the validation rows."""
+
+    def settle(self, model: PreTrainedModel) -> bool:
+        """After `tune` on a finished model: move into the model what `decode` decides by, so that
+        other programs decide alike. Whether the model was changed."""
+        return False
+
+    def describe_decision(self) -> list[str]:
+        """What `tune` chose, in sentences for the console and the card."""
+        return []
 
     def decode(self, predictions: Predictions) -> Iterable[Any]:
         """What is predicted for each example, in the form of `LABEL`."""

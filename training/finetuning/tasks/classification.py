@@ -14,7 +14,7 @@ import datasets
 import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...common.files import printable
@@ -22,7 +22,8 @@ from ...data.tables import to_number
 from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
-from ..imbalance import best_threshold, class_weights, describe_weights
+from ..imbalance import class_weights, describe_weights
+from ..thresholds import choose_threshold, describe_thresholds, shift_bias, to_log_odds
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
 
 # Names of the columns of two texts, best first.
@@ -79,8 +80,9 @@ class Classify(Task):
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
         class_weights: Weights of the classes in the loss: balanced, a number for each class, or
             CLASS=NUMBER.
-        tune_threshold: With two classes or several labels a row, predict by thresholds chosen on
-            the validation rows.
+        tune_threshold: With two classes or several labels a row, decide by thresholds chosen on the
+            validation rows, where they are better than 0.5 by more than chance. They are saved in
+            the bias of the model, so that every program decides by them.
         regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as
             classes.
     """
@@ -112,6 +114,8 @@ class Classify(Task):
         ),
     }
     pairs_only: ClassVar[bool] = False
+    # Whether the saved model decides by its thresholds itself.
+    thresholds_go_into_bias: ClassVar[bool] = True
 
     tokenizer: PreTrainedTokenizerBase
     _: KW_ONLY
@@ -129,6 +133,7 @@ class Classify(Task):
             raise ValueError("regression: values have no names; leave labels out")
         self.named_labels = list(self.labels)
         self.thresholds = None
+        self.threshold_choices = []  # of each label; of two classes, of the second one
 
     # --- columns ---
 
@@ -437,21 +442,39 @@ class Classify(Task):
 
     def tune(self, predictions: Predictions) -> None:
         """The thresholds are those with the best F1 of each label (of two classes: with the best
-        macro F1)."""
+        macro F1), where they are better than ½ by more than chance."""
         if not self.tune_threshold:
             return
         log_odds = predictions.outputs
         references = np.asarray(predictions.examples[LABEL][:], np.int32)
         if self.problem_type == MULTI:
-            self.thresholds = []
+            self.threshold_choices = []
             for label_id in range(len(self.labels)):
-                threshold = best_threshold(
+                choice = choose_threshold(
                     log_odds[:, label_id], references[:, label_id], both=False
                 )
-                self.thresholds.append(threshold)
+                self.threshold_choices.append(choice)
+            self.thresholds = [choice.threshold for choice in self.threshold_choices]
         else:
-            threshold = best_threshold(log_odds, references, both=True)
-            self.thresholds = [1 - threshold, threshold]
+            choice = choose_threshold(log_odds, references, both=True)
+            self.threshold_choices = [choice]
+            self.thresholds = [1 - choice.threshold, choice.threshold]
+        if not any(choice.is_kept for choice in self.threshold_choices):
+            self.thresholds = None
+
+    def settle(self, model: PreTrainedModel) -> bool:
+        for line in self.describe_decision():
+            print(f"tune_threshold: {line}")
+        if self.thresholds is None or not self.thresholds_go_into_bias:
+            return False
+        shift_bias(model, self.thresholds)
+        self.thresholds = None
+        return True
+
+    def describe_decision(self) -> list[str]:
+        if not self.threshold_choices:
+            return []
+        return describe_thresholds(self.threshold_choices, self.labels)
 
     def decode(self, predictions: Predictions) -> list[Any]:
         outputs = predictions.outputs
@@ -459,8 +482,7 @@ class Classify(Task):
             thresholds = np.array(self.thresholds or [0.5] * len(self.labels))
             if self.problem_type == SINGLE:
                 thresholds = thresholds[1]  # that of the second class
-            min_log_odds = np.log(thresholds / (1 - thresholds))
-            outputs = (outputs > min_log_odds).astype(np.int32)
+            outputs = (outputs > to_log_odds(thresholds)).astype(np.int32)
         return outputs.tolist()
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
@@ -564,6 +586,8 @@ class Classify(Task):
 class Nli(Classify):  # (its docstring, which has the help of the options, is that of `Classify`)
     name = "nli"
     pairs_only = True
+    # Zero-shot classification reads the probabilities of a model as they were trained.
+    thresholds_go_into_bias = False
     no_gold = NO_GOLD_LABELS[:1]
 
     def __post_init__(self):

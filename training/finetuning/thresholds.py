@@ -1,0 +1,229 @@
+"""Thresholds of a classifier: chosen on the validation rows, kept where they earn their place, and
+then moved into the bias of the model's last layer."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..common.files import printable
+
+# A threshold is kept if it beats ½ in this share of the resamplings of the validation rows.
+MIN_SHARE_BETTER = 0.95
+NUM_RESAMPLINGS = 1_000
+RESAMPLING_SEED = 0
+# The 95th percentile of the normal distribution.
+Z_95 = 1.645
+# A threshold of exactly 0 or 1 would be an infinite bias.
+MIN_THRESHOLD = 1e-12
+MAX_PRINTED_LABELS = 10
+
+
+@dataclass(frozen=True)
+class ThresholdChoice:
+    """What the validation rows say about the threshold of a label."""
+
+    best_threshold: float
+    best_f1: float  # with it; of two classes, macro F1
+    f1_at_half: float
+    share_better: float  # of the resamplings in which it beats ½
+    num_positives: int
+    num_negatives: int
+    num_rare_needed: int  # rows of the rarer kind with which it would probably earn its place
+
+    @property
+    def is_kept(self) -> bool:
+        return self.share_better >= MIN_SHARE_BETTER
+
+    @property
+    def threshold(self) -> float:
+        return self.best_threshold if self.is_kept else 0.5
+
+
+# --- choosing ---
+
+
+def choose_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> ThresholdChoice:
+    """The `best_threshold`, and whether it is better than ½ by more than chance: in 95 % of 1,000
+    resamplings of these rows. Arguments as of `best_threshold`."""
+    is_positive = np.asarray(is_positive, bool)
+    best = best_threshold(log_odds, is_positive, both)
+    counts = count_outcomes(log_odds > to_log_odds(best), log_odds > 0, is_positive)
+    num_rows = len(is_positive)
+    generator = np.random.default_rng(RESAMPLING_SEED)
+    # Rows of which the same is true and predicted are alike, so it is enough to draw how many there
+    # are of each sort.
+    flat_counts = generator.multinomial(num_rows, counts.ravel() / num_rows, NUM_RESAMPLINGS)
+    resampled_counts = flat_counts.reshape(NUM_RESAMPLINGS, *counts.shape)
+
+    best_f1 = f1_of_counts(counts.sum(2), both)
+    f1_at_half = f1_of_counts(counts.sum(1), both)
+    gains = f1_of_counts(resampled_counts.sum(3), both) - f1_of_counts(
+        resampled_counts.sum(2), both
+    )
+    num_positives = int(is_positive.sum())
+    num_negatives = num_rows - num_positives
+    num_rare = min(num_positives, num_negatives)
+    num_rare_needed = num_rare + 1
+    gain = float(best_f1 - f1_at_half)
+    if gain > 0:
+        # The error of a gain falls with the square root of the number of rows.
+        factor = (Z_95 * float(gains.std()) / gain) ** 2
+        num_rare_needed = max(num_rare_needed, math.ceil(num_rare * factor))
+    return ThresholdChoice(
+        best_threshold=best,
+        best_f1=float(best_f1),
+        f1_at_half=float(f1_at_half),
+        share_better=float((gains > 0).mean()),
+        num_positives=num_positives,
+        num_negatives=num_negatives,
+        num_rare_needed=num_rare_needed,
+    )
+
+
+def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> float:
+    """The probability from which on a row should be called positive: with the best F1 on rows with
+    these `log_odds` of it (with `both`, the mean of the F1 of both classes), of several the one
+    nearest to ½; ½ if all rows are alike."""
+    num_rows = len(is_positive)
+    num_positives = int(is_positive.sum())
+    if num_positives in (0, num_rows):
+        return 0.5
+    probabilities = 1 / (1 + np.exp(-log_odds.astype(np.float64)))
+    # Between neighbouring probabilities: rows with the same probability are called the same.
+    edges = np.unique([0.0, *probabilities, 1.0])
+    thresholds = (edges[:-1] + edges[1:]) / 2
+    num_predicted = count_above(probabilities, thresholds)
+    num_hits = count_above(probabilities[is_positive == 1], thresholds)
+    f1 = 2 * num_hits / (num_predicted + num_positives)
+    if both:
+        num_negatives = num_rows - num_positives
+        num_predicted_negatives = num_rows - num_predicted
+        num_negative_hits = num_negatives - num_predicted + num_hits
+        f1 = f1 + 2 * num_negative_hits / (num_predicted_negatives + num_negatives)
+    best = thresholds[f1 >= f1.max() - 1e-12]
+    return float(min(best, key=lambda threshold: abs(threshold - 0.5)))
+
+
+def count_above(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """How many of the values lie above each threshold."""
+    return len(values) - np.searchsorted(np.sort(values), thresholds)
+
+
+def count_outcomes(
+    predicted: np.ndarray, predicted_at_half: np.ndarray, is_positive: np.ndarray
+) -> np.ndarray:
+    """How many rows there are of each sort: [truth, prediction, prediction at ½], 2 of each."""
+    sorts = 4 * is_positive.astype(int) + 2 * predicted.astype(int) + predicted_at_half.astype(int)
+    return np.bincount(sorts, minlength=8).reshape(2, 2, 2)
+
+
+def f1_of_counts(counts: np.ndarray, both: bool) -> np.ndarray:
+    """The F1 of counts [..., truth, prediction]; with `both`, the mean of the F1 of both classes.
+    A class that is neither there nor predicted has the F1 0."""
+    hits = 2 * counts[..., 1, 1]
+    f1 = hits / np.maximum(counts[..., 1, :].sum(-1) + counts[..., :, 1].sum(-1), 1)
+    if not both:
+        return f1
+    return (f1 + f1_of_counts(counts[..., ::-1, ::-1], both=False)) / 2
+
+
+def to_log_odds(thresholds: float | Sequence[float]) -> np.ndarray:
+    clipped = np.clip(np.asarray(thresholds, np.float64), MIN_THRESHOLD, 1 - MIN_THRESHOLD)
+    return np.log(clipped / (1 - clipped))
+
+
+# --- saying so ---
+
+
+def describe_threshold(choice: ThresholdChoice, label: str, other: str | None) -> str:
+    """A line about the threshold of a label.
+
+    Args:
+        other: Of two classes, the other class.
+    """
+    is_rare = choice.num_positives <= choice.num_negatives
+    num_rare = choice.num_positives if is_rare else choice.num_negatives
+    best = choice.best_threshold
+    metric = "F1"
+    if other is not None:
+        metric = "macro F1"
+        if not is_rare:
+            label = other
+            best = 1 - best
+    share = num_rare / max(choice.num_positives + choice.num_negatives, 1)
+    rare_rows = f"rows of {label!r}"
+    if other is None and not is_rare:
+        rare_rows = f"rows without {label!r}"
+    rare_rows = printable(rare_rows)
+    label = printable(repr(label))
+    if choice.best_f1 <= choice.f1_at_half:
+        return f"{label} is predicted from a probability of 0.5 on, the best on the validation rows"
+    if choice.is_kept:
+        return (
+            f"{label} is predicted from a probability of {best:.3f} on ({metric} of the validation"
+            f" rows {choice.best_f1:.3f}, with 0.5 {choice.f1_at_half:.3f});"
+            f" this assumes a share of {share:.1%} {rare_rows}, as in the validation rows"
+        )
+    return (
+        f"{label} is predicted from a probability of 0.5 on: {best:.3f} is better"
+        f" in only {choice.share_better:.0%} of {NUM_RESAMPLINGS:,} resamplings of the validation"
+        f" rows, less than {MIN_SHARE_BETTER:.0%}; this needs some {choice.num_rare_needed:,}"
+        f" {rare_rows} in the validation rows, which have {num_rare:,}"
+    )
+
+
+def describe_thresholds(choices: Sequence[ThresholdChoice], labels: Sequence[str]) -> list[str]:
+    """A line for each label (for two classes, of which one is chosen, one line)."""
+    if len(choices) < len(labels):
+        return [describe_threshold(choices[0], labels[1], labels[0])]
+    lines = []
+    for choice, label in list(zip(choices, labels))[:MAX_PRINTED_LABELS]:
+        lines.append(describe_threshold(choice, label, None))
+    if len(labels) > MAX_PRINTED_LABELS:
+        num_kept = sum(choice.is_kept for choice in choices)
+        lines.append(f"thresholds other than 0.5: {num_kept:,} of {len(labels):,} labels")
+    return lines
+
+
+# --- in the model ---
+
+
+def shift_bias(model: PreTrainedModel, thresholds: Sequence[float]) -> None:
+    """Shift the bias of a classifier so that it decides by `thresholds` where one takes the class
+    with the highest logit, or the labels with a probability above ½.
+
+    `config.threshold_shift` says what was taken from each logit; added again, the logits are those
+    of the training. A head without a bias gets one.
+
+    Args:
+        thresholds: One for each label; of two classes, that of the second one counts.
+    """
+    shift = to_log_odds(thresholds)
+    if model.config.problem_type == "single_label_classification":
+        shift[0] = 0.0
+    _subtract_from_bias(model, shift)
+    earlier_shift = model.config.threshold_shift or np.zeros(len(shift))
+    model.config.threshold_shift = [float(value) for value in shift + earlier_shift]
+    model.config.thresholds = None
+
+
+def undo_shift(model: PreTrainedModel) -> None:
+    """Give a classifier the logits that it had before `shift_bias`."""
+    shift = getattr(model.config, "threshold_shift", None)
+    if shift:
+        _subtract_from_bias(model, -np.asarray(shift))
+        model.config.threshold_shift = None
+
+
+def _subtract_from_bias(model: PreTrainedModel, shift: np.ndarray) -> None:
+    classifier = model.classifier
+    if classifier.bias is None:
+        classifier.bias = nn.Parameter(classifier.weight.new_zeros(len(shift)))
+        model.config.classifier_bias = True
+    with torch.no_grad():
+        classifier.bias -= torch.as_tensor(shift).to(classifier.bias)
