@@ -84,7 +84,7 @@ class Command:
     # "module:callable": further callables whose parameters are options.
     options: tuple[str, ...] = ()
     # Fields of the config that the help describes; by default all that are ours.
-    shown: tuple[str, ...] = ()
+    described_fields: tuple[str, ...] = ()
 
 
 def finetune_commands() -> dict[str, Command]:
@@ -111,7 +111,7 @@ def evaluate_commands() -> dict[str, Command]:
             config="finetuning.config:EvaluationConfig",
             preset={"task": task_name, **dict.fromkeys(task.training_options)},
             options=(f"finetuning.tasks.{task.reference}",),
-            shown=("output_dir", "per_device_eval_batch_size", "bf16"),
+            described_fields=("output_dir", "per_device_eval_batch_size", "bf16"),
         )
     return commands
 

@@ -68,7 +68,7 @@ def build_parser(command_name: str) -> Any:
         config_class = load(command.config)
         option_classes.append(config_class)
         undescribed_fields = fields_without_help(command, config_class)
-        if undescribed_fields and not command.shown:
+        if undescribed_fields and not command.described_fields:
             epilog += "\n\n" + describe_other_options(undescribed_fields)
 
     positional_words = "".join(f" [{name.upper()}]" for name in command.positional)
@@ -108,7 +108,7 @@ def function_options(command: Command) -> type:
 def fields_without_help(command: Command, config_class: type) -> list[str]:
     """The fields of a command's config that its help does not describe: by default all that are
     Transformers'."""
-    described = set(command.shown)
+    described = set(command.described_fields)
     if not described:
         for base_class in config_class.__mro__:
             if base_class.__module__.startswith("minibert."):

@@ -117,19 +117,26 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         self.new_weights = trains and trained_for(config) is None
         self.num_parameters = model.num_parameters()
         self.frozen_modules = []
-        options: dict[str, Any] = {}
+        training_options: dict[str, Any] = {}
         if trains:
             self.frozen_modules = freeze(model, args.freeze)
             if args.lora is not None:
                 model = add_lora(model, args.lora)
-            options["train_dataset"] = self.encoded["train"]
-            options["compute_metrics"] = self._validation_metrics
-            options["callbacks"] = self._training_callbacks(args)
-            if task.label_weights:
-                options["compute_loss_func"] = weighted_loss(task.label_weights)
+            training_options = self._training_options(task, args)
         self.num_trained_parameters = model.num_parameters(only_trainable=True)
         measured = [self.encoded[name] for name in self.encoded if name != "train"]
-        super().__init__(task, model, args, eval_dataset=measured[0], **options)
+        super().__init__(task, model, args, eval_dataset=measured[0], **training_options)
+
+    def _training_options(self, task: Task, args: FinetuningConfig) -> dict[str, Any]:
+        """What `Trainer` needs to train, beside what it needs to predict."""
+        options = {
+            "train_dataset": self.encoded["train"],
+            "compute_metrics": self._validation_metrics,
+            "callbacks": self._training_callbacks(args),
+        }
+        if task.label_weights:
+            options["compute_loss_func"] = weighted_loss(task.label_weights)
+        return options
 
     def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
         callbacks: list[Any] = [ResumeGuardCallback(steps_of(args) | self.settings)]
