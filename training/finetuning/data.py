@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Source = str | os.PathLike | Sequence[str | os.PathLike] | datasets.Dataset | None
 VALIDATION_SIZE = 0.1  # the share that is held out where no validation rows are given
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
-# The splits, with the names that files and data sets give them, best first. "eval" is none of them: it
-# means the validation rows to some, the test rows to others.
+# The splits, with the names that files and data sets give them, best first. "eval" is none of them:
+# it means the validation rows to some, the test rows to others.
 SPLIT_NAMES = {
     "train": ("train", "training"),
     "validation": (
@@ -321,8 +321,8 @@ def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = F
     for column in columns:
         if column not in text_columns:
             raise ValueError(
-                f"data: column {column!r} of {split[0][FILE]!r} holds {split.features[column]}, not "
-                f"text; use one of {', '.join(text_columns)}"
+                f"data: column {column!r} of {split[0][FILE]!r} holds {split.features[column]},"
+                f" not text; use one of {', '.join(text_columns)}"
             )
         each_row(split, partial(_check_text, column, blank), split[column])
 

@@ -34,8 +34,8 @@ def hold_out(
     is_held_out = stratify(list(groups.values()), max(1, target), order)
     if validation_size <= 0 or target >= len(rows) or not is_held_out.any():
         raise ValueError(
-            f"validation_size: {validation_size} of {len(rows)} rows ({len(groups)} different ones) "
-            "cannot be held out with all labels left to train on; use --validation"
+            f"validation_size: {validation_size} of {len(rows)} rows ({len(groups)} different ones)"
+            " cannot be held out with all labels left to train on; use --validation"
         )
     held_out_keys = {key for key, is_held in zip(groups, is_held_out) if is_held}
     is_validation = np.array([key in held_out_keys for key in keys])
@@ -45,8 +45,8 @@ def hold_out(
 
 def stratify(groups: Sequence[Counter], target: int, order: Iterable[int]) -> np.ndarray:
     """Hold out about `target` rows with each class in proportion, the rarest class first (iterative
-    stratification, Sechidis et al. 2011). No class loses its last group, and of a class of `MIN_ROWS`
-    rows or more at least one is held out.
+    stratification, Sechidis et al. 2011). No class loses its last group, and of a class of
+    `MIN_ROWS` rows or more at least one is held out.
 
     Args:
         groups: rows that stay together; of each the number of its rows by class, and of all its

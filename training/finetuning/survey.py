@@ -147,8 +147,8 @@ def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
     if split.cut >= max(1, MIN_CUT_SHARE * split.rows):
         count = "all" if split.cut == split.rows else f"{split.cut:,} of"
         yield (
-            f"{count} {split.rows:,} rows are longer than {task.tokenizer.model_max_length:,} tokens "
-            "and are cut; use a larger --max_length, a model that reads more, or shorter texts"
+            f"{count} {split.rows:,} rows are longer than {task.tokenizer.model_max_length:,} tokens"
+            " and are cut; use a larger --max_length, a model that reads more, or shorter texts"
         )
 
 
@@ -161,8 +161,8 @@ def _label_warnings(task: Task, split: Survey, is_train: bool) -> Iterator[str]:
         yield f"no row has the labels {_list_names(missing)}; {effect}"
     if split.contradictions:
         yield (
-            f"{split.contradictions:,} inputs occur with different labels, of which one at most can "
-            "be predicted; correct them, or give each row all its labels"
+            f"{split.contradictions:,} inputs occur with different labels, of which one at most can"
+            " be predicted; correct them, or give each row all its labels"
         )
 
 
