@@ -293,7 +293,9 @@ def check_start(
             f"model: a {type(model).__name__}; '{task.name}' needs a {task.model_class.__name__},"
             " or a folder or a Hub name"
         )
-    if config.share_layers and args.freeze not in ("none", "encoder"):
+    # Of the native models, ALBERT's layers share their weights.
+    shares_layers = getattr(config, "share_layers", config.model_type == "albert")
+    if shares_layers and args.freeze not in ("none", "encoder"):
         raise ValueError(
             f"freeze={args.freeze!r}: with share_layers there is one layer; use none or encoder"
         )
