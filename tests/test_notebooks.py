@@ -1,6 +1,8 @@
 """The notebooks of docs/notebooks run, and are saved with what they print and draw."""
 
 import base64
+import contextlib
+import io
 import os
 import re
 import shutil
@@ -49,6 +51,18 @@ def test_is_linked(path):
     assert (FOLDER / picture).stat().st_size <= 60_000 and picture in path.read_text(
         encoding="utf-8"
     )
+
+
+def test_errata_print_what_they_say():
+    page = (FOLDER / "errata.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(snippet, {})
+        expected = re.findall(r"^#> (.*)$", snippet, re.MULTILINE)
+        assert printed.getvalue().splitlines() == expected
 
 
 @pytest.mark.slow
