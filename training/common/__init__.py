@@ -1,1 +1,2 @@
-"""What trainings of every kind share: files, loading, checkpoints, callbacks, precision, processes, printing."""
+"""What trainings of every kind share: files, loading, checkpoints, callbacks, precision, processes,
+printing."""

@@ -37,10 +37,12 @@ MIN_STEPS_FOR_NEW_WEIGHTS = 50  # new weights learn little in fewer steps
 MIN_LOGS_TO_COMPARE = 4  # logs that a norm or a loss is compared with
 EXPLODING = 50  # a gradient explodes if its norm is so many times the median
 FIRST_SHARE = 0.05  # the share of --minutes after which the number of steps is estimated
-# A launcher and the system may both send a signal for the same stop: within these seconds, they count as one.
+# A launcher and the system may both send a signal for the same stop: within these seconds, they
+# count as one.
 STOP_SECONDS = 5.0
 RESUME = "resume with --resume_from_checkpoint true"
-# Entries of the log that a line does not show (by the ends of their names), and other names for those that it shows.
+# Entries of the log that a line does not show (by the ends of their names), and other names for
+# those that it shows.
 NOT_SHOWN = (
     "runtime",
     "per_second",
@@ -54,8 +56,8 @@ NAMES = {"learning_rate": "rate"}
 
 
 def add_callbacks(trainer: Trainer) -> None:
-    """Print a line for each log instead of what `Trainer` prints, save a checkpoint at SIGTERM and Ctrl-C, and stop if
-    a number is no longer finite."""
+    """Print a line for each log instead of what `Trainer` prints, save a checkpoint at SIGTERM and
+    Ctrl-C, and stop if a number is no longer finite."""
     for printer in (
         PrinterCallback,
         DEFAULT_PROGRESS_CALLBACK,
@@ -73,11 +75,12 @@ def add_callbacks(trainer: Trainer) -> None:
 
 
 class ConsoleLog(TrainerCallback):
-    """Print every log of a training as one line: the step, losses, learning rate and speed, or the metrics of an
-    evaluation."""
+    """Print every log of a training as one line: the step, losses, learning rate and speed, or the
+    metrics of an evaluation."""
 
     def __init__(self, budget: Any = None):
-        """`budget`: the `TimeBudget` of a training by the clock, whose number of steps is not known before."""
+        """`budget`: the `TimeBudget` of a training by the clock, whose number of steps is not known
+        before."""
         self.budget, self.since = budget, (0, 0.0)  # tokens seen, and the time, at the last log
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -115,12 +118,12 @@ class ConsoleLog(TrainerCallback):
 
 
 class DivergenceCallback(TrainerCallback):
-    """Stop a training with a ValueError if its weights or its evaluation loss are no longer finite; warn of too few
-    steps for new weights, exploding gradients, and a loss that does not fall."""
+    """Stop a training with a ValueError if its weights or its evaluation loss are no longer finite;
+    warn of too few steps for new weights, exploding gradients, and a loss that does not fall."""
 
     def __init__(self, has_new: Callable[[], bool], budget: Any = None):
-        """`has_new` tells whether some weights are new, for example those of a head. `budget`: the `TimeBudget` of the
-        training."""
+        """`has_new` tells whether some weights are new, for example those of a head. `budget`: the
+        `TimeBudget` of the training."""
         self.has_new, self.is_new, self.budget, self.losses, self.norms = (
             has_new,
             False,
@@ -162,8 +165,10 @@ class DivergenceCallback(TrainerCallback):
 
     def check_steps(self, steps: int) -> None:
         if self.is_new and steps < MIN_STEPS_FOR_NEW_WEIGHTS:
-            few = f"new weights learn little in {steps} steps; give them {MIN_STEPS_FOR_NEW_WEIGHTS} or more"
-            warn(f"{few} by --num_train_epochs, --max_steps, --minutes or a smaller batch")
+            warn(
+                f"new weights learn little in {steps} steps; give them {MIN_STEPS_FOR_NEW_WEIGHTS}"
+                " or more by --num_train_epochs, --max_steps, --minutes or a smaller batch"
+            )
         self.is_new = False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
@@ -173,9 +178,9 @@ class DivergenceCallback(TrainerCallback):
         if len(self.norms) >= MIN_LOGS_TO_COMPARE:
             usual = statistics.median(self.norms)
         if norm > EXPLODING * usual:
-            use = "if the loss rises, use a lower --learning_rate or more --warmup_steps"
             warn(
-                f"step {state.global_step}: the gradient's norm is {norm:.3g}, usually {usual:.3g}; {use}"
+                f"step {state.global_step}: the gradient's norm is {norm:.3g}, usually {usual:.3g};"
+                " if the loss rises, use a lower --learning_rate or more --warmup_steps"
             )
             self.norms.clear()
         self.norms.append(norm)
@@ -184,15 +189,17 @@ class DivergenceCallback(TrainerCallback):
             len(self.losses) == 2 * MIN_LOGS_TO_COMPARE
             and min(self.losses[MIN_LOGS_TO_COMPARE:]) >= 0.99 * self.losses[0]
         ):
-            falls = f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now {logs['loss']:.4g})"
             warn(
-                f"{falls}; try a third of --learning_rate (it is {args.learning_rate:g}), and three times as much"
+                f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now"
+                f" {logs['loss']:.4g}); try a third of --learning_rate (it is"
+                f" {args.learning_rate:g}), and three times as much"
             )
 
 
 class EarlyStopping(EarlyStoppingCallback):
-    """Stop after `patience` evaluations without a better one. Evaluations count only once the metric is above `floor`,
-    the score of a simple baseline. A resumed training continues the count of its checkpoint."""
+    """Stop after `patience` evaluations without a better one. Evaluations count only once the
+    metric is above `floor`, the score of a simple baseline. A resumed training continues the count
+    of its checkpoint."""
 
     def __init__(self, patience: int, floor: float | None = None):
         super().__init__(patience)
@@ -219,8 +226,8 @@ class EarlyStopping(EarlyStoppingCallback):
 
 
 def steps_of(training: TrainingArguments) -> dict[str, Any]:
-    """The arguments that decide which rows a step has, how it changes the weights, and which step is the best. They
-    must be the same when a training is resumed."""
+    """The arguments that decide which rows a step has, how it changes the weights, and which step
+    is the best. They must be the same when a training is resumed."""
     size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     batch = "per_device_train_batch_size · gradient_accumulation_steps · processes"
     by_metric, schedule = ("reduce_lr_on_plateau", "greedy"), training.lr_scheduler_type.value
@@ -240,7 +247,8 @@ def steps_of(training: TrainingArguments) -> dict[str, Any]:
 
 
 class ResumeGuardCallback(TrainerCallback, ExportableState):
-    """Save in the trainer_state.json of each checkpoint the settings that must be the same when it is resumed."""
+    """Save in the trainer_state.json of each checkpoint the settings that must be the same when it
+    is resumed."""
 
     # in the checkpoints of older versions
     former_name = "SettingsState"
@@ -294,8 +302,9 @@ def restore_learning_rates(scheduler: Any) -> None:
 
 
 class CheckpointMixin:
-    """A mixin that stands before `Trainer`. Every checkpoint gets a manifest before an older one is removed. If a
-    checkpoint cannot be written, an OSError names it; if rows cannot be read, one is saved before the error."""
+    """A mixin that stands before `Trainer`. Every checkpoint gets a manifest before an older one is
+    removed. If a checkpoint cannot be written, an OSError names it; if rows cannot be read, one is
+    saved before the error."""
 
     def train(self, *args, **kwargs):
         try:
@@ -396,7 +405,8 @@ class CheckpointMixin:
             PartialState().wait_for_everyone()  # every rank writes its random state
             if self.state.is_world_process_zero:
                 write_manifest(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
-        except Exception as error:  # torch, `safetensors` and `tokenizers` raise errors of their own for a full disk
+        # torch, `safetensors` and `tokenizers` raise errors of their own for a full disk
+        except Exception as error:
             name, reason = (
                 f"checkpoint-{self.state.global_step}",
                 (str(error) or type(error).__name__).splitlines()[0],
@@ -414,8 +424,8 @@ class CheckpointMixin:
 
 
 def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
-    """For `DataLoader(worker_init_fn=…)`: put a worker into its own process group. Launchers stop a whole group, but a
-    rank needs its workers for the last step."""
+    """For `DataLoader(worker_init_fn=…)`: put a worker into its own process group. Launchers stop a
+    whole group, but a rank needs its workers for the last step."""
     if hasattr(os, "setpgrp"):  # not on Windows
         os.setpgrp()
     if before is not None:
@@ -425,8 +435,9 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
 class SaveAndStop(TrainerCallback):
     """Save a checkpoint before a signal ends the training.
 
-    SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end the training after its current step or
-    evaluation. The process then exits with status 143, or raises KeyboardInterrupt. A second signal ends it at once.
+    SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end the training after its
+    current step or evaluation. The process then exits with status 143, or raises KeyboardInterrupt.
+    A second signal ends it at once.
     """
 
     received, at = 0, 0.0  # the signal, and when it came
@@ -489,7 +500,8 @@ class SaveAndStop(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         if self.stops() and not args.save_only_model:  # otherwise the next step is saved
-            PartialState().wait_for_everyone()  # when one process ends, the launcher ends the others
+            # when one process ends, the launcher ends the others
+            PartialState().wait_for_everyone()
             if state.is_world_process_zero:
                 print(f"Stopped by a signal: step {state.global_step} is saved; {RESUME}")
             raise (

@@ -25,9 +25,9 @@ OPTIMIZER = (
 def checkpoint_to_resume(
     training: TrainingArguments, given: str | bool | None = None
 ) -> str | None:
-    """Find the checkpoint that `resume_from_checkpoint` names (`given`, or that of the arguments): a path, or `true`
-    for the newest whole one in the output folder. Returns None for a new training, and with `true` if no checkpoint was
-    finished. The first process decides for all.
+    """Find the checkpoint that `resume_from_checkpoint` names (`given`, or that of the arguments):
+    a path, or `true` for the newest whole one in the output folder. Returns None for a new
+    training, and with `true` if no checkpoint was finished. The first process decides for all.
 
     Raises:
         ValueError: the output folder holds another run, or none of its checkpoints is whole.
@@ -38,7 +38,8 @@ def checkpoint_to_resume(
     )
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise ValueError(
-            f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines share"
+            f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines"
+            " share"
         )
     return checkpoint
 
@@ -80,7 +81,8 @@ def check_unused(folder: Path) -> None:
 
 def _check_unfinished(folder: Path) -> None:
     """Refuse (ValueError) a folder that holds a finished run."""
-    # A push during the training leaves a config too. The report is saved at the end, before checkpoints are removed.
+    # A push during the training leaves a config too. The report is saved at the end, before
+    # checkpoints are removed.
     finished = not _checkpoints(folder) or any(
         (folder / name).exists() for name in ("report.json", "metrics.json")
     )
@@ -91,22 +93,24 @@ def _check_unfinished(folder: Path) -> None:
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:
-    """Refuse (a ValueError) settings that differ from those before; `made` and `use` complete the message."""
+    """Refuse (a ValueError) settings that differ from those before; `made` and `use` complete the
+    message."""
     for name in {**now, **before}:
         if before.get(name) != now.get(name):
             raise ValueError(f"{name}: {now.get(name)!r}, but {made} {before.get(name)!r}; {use}")
 
 
 def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The number of rows, and a checksum of 16 of them, to notice that a training has other rows."""
+    """The number of rows, and a checksum of 16 of them, to notice that a training has other
+    rows."""
     few = [rows[number * (len(rows) - 1) // 15] for number in range(16)]
     text = json.dumps(few, sort_keys=True, default=lambda array: array.tolist())
     return f"{len(rows)}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}…"
 
 
 def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict[str, Any]:
-    """The fields of `TrainingArguments` by which the best checkpoint is chosen: the metric `own` unless the user names
-    one of the `known` ones."""
+    """The fields of `TrainingArguments` by which the best checkpoint is chosen: the metric `own`
+    unless the user names one of the `known` ones."""
     metric = (training.metric_for_best_model or "auto").removeprefix("eval_")
     if metric == "auto":
         return {"metric_for_best_model": own, "greater_is_better": True}
@@ -121,13 +125,15 @@ def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict
 
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
     """The step of the model that a training keeps; `state`: the fields of its `TrainerState`."""
-    # Not best_global_step: if evaluations are more frequent than checkpoints, it may have no checkpoint.
+    # Not best_global_step: if evaluations are more frequent than checkpoints, it may have no
+    # checkpoint.
     best = state["best_model_checkpoint"] if load_best_model_at_end else None
     return state["global_step"] if best is None else _step(Path(best))
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished training, which hold pickles, and the folder if it is empty then."""
+    """Remove the checkpoints of a finished training, which hold pickles, and the folder if it is
+    empty then."""
     for path in _checkpoints(folder):
         shutil.rmtree(path)
     with suppress(OSError):

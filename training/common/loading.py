@@ -38,8 +38,8 @@ from .weights import check_unused, keep_untied
 
 # The files that may hold the vocabulary of a tokenizer.
 VOCABULARIES = (
-    "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model",
-    "bpe.codes",
+    "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model",
+    "tokenizer.model", "bpe.codes",
 )  # fmt: skip
 # A tokenizer of characters or bytes needs no such file. Others have only special tokens without it,
 # fewer than this.
@@ -132,12 +132,14 @@ def _check_config(path: str, saved: Any) -> None:
     names = saved.get("architectures") or []
     if not isinstance(names, list) or not all(map(_is_identifier, names)):
         raise ValueError(
-            f"model: {path!r} has architectures={names!r:.80} in config.json; use a list of one class name"
+            f"model: {path!r} has architectures={names!r:.80} in config.json; use a list of one"
+            " class name"
         )
     labels = saved.get("id2label")
     if labels is not None and not _are_labels(labels):
         raise ValueError(
-            f"model: {path!r} has id2label={labels!r:.80} in config.json; use names by numbers from 0"
+            f"model: {path!r} has id2label={labels!r:.80} in config.json; use names by numbers from"
+            " 0"
         )
     list(find_references(saved, "config.json"))  # refuses kernels of other repositories
 
@@ -157,8 +159,9 @@ def _are_labels(labels: Any) -> bool:
 def _check_no_adapter(folder: str | Path) -> None:
     if Path(folder, "adapter_config.json").exists() and not Path(folder, "config.json").exists():
         raise ValueError(
-            f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save the result:"
-            " peft.AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(new_folder)"
+            f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save"
+            " the result: peft.AutoPeftModel.from_pretrained(folder).merge_and_unload()"
+            ".save_pretrained(new_folder)"
         )
 
 
@@ -189,12 +192,13 @@ def fit_tokenizer(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTr
         followed = follow_tokenizer_file(tokenizer, file)
     if followed is not tokenizer:
         warn(
-            f"tokenizer: Transformers reads {str(path)!r} as {type(tokenizer).__name__}, which gives other ids than its"
-            " tokenizer.json; tokenizer.json is used"
+            f"tokenizer: Transformers reads {str(path)!r} as {type(tokenizer).__name__}, which"
+            " gives other ids than its tokenizer.json; tokenizer.json is used"
         )
     if file is None and (cased_tokens := tokens_with_capitals(tokenizer)):
         warn(
-            f"tokenizer: {str(path)!r} has {len(cased_tokens):,} tokens with capitals, but lower-cases all text, as"
+            f"tokenizer: {str(path)!r} has {len(cased_tokens):,} tokens with capitals, but"
+            " lower-cases all text, as"
             ' Transformers does by default; if it is cased, write {"do_lower_case": false} into its'
             " tokenizer_config.json"
         )
@@ -279,7 +283,8 @@ def check_complete(
         if len(missing) > MAX_NAMES:
             names += " …"
         raise ValueError(
-            f"model: {str(path)!r} lacks the weights {names}; give a folder that holds the whole model"
+            f"model: {str(path)!r} lacks the weights {names}; give a folder that holds the whole"
+            " model"
         )
 
 

@@ -16,7 +16,8 @@ from transformers import TrainingArguments
 
 
 def shares_weights(training: TrainingArguments) -> bool:
-    """Whether each process holds only a part of every matrix: FSDP or DeepSpeed, by an argument or by accelerate."""
+    """Whether each process holds only a part of every matrix: FSDP or DeepSpeed, by an argument or
+    by accelerate."""
     by_accelerate = (os.environ.get(f"ACCELERATE_USE_{name}", "") for name in ("FSDP", "DEEPSPEED"))
     return bool(training.fsdp or training.deepspeed) or "true" in map(str.lower, by_accelerate)
 
@@ -32,17 +33,20 @@ def use_cpu_without_accelerator(training: TrainingArguments) -> None:
 
 
 def of_first_rank(value: Any) -> Any:
-    """The first process's value on all of them: they must decide alike, though clocks and folders may differ."""
+    """The first process's value on all of them: they must decide alike, though clocks and folders
+    may differ."""
     return broadcast_object_list([value])[0] if _in_group() else value
 
 
 def on_any_rank(condition: bool) -> bool:
-    """Whether it is so in any of the processes; asks them without waiting for their accelerators."""
+    """Whether it is so in any of the processes; asks them without waiting for their
+    accelerators."""
     return bool(largest_of_ranks(int(condition))[0])
 
 
 def largest_of_ranks(*numbers: int) -> list[int]:
-    """The largest value of each number in any of the processes, which must all call this at the same point."""
+    """The largest value of each number in any of the processes, which must all call this at the
+    same point."""
     if not _in_group():
         return list(numbers)
     largest = torch.tensor(numbers)
@@ -51,7 +55,8 @@ def largest_of_ranks(*numbers: int) -> list[int]:
 
 
 def check_batches(count: int, error: Exception | None) -> None:
-    """Raise in all processes what keeps one of them from its next batches; the others would wait for it forever.
+    """Raise in all processes what keeps one of them from its next batches; the others would wait
+    for it forever.
 
     Args:
         count: the number of batches that this process has taken, the same on all of them.
@@ -103,8 +108,9 @@ class StepwiseLoader:
 
 @contextmanager
 def first_process_first() -> Iterator[None]:
-    """The first process of every machine does what follows alone; then the others do, and find in caches what it made.
-    That may take long: `TrainingArguments.main_process_first` would end the training after `ddp_timeout`."""
+    """The first process of every machine does what follows alone; then the others do, and find in
+    caches what it made. That may take long: `TrainingArguments.main_process_first` would end the
+    training after `ddp_timeout`."""
     first = PartialState().is_local_main_process
     several = _in_group()
     group = distributed.new_group(backend="gloo", timeout=timedelta(days=30)) if several else None
@@ -137,7 +143,8 @@ def _cpu_group() -> distributed.ProcessGroup:
 
 @contextmanager
 def shared_cores(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads of which each computes on its share of the cores that torch uses; an error ends all that wait."""
+    """Threads of which each computes on its share of the cores that torch uses; an error ends all
+    that wait."""
     cores = torch.get_num_threads()
 
     def begin():

@@ -117,8 +117,8 @@ def _check_kernel(value: Any, file: str) -> None:
     for name in _strings(value):
         if "/" in name:
             raise ValueError(
-                f"{printable(file)} asks for the kernel {printable(repr(name[:LONGEST_NAME]))} of another repository;"
-                " remove attn_implementation from that file"
+                f"{printable(file)} asks for the kernel {printable(repr(name[:LONGEST_NAME]))} of"
+                " another repository; remove attn_implementation from that file"
             )
 
 
@@ -166,13 +166,13 @@ def check_references(folder: Path, trust_remote_code: bool = False) -> list[str]
         is_pylate = reference.key == "type" and reference.name.startswith(PYLATE)
         if not FILE_AND_CLASS.fullmatch(reference.name) and not is_pylate:
             raise ValueError(
-                f"{reference}, which is no class of a file in the folder: code elsewhere is never run and never"
-                " published; remove the name"
+                f"{reference}, which is no class of a file in the folder: code elsewhere is never"
+                " run and never published; remove the name"
             )
         if not trust_remote_code:
             raise ValueError(
-                f"{reference}, which is no code of this package: remove the name; or read the code and give"
-                " --trust_remote_code true, which runs and publishes it"
+                f"{reference}, which is no code of this package: remove the name; or read the code"
+                " and give --trust_remote_code true, which runs and publishes it"
             )
         if not is_pylate:
             own_files[f"{reference.name.partition('.')[0]}.py"] = reference
@@ -186,7 +186,8 @@ def relative_imports(file: Path) -> list[str]:
     for module in RELATIVE_IMPORT.findall(file.read_text(encoding="utf-8", errors="replace")):
         if not re.fullmatch(r"[A-Za-z_]\w*", module, re.ASCII):
             raise ValueError(
-                f"{file.name} imports {printable(repr('.' + module[:LONGEST_NAME]))}; only files beside it can go up"
+                f"{file.name} imports {printable(repr('.' + module[:LONGEST_NAME]))}; only files"
+                " beside it can go up"
             )
         names.append(f"{module}.py")
     return names
@@ -206,7 +207,8 @@ def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
     """
     if not isinstance(modules, list) or not all(map(_is_module, modules)):
         raise ValueError(
-            f"{where}: modules.json is no list of modules, each with a path and a type; save the model again"
+            f"{where}: modules.json is no list of modules, each with a path and a type; save the"
+            " model again"
         )
     for file, content in {"modules.json": modules, **settings}.items():
         for reference in find_references(content, file):
@@ -214,7 +216,8 @@ def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
                 continue
             if reference.key != "auto_map" and not reference.is_of_library:
                 raise ValueError(
-                    f"{where}: {reference}, which is no class of sentence-transformers; code of others is never run"
+                    f"{where}: {reference}, which is no class of sentence-transformers; code of"
+                    " others is never run"
                 )
 
 

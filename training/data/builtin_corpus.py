@@ -1,5 +1,6 @@
-"""The built-in corpus: the language reference in `pydoc_data.topics` and the docstrings of the standard library's
-modules, classes and functions, found with `ast`, without importing the code that they describe."""
+"""The built-in corpus: the language reference in `pydoc_data.topics` and the docstrings of the
+standard library's modules, classes and functions, found with `ast`, without importing the code that
+they describe."""
 
 import ast
 import itertools
@@ -10,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 BUILTIN = "the built-in corpus"  # its name, where data are described
-# Test suites hold fixtures rather than documentation; site-packages may lie inside the standard library's folder.
+# Test suites hold fixtures rather than documentation; site-packages may lie inside the standard
+# library's folder.
 SKIPPED_FOLDERS = frozenset(
     {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 )
@@ -29,7 +31,8 @@ def builtin_files() -> list[Path]:
 
 
 def builtin_documents(files: Iterable[Path]) -> Iterator[str]:
-    """The language reference and the docstrings of `files`: dedented, at least `MIN_CHARACTERS` long, no two alike."""
+    """The language reference and the docstrings of `files`: dedented, at least `MIN_CHARACTERS`
+    long, no two alike."""
     found = itertools.chain(_language_reference(), *map(_docstrings, files))
     return (document for document in dict.fromkeys(found) if len(document) >= MIN_CHARACTERS)
 
@@ -42,7 +45,8 @@ def _language_reference() -> list[str]:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """The docstrings of one source file from top to bottom; none if it does not parse (for example, a template)."""
+    """The docstrings of one source file from top to bottom; none if it does not parse (for example,
+    a template)."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(

@@ -46,16 +46,19 @@ class _Progress(NamedTuple):
 
 @dataclass
 class MaskedLMCollator(DataCollatorForLanguageModeling):
-    """Mask tokens, whole words or spans: `DataCollatorForLanguageModeling` with more options, for packed rows too.
+    """Mask tokens, whole words or spans: `DataCollatorForLanguageModeling` with more options, for
+    packed rows too.
 
-    A row is a mapping with `input_ids` and optionally `attention_mask`, `token_type_ids`, `special_tokens_mask` and
-    `position_ids` (in packed rows, positions restart at every document). Numbers such as `next_sentence_label` are
-    stacked. Rows with `labels` are not masked again. The batch has `input_ids`, `labels` (-100 where nothing is
-    predicted), `attention_mask` and the other columns, [batch, length] each.
+    A row is a mapping with `input_ids` and optionally `attention_mask`, `token_type_ids`,
+    `special_tokens_mask` and `position_ids` (in packed rows, positions restart at every document).
+    Numbers such as `next_sentence_label` are stacked. Rows with `labels` are not masked again. The
+    batch has `input_ids`, `labels` (-100 where nothing is predicted), `attention_mask` and the
+    other columns, [batch, length] each.
 
-    With a `seed`, the masks of a row are a function of the seed, the epoch and the row's token ids (in a stream, of the
-    number of the batch too): the same with any number of ranks or workers, in any batch, and after a resumption. A
-    plain `Trainer` does not tell a collator the epoch; `MaskingProgress` does:
+    With a `seed`, the masks of a row are a function of the seed, the epoch and the row's token ids
+    (in a stream, of the number of the batch too): the same with any number of ranks or workers, in
+    any batch, and after a resumption. A plain `Trainer` does not tell a collator the epoch;
+    `MaskingProgress` does:
 
         collator = MaskedLMCollator(tokenizer, seed=0)
         Trainer(..., data_collator=collator, callbacks=[MaskingProgress(collator)])
@@ -63,22 +66,25 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     For fixed masks of an evaluation set, mask it once with `for_evaluation()`.
 
     Args (in addition to those of the parent):
-        mlm: False makes labels of all tokens, except padding and (in packed rows, or if `unpadded`) the first token of
-            each document.
-        mlm_probability: the expected share of tokens, without special ones and padding, that become targets.
-        masking: "token"; "whole_word" (all tokens of a word or none); or "span" (words, with geometric lengths, as in
-            SpanBERT, arXiv 1907.10529). A word or a span is masked, replaced or kept as a whole.
-        last_mlm_probability: the share at the end of the training, reached in a straight line. It needs
-            `MaskingProgress`.
-        at_least_one_target: give every document a target, also if chance gives it none, which raises the rate of short
-            documents. By default for rows with `position_ids` only.
-        unpadded: make one row of the real tokens of all rows, as `DataCollatorWithFlattening` does: `input_ids`,
-            `labels` (and `token_type_ids`), [1, tokens]; `cu_seq_lens_q` and `cu_seq_lens_k`, int32 [documents + 1];
-            `max_length_q` and `max_length_k`, the tokens of the longest document; and, with `mlm`,
-            `masked_lm_positions`, [targets], the indices of the targets. The masks are those of the padded batch. A row
-            without `position_ids` is one document. Not for several GPUs in one process, which split a batch by rows.
-        target_draws: add `target_draws`, [batch, length]: a number from 0 to 2⁵³ - 1 for each token, by which a model
-            can choose a replacement. They are as reproducible as the masks.
+        mlm: False makes labels of all tokens, except padding and (in packed rows, or if `unpadded`)
+            the first token of each document.
+        mlm_probability: the expected share of tokens, without special ones and padding, that become
+            targets.
+        masking: "token"; "whole_word" (all tokens of a word or none); or "span" (words, with
+            geometric lengths, as in SpanBERT, arXiv 1907.10529). A word or a span is masked,
+            replaced or kept as a whole.
+        last_mlm_probability: the share at the end of the training, reached in a straight line. It
+            needs `MaskingProgress`.
+        at_least_one_target: give every document a target, also if chance gives it none, which
+            raises the rate of short documents. By default for rows with `position_ids` only.
+        unpadded: make one row of the real tokens of all rows, as `DataCollatorWithFlattening` does:
+            `input_ids`, `labels` (and `token_type_ids`), [1, tokens]; `cu_seq_lens_q` and
+            `cu_seq_lens_k`, int32 [documents + 1]; `max_length_q` and `max_length_k`, the tokens of
+            the longest document; and, with `mlm`, `masked_lm_positions`, [targets], the indices of
+            the targets. The masks are those of the padded batch. A row without `position_ids` is
+            one document. Not for several GPUs in one process, which split a batch by rows.
+        target_draws: add `target_draws`, [batch, length]: a number from 0 to 2⁵³ - 1 for each
+            token, by which a model can choose a replacement. They are as reproducible as the masks.
     """
 
     masking: str = "token"
@@ -105,7 +111,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self._shared = torch.tensor(
             _Progress()
         ).share_memory_()  # shared with the workers of a data loader
-        # Each process counts for itself: the `updates` that it last saw, and the batches that it has made since.
+        # Each process counts for itself: the `updates` that it last saw, and the batches that it
+        # has made since.
         self._updates, self._batches = 0, 0
 
     def set_progress(
@@ -116,11 +123,13 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         batches_per_step: int = 1,
         streamed: bool = False,
     ) -> None:
-        """Tell which epoch begins, before its batches are made. Under a `Trainer`, `MaskingProgress` calls this.
+        """Tell which epoch begins, before its batches are made. Under a `Trainer`,
+        `MaskingProgress` calls this.
 
         Args:
             epoch: the number of the epoch, from 0.
-            step, total_steps: optimizer steps done, and in the whole training, for `last_mlm_probability`.
+            step, total_steps: optimizer steps done, and in the whole training, for
+            `last_mlm_probability`.
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
@@ -136,7 +145,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def for_evaluation(
         self, mlm_probability: float = EVALUATION_RATE, seed: int = 0
     ) -> MaskedLMCollator:
-        """A collator with the same options, a constant rate, and the same masks in every pass: losses compare."""
+        """A collator with the same options, a constant rate, and the same masks in every pass:
+        losses compare."""
         collator = dataclasses.replace(
             self, mlm_probability=mlm_probability, seed=seed, last_mlm_probability=None
         )
@@ -210,10 +220,12 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _unpad(
         self, tokens: dict[str, np.ndarray], begins: np.ndarray, numbers: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where `begins`."""
+        """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where
+        `begins`."""
         if numbers:
             raise ValueError(
-                f"{next(iter(numbers))}: one number a row does not fit unpadded=True; remove the column"
+                f"{next(iter(numbers))}: one number a row does not fit unpadded=True; remove the"
+                " column"
             )
         real = tokens.pop("attention_mask") != 0
         lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
@@ -231,8 +243,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _mask(
         self, tokens: dict[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray
     ) -> None:
-        """Mask `input_ids` and add `labels`. `tokens` are the columns of all rows, one after the other, [T] each; the
-        other arguments are the row of each token, and whether it is the first of its document."""
+        """Mask `input_ids` and add `labels`. `tokens` are the columns of all rows, one after the
+        other, [T] each; the other arguments are the row of each token, and whether it is the first
+        of its document."""
         input_ids = tokens["input_ids"]
         candidates = self.regular[input_ids] & (tokens["attention_mask"] != 0)
         if "special_tokens_mask" in tokens:
@@ -245,9 +258,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1), progress, batch
         )
         targets, leaders = choose_targets(
-            self.masking, self._rate(progress, batch), candidates, self._word_starts[input_ids], row_numbers, begins,
-            draws, at_least_one,
-        )  # fmt: skip
+            self.masking,
+            self._rate(progress, batch),
+            candidates,
+            self._word_starts[input_ids],
+            row_numbers,
+            begins,
+            draws,
+            at_least_one,
+        )
         if self.target_draws:
             tokens["target_draws"] = (draws[REPLACEMENT] * 2.0**53).astype(np.int64)
         tokens["input_ids"] = self._replace(
@@ -258,8 +277,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _replace(
         self, input_ids: np.ndarray, targets: np.ndarray, action: np.ndarray, draws: np.ndarray
     ) -> np.ndarray:
-        """Replace targets by [MASK], by another token, or not at all: int64 [T]. `action`, the same for all tokens of a
-        word or a span, decides which of the three; each token has a random token of its own, never itself."""
+        """Replace targets by [MASK], by another token, or not at all: int64 [T]. `action`, the same
+        for all tokens of a word or a span, decides which of the three; each token has a random
+        token of its own, never itself."""
         replaced, masked = input_ids.copy(), action < self.mask_replace_prob
         replaced[targets & masked] = self.tokenizer.mask_token_id
         others = np.flatnonzero(
@@ -276,19 +296,22 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     # --- reproducible draws ---
 
     def _advance(self) -> tuple[_Progress, int]:
-        """The progress as of the last `set_progress`, and the number of this batch since the training began."""
+        """The progress as of the last `set_progress`, and the number of this batch since the
+        training began."""
         progress, worker = self._progress, get_worker_info()
         if not progress.updates and (
             self.last_mlm_probability is not None or self.seed is not None
         ):
             logger.warning_once(
-                "MaskedLMCollator does not know the epoch: a row gets the same masks in every epoch, and the share of"
-                " masked tokens stays. Give the Trainer callbacks=[MaskingProgress(collator)], or call"
-                " collator.set_progress(epoch) before each epoch."
+                "MaskedLMCollator does not know the epoch: a row gets the same masks in every"
+                " epoch, and the share of masked tokens stays. Give the Trainer"
+                " callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)"
+                " before each epoch."
             )
         if progress.updates != self._updates:
             self._updates, self._batches = progress.updates, 0
-        # A data loader gives its batches to its workers in turn (unless `dataloader_in_order=False`).
+        # A data loader gives its batches to its workers in turn (unless
+        # `dataloader_in_order=False`).
         batch = self._batches
         if worker is not None:
             batch = self._batches * _busy_workers(worker) + worker.id
@@ -316,8 +339,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 class MaskingProgress(TrainerCallback):
     """Tell the collator of a `Trainer` the epoch and the steps done, after a resumption too.
 
-    `Trainer` begins an epoch after all batches of the previous one are made and before any of the new one is, however
-    far ahead the workers of the data loader are.
+    `Trainer` begins an epoch after all batches of the previous one are made and before any of the
+    new one is, however far ahead the workers of the data loader are.
     """
 
     def __init__(self, collator: MaskedLMCollator):
@@ -330,7 +353,8 @@ class MaskingProgress(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.batches = self.collator._batches
-        # Training by the clock corrects the number of steps. (In place: a new epoch does not begin.)
+        # Training by the clock corrects the number of steps. (In place: a new epoch does not
+        # begin.)
         self.collator._shared[_Progress._fields.index("total_steps")] = state.max_steps
 
     def on_evaluate(self, args, state, control, **kwargs):
@@ -350,7 +374,8 @@ class MaskingProgress(TrainerCallback):
 
 
 def check_masking(masking: Any) -> None:
-    """Refuse wrong options of a `MaskedLMCollator`, or of any object with attributes of the same names."""
+    """Refuse wrong options of a `MaskedLMCollator`, or of any object with attributes of the same
+    names."""
     if masking.masking not in MASKING_KINDS:
         raise ValueError(
             f"masking: {masking.masking!r} is unknown; use one of {', '.join(MASKING_KINDS)}"
@@ -366,8 +391,8 @@ def check_masking(masking: Any) -> None:
 
 
 def _busy_workers(worker: Any) -> int:
-    """The number of workers that make batches. Of a stream with fewer files than workers, `datasets`
-    gives each of the first ones a file, and nothing to the others.
+    """The number of workers that make batches. Of a stream with fewer files than workers,
+    `datasets` gives each of the first ones a file, and nothing to the others.
 
     Args:
         worker: what `get_worker_info` returns.
@@ -382,7 +407,8 @@ def _busy_workers(worker: Any) -> int:
 def _concatenate(
     rows: Sequence[Mapping], name: str, lengths: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A column of all rows, int64 [T], and its length in each row, int64 [rows], which must be `lengths`."""
+    """A column of all rows, int64 [T], and its length in each row, int64 [rows], which must be
+    `lengths`."""
     if any(name not in row for row in rows):
         raise ValueError(f"{name}: some rows of the batch have it and others do not")
     parts = [np.atleast_1d(np.asarray(row[name], dtype=np.int64)) for row in rows]
@@ -399,6 +425,7 @@ def _stack(rows: Sequence[Mapping], name: str) -> np.ndarray:
     column = np.asarray([row.get(name) for row in rows])
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise ValueError(
-            f"{name}: the collator cannot batch this column; remove it, or use one number for each row"
+            f"{name}: the collator cannot batch this column; remove it, or use one number for each"
+            " row"
         )
     return column.astype(np.float32 if column.dtype.kind == "f" else np.int64)

@@ -34,15 +34,20 @@ Source = str | Path | DatasetOrStream
 def load_documents(
     data: Sequence[Source] = (), *, text_column: str | None = None, sample_by: str = "auto"
 ) -> datasets.Dataset:
-    """Load documents: one column `text`, one row per document, in the order of `data`, without blank documents. With
-    several entries of `data`, the column `source` (a `ClassLabel`) names the language or the entry of each document.
+    """Load documents: one column `text`, one row per document, in the order of `data`, without
+    blank documents. With several entries of `data`, the column `source` (a `ClassLabel`) names the
+    language or the entry of each document.
 
     Args:
-        data: Files, folders, globs, data sets of the Hub or loaded ones; without any, the built-in corpus.
+        data: Files, folders, globs, data sets of the Hub or loaded ones; without any, the built-in
+            corpus.
         text_column: The column of the text; by default "text", or the only one of strings.
-        sample_by: "auto", "line", "paragraph" or "document" (all of a file), or "sentence" (of any data).
+        sample_by: "auto", "line", "paragraph" or "document" (all of a file), or "sentence" (of any
+            data).
     """
-    if not data:  # `version` is a part of the cache's key: the corpus is read again when a file or our code has changed
+    # `version` is a part of the cache's key: the corpus is read again when a file or our code has
+    # changed
+    if not data:
         files = list(map(str, builtin_files()))
         version = tables.checksum(files) + revision_of(builtin_documents)
         return datasets.Dataset.from_generator(
@@ -52,7 +57,8 @@ def load_documents(
     for entry, part in zip(data, parts):
         if not len(part):
             raise ValueError(
-                f"data: all documents of {name_of(entry)!r} are blank; every entry needs at least one"
+                f"data: all documents of {name_of(entry)!r} are blank; every entry needs at least"
+                " one"
             )
     if len(parts) == 1:
         return parts[0]
@@ -69,8 +75,8 @@ def load_sources(
     sample_by: str = "auto",
     streaming: bool = False,
 ) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
-    """Load the documents of each entry of `data` as `load_documents` does; an entry may have none. With `streaming`,
-    they are read on demand, in the order of the files."""
+    """Load the documents of each entry of `data` as `load_documents` does; an entry may have none.
+    With `streaming`, they are read on demand, in the order of the files."""
     layout = "auto" if sample_by == "sentence" else sample_by
     sources = []
     for entry, groups in [
@@ -83,7 +89,8 @@ def load_sources(
                 missing := text.data.table["text"].null_count
             ):
                 print(
-                    f"{name_of(entry)!r}: {missing:,} of {len(text):,} rows have no text and are left out"
+                    f"{name_of(entry)!r}: {missing:,} of {len(text):,} rows have no text and are"
+                    " left out"
                 )
             paragraphs = group.layout == "paragraph"
             step = (
@@ -120,7 +127,7 @@ def name_of(entry: Source) -> str:
     return "the data set" if isinstance(entry, DatasetOrStream) else str(entry)
 
 
-# --- Reading ---------------------------------------------------------------------------------------------------------
+# --- Reading ---
 
 
 class FileGroup(NamedTuple):
@@ -132,13 +139,15 @@ class FileGroup(NamedTuple):
 
 
 def _groups(entry: Source, sample_by: str) -> dict[FileGroup, Any]:
-    """Group the content of an entry: the files that are read alike, a name of the Hub, or a data set."""
+    """Group the content of an entry: the files that are read alike, a name of the Hub, or a data
+    set."""
     path = language_of(entry)[1]
     if isinstance(path, DatasetOrStream):
         return {FileGroup("loaded"): path}
     if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
         raise ValueError(
-            f"data: {path!r} holds prepared rows, but text is needed; give the text that they were made of"
+            f"data: {path!r} holds prepared rows, but text is needed; give the text that they were"
+            " made of"
         )
     files = tables.find_files(path)
     if not files:
@@ -157,7 +166,8 @@ def _group_of(file: str, sample_by: str) -> FileGroup:
     if file_format is None:
         suffixes = ", ".join(FORMATS)
         raise ValueError(
-            f"data: the suffix of {file!r} is unknown; use {suffixes} (rename it to .txt to read it as text)"
+            f"data: the suffix of {file!r} is unknown; use {suffixes} (rename it to .txt to read it"
+            " as text)"
         )
     if file_format != "text":
         return FileGroup(file_format)

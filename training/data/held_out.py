@@ -16,8 +16,9 @@ def hold_out(
 ) -> np.ndarray:
     """Choose the documents (column `text`, or else `input_ids`) to validate on: bool [documents].
 
-    The choice depends on the content of a document and the seed only, so that equal documents are never on both sides.
-    `validation_size` is a share (below 1) or a number of documents; at least one is held out.
+    The choice depends on the content of a document and the seed only, so that equal documents are
+    never on both sides. `validation_size` is a share (below 1) or a number of documents; at least
+    one is held out.
     """
     if not 0 < validation_size < math.inf:
         use = "use a share below 1, or a number of documents"
@@ -37,7 +38,8 @@ def hold_out(
     if len(held_out) == len(values):
         texts = f"{len(documents)} documents ({len(values)} different ones)"
         raise ValueError(
-            f"validation_size: {validation_size} of {texts} leaves none to train on; use less, or more data"
+            f"validation_size: {validation_size} of {texts} leaves none to train on; use less, or"
+            " more data"
         )
     return np.isin(digests, held_out)
 
@@ -52,10 +54,12 @@ def text_digests(texts: Iterable[str], seed: int) -> np.ndarray:
 def split_stream(
     stream: datasets.IterableDataset, validation_size: float, seed: int
 ) -> tuple[datasets.IterableDataset, datasets.IterableDataset]:
-    """Split a stream into the documents to train on and those held out, each in the order of `stream`.
+    """Split a stream into the documents to train on and those held out, each in the order of
+    `stream`.
 
-    A document is held out if the hash of its text (and the seed) is below the share `validation_size`. These are the
-    documents that `documents.hold_out` takes, except for a few at the border, since a stream cannot be counted.
+    A document is held out if the hash of its text (and the seed) is below the share
+    `validation_size`. These are the documents that `documents.hold_out` takes, except for a few at
+    the border, since a stream cannot be counted.
     """
     if not 0 < validation_size < 1:
         raise ValueError(

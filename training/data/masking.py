@@ -1,8 +1,8 @@
 """Masked language modelling on flat arrays of tokens: which tokens become targets.
 
-A batch of T tokens (rows one after the other, without padding) is masked with a fixed number of NumPy passes, in time
-and memory linear in T. All randomness enters as four uniform numbers for each token (`row_draws`): every result is a
-pure function of its arguments.
+A batch of T tokens (rows one after the other, without padding) is masked with a fixed number of
+NumPy passes, in time and memory linear in T. All randomness enters as four uniform numbers for each
+token (`row_draws`): every result is a pure function of its arguments.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import numpy as np
 
 MASKING_KINDS = ("token", "whole_word", "span")
 
-# What each of the four uniform numbers of a token decides: whether the token is a target; the length of a span, or the
-# target of a document without one; whether a target becomes [MASK], a random token or stays; and the random token.
+# What each of the four uniform numbers of a token decides: whether the token is a target; the
+# length of a span, or the target of a document without one; whether a target becomes [MASK], a
+# random token or stays; and the random token.
 SELECT, EXTENT, ACTION, REPLACEMENT = range(4)
 
 IGNORE_INDEX = -100
 
-# Span lengths follow a geometric distribution with p = 0.2, at most 10 words (SpanBERT, arXiv 1907.10529, 3.1).
+# Span lengths follow a geometric distribution with p = 0.2, at most 10 words (SpanBERT, arXiv
+# 1907.10529, 3.1).
 SPAN_P = 0.2
 SPAN_MAX_WORDS = 10
 
 
 def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
-    """Draw uniform numbers in [0, 1) for one row, float64 [4, tokens]. The arguments (`batch` only for a stream) are
-    the key of a counter-based generator: the place of the row in its batch, the worker and earlier draws do not matter.
+    """Draw uniform numbers in [0, 1) for one row, float64 [4, tokens]. The arguments (`batch` only
+    for a stream) are the key of a counter-based generator: the place of the row in its batch, the
+    worker and earlier draws do not matter.
     """
     key = (f"{seed}:{epoch}" if batch is None else f"{seed}:{epoch}:{batch}").encode()
     digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
@@ -44,24 +47,26 @@ def choose_targets(
     draws: np.ndarray,
     at_least_one: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose the tokens to predict. Their expected share of the candidates is `rate` for every kind of masking.
+    """Choose the tokens to predict. Their expected share of the candidates is `rate` for every kind
+    of masking.
 
-    "token" and "whole_word" draw once for each token or word, as BERT's collators do. "span" covers words with spans,
-    which end where their document or segment ends.
+    "token" and "whole_word" draw once for each token or word, as BERT's collators do. "span" covers
+    words with spans, which end where their document or segment ends.
 
     Args:
         masking: one of `MASKING_KINDS`.
         rate: the expected share.
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
-        word_starts: bool [T], the tokens that begin a word wherever they stand. The first candidate of a document, and
-            a candidate after a token that is not one, begin a word too.
-        rows, begins: int [T], the row of each token, in order; bool [T], the first tokens of documents.
+        word_starts: bool [T], the tokens that begin a word wherever they stand. The first candidate
+            of a document, and a candidate after a token that is not one, begin a word too.
+        rows, begins: int [T], the row of each token, in order; bool [T], the first tokens of
+        documents.
         draws: float [4, T], uniform in [0, 1).
         at_least_one: give a document without targets one, a word drawn uniformly.
 
     Returns:
-        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides for this one. All tokens of a
-        word, or of a span, have the same leader.
+        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides for this
+        one. All tokens of a word, or of a span, have the same leader.
     """
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~begins[1:]
@@ -93,18 +98,21 @@ def choose_targets(
 def _spans(
     rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cover words with spans: `covered`, bool [W], and `leaders`, int [W], the first word of the span of this one.
+    """Cover words with spans: `covered`, bool [W], and `leaders`, int [W], the first word of the
+    span of this one.
 
-    Along each row, gaps and spans alternate in a stationary process, so that every word, including the first, is
-    covered with probability `rate`. A gap has a geometric number of words (possibly none), a span the capped geometric
-    number above. The draws of the k-th word of a row are used for its k-th pair of gap and span. `rows`, int [W], are
-    the rows of the words; where `breaks`, bool [W], a span that continues from the previous word is cut in two.
+    Along each row, gaps and spans alternate in a stationary process, so that every word, including
+    the first, is covered with probability `rate`. A gap has a geometric number of words (possibly
+    none), a span the capped geometric number above. The draws of the k-th word of a row are used
+    for its k-th pair of gap and span. `rows`, int [W], are the rows of the words; where `breaks`,
+    bool [W], a span that continues from the previous word is cut in two.
     """
     lengths = np.arange(1, SPAN_MAX_WORDS + 1)
     p_length = (1 - SPAN_P) ** (lengths - 1)
     p_length /= p_length.sum()
     mean = p_length @ lengths
-    # A span that is already running has k more words (including this one) with probability P(length >= k) / mean.
+    # A span that is already running has k more words (including this one) with probability P(length
+    # >= k) / mean.
     p_rest = np.cumsum(p_length[::-1])[::-1] / mean
     p_begin = rate / (rate + mean * (1 - rate))  # mean gap : mean span = 1 - rate : rate
 

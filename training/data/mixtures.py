@@ -1,13 +1,15 @@
-"""Several sources in one corpus: how often each is drawn, and the documents for training and validation, on disk or,
-for a corpus that is larger than the disk, as streams.
+"""Several sources in one corpus: how often each is drawn, and the documents for training and
+validation, on disk or, for a corpus that is larger than the disk, as streams.
 
-A source is an entry of `--data`. Its documents are drawn with p ∝ n^α, where n is the number of its documents (or the
-weight that is given for it), as in XLM (Lample and Conneau 2019), mT5 and XLM-R. α = 1 keeps the sizes, α = 0 makes all
-sources alike. Documents are mixed before they are packed, so that a row holds documents of several sources.
+A source is an entry of `--data`. Its documents are drawn with p ∝ n^α, where n is the number of its
+documents (or the weight that is given for it), as in XLM (Lample and Conneau 2019), mT5 and XLM-R.
+α = 1 keeps the sizes, α = 0 makes all sources alike. Documents are mixed before they are packed, so
+that a row holds documents of several sources.
 
-A stream's files are its shards: with at least as many files as ranks or workers each reads files of its own; with
-fewer files than ranks every rank reads them all and keeps its own batches. A stream for training begins again when it
-ends, so that `Trainer` sees a single epoch; its way of resuming (to skip batches) then gives the same batches.
+A stream's files are its shards: with at least as many files as ranks or workers each reads files of
+its own; with fewer files than ranks every rank reads them all and keeps its own batches. A stream
+for training begins again when it ends, so that `Trainer` sees a single epoch; its way of resuming
+(to skip batches) then gives the same batches.
 """
 
 import os
@@ -30,30 +32,36 @@ from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
 LANGUAGE_ALPHA = 0.3
-# An epoch has every document at least once. One of more than this many times the corpus is refused as a mistake.
+# An epoch has every document at least once. One of more than this many times the corpus is refused
+# as a mistake.
 LONGEST_EPOCH = 100
 MINIMUM_DOCUMENTS = 10  # of a corpus that is not streamed
 # The number of held-out documents of a stream that are kept for validation.
 VALIDATION_DOCUMENTS = 1000
-# Of a stream, the rows in which token frequencies are counted, and the documents on which a tokenizer is trained.
+# Of a stream, the rows in which token frequencies are counted, and the documents on which a
+# tokenizer is trained.
 SAMPLE_ROWS, SAMPLE_DOCUMENTS = 1000, 100_000
 
 
 @dataclass
 class Corpus:
-    """Where text comes from, in which proportion, and how it is read. Contradicting values are refused.
+    """Where text comes from, in which proportion, and how it is read. Contradicting values are
+    refused.
 
     Args:
         data: as `documents.load_documents` takes it; one entry may stand alone.
         text_column: The column of the text; by default "text", or the only column of strings.
-        sample_by: What a document of a text file is: a line, a paragraph between blank lines, or the whole file
-            (document); auto: paragraphs if there are blank lines, else lines. sentence: each sentence of any data.
-        weights: A weight for each entry of data, by which its documents are drawn; by default their number.
-        sampling_alpha: Draw from sources with p ∝ weight^alpha, from 0 (all alike) to 1; by default 0.3 if each entry
-            names its language (de=folder fr=file.txt), else 1.
-        streaming: Read text or prepared rows while training, for data that does not fit on the disk; needs max_steps or
-            minutes.
-        shuffle_buffer: Number of documents (or prepared rows) of a stream to shuffle at a time; 0 keeps their order.
+        sample_by: What a document of a text file is: a line, a paragraph between blank lines, or
+            the whole file (document); auto: paragraphs if there are blank lines, else lines.
+            sentence: each sentence of any data.
+        weights: A weight for each entry of data, by which its documents are drawn; by default their
+            number.
+        sampling_alpha: Draw from sources with p ∝ weight^alpha, from 0 (all alike) to 1; by default
+            0.3 if each entry names its language (de=folder fr=file.txt), else 1.
+        streaming: Read text or prepared rows while training, for data that does not fit on the
+            disk; needs max_steps or minutes.
+        shuffle_buffer: Number of documents (or prepared rows) of a stream to shuffle at a time; 0
+            keeps their order.
     """
 
     data: Source | Sequence[Source] = ()
@@ -66,7 +74,8 @@ class Corpus:
 
     @classmethod
     def take(cls, data: Source | Sequence[Source], options: dict[str, Any]) -> "Corpus":
-        """Build a corpus from `data` and the `options` that are its fields, and remove those from `options`."""
+        """Build a corpus from `data` and the `options` that are its fields, and remove those from
+        `options`."""
         return cls(
             data, **{name: options.pop(name) for name in cls.__annotations__ if name in options}
         )
@@ -85,25 +94,30 @@ class Corpus:
         if self.has_languages and None in languages:
             unnamed = self.names[languages.index(None)]
             raise ValueError(
-                f"data: {unnamed!r} names no language but others do; use language=FILE for all or none"
+                f"data: {unnamed!r} names no language but others do; use language=FILE for all or"
+                " none"
             )
         if not 0 <= self.sampling_alpha <= 1:
             raise ValueError(
-                f"sampling_alpha must be from 0 (all alike) to 1 (own sizes), got {self.sampling_alpha}"
+                "sampling_alpha must be from 0 (all alike) to 1 (own sizes), got"
+                f" {self.sampling_alpha}"
             )
         if self.weights and (len(self.weights) != len(self.data) or not min(self.weights) > 0):
             given = ", ".join(map(str, self.weights))
             raise ValueError(
-                f"weights: {given}; give each of the {len(self.data)} entries of data a number above 0"
+                f"weights: {given}; give each of the {len(self.data)} entries of data a number"
+                " above 0"
             )
         if self.streaming and len(self.data) != 1 and not self.weights:
             raise ValueError(
-                f"weights: needed to stream {len(self.data)} entries of data, since the documents of a stream are not"
-                " counted; give one for each, or name all files of a source by one folder or one quoted glob"
+                f"weights: needed to stream {len(self.data)} entries of data, since the documents"
+                " of a stream are not counted; give one for each, or name all files of a source by"
+                " one folder or one quoted glob"
             )
 
     def probabilities(self, sizes: Sequence[int]) -> np.ndarray:
-        """The share of each source, float64 [sources], from the weights or, without weights, from the `sizes`."""
+        """The share of each source, float64 [sources], from the weights or, without weights, from
+        the `sizes`."""
         weights = np.asarray(self.weights or sizes, dtype=np.float64)
         return softmax(
             self.sampling_alpha * np.log(weights)
@@ -120,15 +134,18 @@ class Corpus:
 
 
 class CorpusSplits(NamedTuple):
-    """Documents in a column `text`. With several languages on disk, the column `source` has the language."""
+    """Documents in a column `text`. With several languages on disk, the column `source` has the
+    language."""
 
-    train: DatasetOrStream  # each document once, or as often as the mixture draws it; a stream is endless
+    # each document once, or as often as the mixture draws it; a stream is endless
+    train: DatasetOrStream
     validation: datasets.Dataset  # each held-out document once
     sample: DatasetOrStream  # to train a tokenizer on, in the same mixture as `train`
 
 
 def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> CorpusSplits:
-    """Load the corpus, hold out whole documents (see `hold_out` and `split_stream`), and mix the sources."""
+    """Load the corpus, hold out whole documents (see `hold_out` and `split_stream`), and mix the
+    sources."""
     if corpus.streaming:
         splits = [split_stream(stream, validation_size, seed) for stream in corpus.stream()]
         validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
@@ -164,20 +181,21 @@ def load_sample(corpus: Corpus) -> DatasetOrStream:
     )
 
 
-# --- On disk ---------------------------------------------------------------------------------------------------------
+# --- On disk ---
 
 
 def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dataset:
-    """Make an epoch of the mixture from documents that are sorted by source, and print its table. Sources are drawn
-    until every document has come at least once; a source that ends starts again. With one source, or if their sizes
-    shall not change, the documents are returned as they are."""
+    """Make an epoch of the mixture from documents that are sorted by source, and print its table.
+    Sources are drawn until every document has come at least once; a source that ends starts again.
+    With one source, or if their sizes shall not change, the documents are returned as they are."""
     if len(corpus.data) < 2 or (corpus.sampling_alpha == 1 and not corpus.weights):
         return documents
     sizes = np.bincount(documents.with_format("numpy")["source"][:], minlength=len(corpus.data))
     if not sizes.all():
         name = corpus.names[sizes.argmin()]
         raise ValueError(
-            f"data: no document of {name!r} is left to train on; give more of it, and each entry once"
+            f"data: no document of {name!r} is left to train on; give more of it, and each entry"
+            " once"
         )
     probabilities = corpus.probabilities(sizes)
     if (longest := (sizes / probabilities).max()) > LONGEST_EPOCH * len(documents):
@@ -206,7 +224,7 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
     return datasets.interleave_datasets(parts, probabilities=probabilities.tolist(), **options)
 
 
-# --- Streams ---------------------------------------------------------------------------------------------------------
+# --- Streams ---
 
 
 def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
@@ -222,9 +240,9 @@ def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Datas
 def mix_streams(
     streams: list[DatasetOrStream], corpus: Corpus, seed: int, endless: bool = True
 ) -> datasets.IterableDataset:
-    """Mix streams into one: each next document comes from a stream drawn by its probability, and is then shuffled among
-    `shuffle_buffer` documents. If `endless`, a stream begins again when it ends; else the mixture ends when every
-    document has come once."""
+    """Mix streams into one: each next document comes from a stream drawn by its probability, and is
+    then shuffled among `shuffle_buffer` documents. If `endless`, a stream begins again when it
+    ends; else the mixture ends when every document has come once."""
     for name, stream in zip(corpus.names, streams):
         if next(iter(stream), None) is None:  # repeating an empty stream would never return
             raise ValueError(
@@ -233,8 +251,8 @@ def mix_streams(
     if endless:
         streams = [stream.repeat(None) for stream in streams]
     mixed = _interleave(streams, corpus.probabilities(()), seed) if len(streams) > 1 else streams[0]
-    # The buffer reads the files of an endless stream one after the other: read at the same time, small files would come
-    # as often as large ones.
+    # The buffer reads the files of an endless stream one after the other: read at the same time,
+    # small files would come as often as large ones.
     files = {"max_buffer_input_shards": 1} if endless else {}
     return (
         mixed.shuffle(seed=seed, buffer_size=corpus.shuffle_buffer, **files)
@@ -250,9 +268,10 @@ def _sample(
 
 
 def check_stream(training: TrainingArguments) -> None:
-    """Set up a training on a stream, in place. Every rank reads its own part (by default, `accelerate` lets the first
-    rank read for all, and fails on batches of unequal width). Checkpoints are written every `save_steps` instead of
-    every epoch, since a stream has only one. A ValueError if the training has no end."""
+    """Set up a training on a stream, in place. Every rank reads its own part (by default,
+    `accelerate` lets the first rank read for all, and fails on batches of unequal width).
+    Checkpoints are written every `save_steps` instead of every epoch, since a stream has only one.
+    A ValueError if the training has no end."""
     if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
         raise ValueError("max_steps: a stream has no end; give max_steps or minutes")
     training.accelerator_config.dispatch_batches = False
@@ -264,5 +283,6 @@ def check_stream(training: TrainingArguments) -> None:
                 training.save_steps,
             )
         print(
-            f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps (--save_steps)"
+            f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps"
+            " (--save_steps)"
         )

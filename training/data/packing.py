@@ -1,8 +1,9 @@
 """Make rows for training from tokenized documents.
 
-A row has `input_ids` and `position_ids`, lists of integers of the same length, at most `seq_length`. Each document in
-it is framed as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document: they are the only record of where
-documents begin. Batches carry the same bounds as `cu_seq_lens_q`.
+A row has `input_ids` and `position_ids`, lists of integers of the same length, at most
+`seq_length`. Each document in it is framed as `[CLS] … [SEP]`, and `position_ids` restart at 0 with
+every document: they are the only record of where documents begin. Batches carry the same bounds as
+`cu_seq_lens_q`.
 """
 
 from bisect import bisect_left, insort
@@ -20,7 +21,8 @@ from .tokenized import smallest_dtype
 
 MODES = ("packed", "padded")
 
-# The number of documents packed together. The last rows of a window are not full; larger windows have fewer of these.
+# The number of documents packed together. The last rows of a window are not full; larger windows
+# have fewer of these.
 WINDOW = 4096
 
 
@@ -33,12 +35,14 @@ def pack_documents(
     """Pack documents into rows of `input_ids` and `position_ids`.
 
     Args:
-        tokenized: whole documents without special tokens, from `tokenize_documents`. Empty ones are dropped.
+        tokenized: whole documents without special tokens, from `tokenize_documents`. Empty ones are
+            dropped.
         tokenizer: a fast tokenizer with [CLS] and [SEP].
-        seq_length: the largest number of tokens of a row. Only longer documents are cut; each piece is then framed as a
-            document.
-        mode: "packed": several documents a row, by best-fit decreasing over a window of documents (Johnson 1974), in
-            the order of the corpus as far as that allows. "padded": one document, or one piece, a row.
+        seq_length: the largest number of tokens of a row. Only longer documents are cut; each piece
+            is then framed as a document.
+        mode: "packed": several documents a row, by best-fit decreasing over a window of documents
+            (Johnson 1974), in the order of the corpus as far as that allows. "padded": one
+            document, or one piece, a row.
     """
     check_packing(mode, seq_length)
     options = dict(
@@ -76,8 +80,9 @@ def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:
 
 
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """Put pieces of these lengths, int [pieces], into rows of `capacity`: the longest first, each into the fullest row
-    with room for it. Returns the row of each piece, int [pieces]; rows are numbered in the order of their first pieces.
+    """Put pieces of these lengths, int [pieces], into rows of `capacity`: the longest first, each
+    into the fullest row with room for it. Returns the row of each piece, int [pieces]; rows are
+    numbered in the order of their first pieces.
     """
     rows, count = np.empty(len(lengths), dtype=np.int64), 0
     free: list[
@@ -105,8 +110,8 @@ def pack_table(
     """Pack one window of documents, on flat arrays: there is no Python object for each token."""
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
-    # The starts and lengths of the pieces. A piece is a whole document, or a part of a long one: parts that fill a row,
-    # and the rest.
+    # The starts and lengths of the pieces. A piece is a whole document, or a part of a long one:
+    # parts that fill a row, and the rest.
     capacity = seq_length - 2
     counts = -(-lengths // capacity)
     offsets = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * capacity
@@ -125,7 +130,8 @@ def pack_table(
     ends = np.cumsum(framed)
     begins = ends - framed
     places = np.arange(framed.sum())
-    # Each place takes the token at the same distance from the start of its piece, except those of [CLS] and [SEP].
+    # Each place takes the token at the same distance from the start of its piece, except those of
+    # [CLS] and [SEP].
     tokens = (
         documents.flatten()
         .to_numpy()
@@ -142,8 +148,8 @@ def pack_table(
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of row numbers: similar lengths together, the longest first, at least one row each and, if there
-    are more, up to `batch_tokens` tokens with padding."""
+    """Yield batches of row numbers: similar lengths together, the longest first, at least one row
+    each and, if there are more, up to `batch_tokens` tokens with padding."""
     order, start = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True), 0
     while start < len(order):
         stop = start + max(1, batch_tokens // lengths[order[start]])

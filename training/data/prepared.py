@@ -1,7 +1,8 @@
-"""Rows that were made from text once, in parquet shards, for any number of trainings on any number of machines.
+"""Rows that were made from text once, in parquet shards, for any number of trainings on any number
+of machines.
 
-A folder holds the shards (`train-….parquet`, `validation-….parquet`: columns `input_ids` and `position_ids`, as
-`pack_documents` makes them), the tokenizer, and a manifest.
+A folder holds the shards (`train-….parquet`, `validation-….parquet`: columns `input_ids` and
+`position_ids`, as `pack_documents` makes them), the tokenizer, and a manifest.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def save_rows(
     made: Mapping[str, Any],
     arguments: Mapping[str, Any],
 ) -> None:
-    """Write the rows of both splits, their tokenizer, and a manifest: how they were `made` (the values of `MADE`), and
-    the other `arguments` for people and model cards."""
+    """Write the rows of both splits, their tokenizer, and a manifest: how they were `made` (the
+    values of `MADE`), and the other `arguments` for people and model cards."""
     folder = Path(folder)
     tokenizer.save_pretrained(folder)
     loaded = AutoTokenizer.from_pretrained(
@@ -55,8 +56,8 @@ def save_rows(
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
-    """A checksum of what decides the ids of a row. It ignores the post-processor, which a decoder changes, and whether
-    [MASK] takes in the space before it, which a training adapts."""
+    """A checksum of what decides the ids of a row. It ignores the post-processor, which a decoder
+    changes, and whether [MASK] takes in the space before it, which a training adapts."""
     backend = json.loads(tokenizer_backend(tokenizer)) | {"post_processor": None}
     for token in backend["added_tokens"]:
         token["lstrip"] &= token["content"] != tokenizer.mask_token
@@ -101,7 +102,8 @@ def _is_shard(name: str, counts: Any) -> bool:
 
 
 class PreparedRows:
-    """A folder that `minibert prepare` has finished; a ValueError if a shard is missing or has changed."""
+    """A folder that `minibert prepare` has finished; a ValueError if a shard is missing or has
+    changed."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -147,7 +149,8 @@ class PreparedRows:
             )
 
     def load(self, split: str, streaming: bool = False) -> DatasetOrStream:
-        """The rows in the order of the documents: mapped into memory from the cache of `datasets`, or a stream."""
+        """The rows in the order of the documents: mapped into memory from the cache of `datasets`,
+        or a stream."""
         return load_files(
             "parquet",
             [str(self.folder / name) for name in self.manifest[split]],

@@ -7,7 +7,8 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Where a line is cut into sentences: after the marks that end one, and after closing quotes before a capital.
+# Where a line is cut into sentences: after the marks that end one, and after closing quotes before
+# a capital.
 SENTENCE_END = re.compile(
     r"(?<=[.!?…।۔؟።։။។。！？｡])\s+"
     r"|(?<=[.!?…][”’\"')])\s+(?=[A-Z\d“‘\"'(])"
@@ -18,7 +19,8 @@ PARAGRAPH_END = re.compile(r"\n\s*\n")  # a single line break may only wrap a li
 
 
 def sentences_of(text: str) -> Iterator[str]:
-    """Yield the sentences of a document. They may go over several lines of a paragraph, and are joined to one line."""
+    """Yield the sentences of a document. They may go over several lines of a paragraph, and are
+    joined to one line."""
     for paragraph in PARAGRAPH_END.split(text):
         yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
 
@@ -32,7 +34,8 @@ def strip_blank(table: pa.Table) -> pa.Table:
 
 
 def split_paragraphs(table: pa.Table) -> pa.Table:
-    """Column `text`: split at lines of spaces too. (A paragraph of `datasets` ends at an empty line only.)"""
+    """Column `text`: split at lines of spaces too. (A paragraph of `datasets` ends at an empty line
+    only.)"""
     parts = chain.from_iterable(re.split(BLANK_LINE, text) for text in table["text"].to_pylist())
     return strip_blank(pa.table({"text": pa.array(parts, pa.string())}))
 

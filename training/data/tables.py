@@ -299,10 +299,11 @@ def map_tables(
     num_proc: int | None = None,
     **kwargs,
 ) -> DatasetOrStream:
-    """Map a function from Arrow table to Arrow table over a data set; its result replaces all columns and rows.
+    """Map a function from Arrow table to Arrow table over a data set; its result replaces all
+    columns and rows.
 
-    `datasets` keys its cache by the name of the function, not by its code. The source of its module is added here, so
-    that rows made by an older version are not used.
+    `datasets` keys its cache by the name of the function, not by its code. The source of its module
+    is added here, so that rows made by an older version are not used.
     """
     options: dict = {
         "fn_kwargs": {"function": function, "revision": revision_of(function), **kwargs}
@@ -388,8 +389,8 @@ def _check_regular(path: str, field: str) -> None:
     """Refuse what could be read once only, or has no end."""
     if os.path.lexists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ValueError(
-            f"{field}: {path!r} is not a regular file (but a pipe, a device or a broken link); write "
-            "the data into a file"
+            f"{field}: {path!r} is not a regular file (but a pipe, a device or a broken link);"
+            " write the data into a file"
         )
 
 

@@ -15,7 +15,8 @@ from .tables import DatasetOrStream, map_tables
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the
 # encodings of long documents (100 bytes a token and more) stay small.
 TOKENIZER_BATCH = 512
-# The coverage of a tokenizer is measured on this many documents, and on this many characters of each.
+# The coverage of a tokenizer is measured on this many documents, and on this many characters of
+# each.
 SAMPLE_DOCUMENTS = 1000
 SAMPLE_CHARACTERS = 10_000
 
@@ -23,10 +24,11 @@ SAMPLE_CHARACTERS = 10_000
 def tokenize_documents(
     documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, num_proc: int | None = None
 ) -> DatasetOrStream:
-    """Tokenize whole documents (column `text`): one column `input_ids` (lists), never truncated, without special
-    tokens. Special tokens that are spelled out in a text are read as text.
+    """Tokenize whole documents (column `text`): one column `input_ids` (lists), never truncated,
+    without special tokens. Special tokens that are spelled out in a text are read as text.
 
-    With `num_proc`, each of that many processes uses one core; without it, one process uses all cores.
+    With `num_proc`, each of that many processes uses one core; without it, one process uses all
+    cores.
     """
     options = dict(desc="Tokenizing", batch_size=TOKENIZER_BATCH, num_proc=num_proc)
     return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
@@ -37,8 +39,9 @@ def check_tokenization(
     tokenizer: PreTrainedTokenizerFast,
     max_lost_text: float | None = None,
 ) -> Coverage:
-    """Print how much of a sample of documents (column `text`; of a stream the first ones) the tokenizer loses, and
-    refuse (a ValueError) one that loses too much, see `tokenization.check_coverage`."""
+    """Print how much of a sample of documents (column `text`; of a stream the first ones) the
+    tokenizer loses, and refuse (a ValueError) one that loses too much, see
+    `tokenization.check_coverage`."""
     if isinstance(documents, datasets.Dataset):
         count = min(len(documents), SAMPLE_DOCUMENTS)
         documents = documents.select(np.linspace(0, len(documents) - 1, count).astype(int))

@@ -147,8 +147,9 @@ def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
     if split.cut >= max(1, MIN_CUT_SHARE * split.rows):
         count = "all" if split.cut == split.rows else f"{split.cut:,} of"
         yield (
-            f"{count} {split.rows:,} rows are longer than {task.tokenizer.model_max_length:,} tokens"
-            " and are cut; use a larger --max_length, a model that reads more, or shorter texts"
+            f"{count} {split.rows:,} rows are longer than {task.tokenizer.model_max_length:,}"
+            " tokens and are cut; use a larger --max_length, a model that reads more, or shorter"
+            " texts"
         )
 
 

@@ -19,16 +19,21 @@ from ..common.trust import (
 # Nothing else goes up: no state of a training (a pickle, in which a token may be), no report (which
 # has paths of this machine; the card has its metrics), no file of the user's beside the model.
 ALLOWED = (
-    "config.json", "generation_config.json", "model.safetensors", "model-[0-9]*-of-[0-9]*.safetensors",
-    "model.safetensors.index.json", "adapter_config.json", "adapter_model.safetensors",
+    "config.json", "generation_config.json", "model.safetensors",
+    "model-[0-9]*-of-[0-9]*.safetensors", "model.safetensors.index.json",
+    "adapter_config.json", "adapter_model.safetensors",
     # tokenizers
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-    "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "bpe.codes",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt", "spiece.model",
+    "sentencepiece.bpe.model", "tokenizer.model", "bpe.codes",
     # sentence-transformers
-    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "[0-9]_[A-Z]*/config.json",
-    "[0-9]_[A-Z]*/model.safetensors",
+    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+    "[0-9]_[A-Z]*/config.json", "[0-9]_[A-Z]*/model.safetensors",
+    # other runtimes
     "onnx/model*.onnx", "onnx/model*.onnx_data",
-    "README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "loss.png", "predictions.png", "training.png",
+    # for people
+    "README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE",
+    "loss.png", "predictions.png", "training.png",
 )  # fmt: skip
 CARD = "README.md"
 # What the configs name; these import the other model files.
@@ -135,8 +140,9 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
     changed = [name for name in names if name in OUR_FILES and _differs(target / name)]
     if changed and not trust_remote_code:
         raise ValueError(
-            f"{folder}: {', '.join(changed)} differs from this package's (saved by another version, or changed): "
-            "remove it, and this package's code goes up; or read it and give --trust_remote_code true, which runs it"
+            f"{folder}: {', '.join(changed)} differs from this package's (saved by another"
+            " version, or changed): remove it, and this package's code goes up; or read it and"
+            " give --trust_remote_code true, which runs it"
         )
     if changed:  # it may need files that this version has no more, and not need newer ones
         named_files += [path.name for path in sorted(folder.glob("*_minibert.py"))]
@@ -169,7 +175,8 @@ def _check_modules(folder: Path, staged: Path) -> None:
         path = str(module.get("path", ""))
         if path and not any(fnmatchcase(path, name) and "/" not in path for name in FOLDERS):
             raise ValueError(
-                f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or such"
+                f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or"
+                " such"
             )
 
 

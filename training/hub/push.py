@@ -39,8 +39,8 @@ REPLACED = [
 ]
 # The variables of the process that runs a model's code: no token, no secret.
 ENVIRONMENT = (
-    "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG", "LC_ALL",
-    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
+    "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG",
+    "LC_ALL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
 
 
@@ -188,7 +188,8 @@ def check_private(api: HfApi, repository: str) -> None:
             is_private = True
     if not is_private:
         raise ValueError(
-            f"{repository} exists already and is public; give another name, or do not ask for a private repository"
+            f"{repository} exists already and is public; give another name, or do not ask for a"
+            " private repository"
         )
 
 
@@ -197,7 +198,8 @@ def check_strategy(training: TrainingArguments) -> None:
     if training.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
         name = training.hub_strategy.value
         raise ValueError(
-            f"hub_strategy: {name!r} would upload pickles and optimizer state; use every_save or end"
+            f"hub_strategy: {name!r} would upload pickles and optimizer state; use every_save or"
+            " end"
         )
 
 
@@ -227,7 +229,8 @@ def _check_model(folder: Path) -> None:
         index = folder / f"{name}.index.json"  # of weights in several files
         if not (folder / name).is_file() and not index.is_file():
             raise ValueError(
-                f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it"
+                f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer"
+                " writes it"
             )
 
 

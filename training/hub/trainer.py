@@ -67,9 +67,14 @@ class HubMixin:
             super().init_hf_repo(token=token, private=private)
 
     def push_to_hub(
-        self, commit_message: str = "End of training", blocking: bool = True, token: str | None = None,
-        revision: str | None = None, private: bool | None = None, **card
-    ) -> CommitInfo | Future | None:  # fmt: skip
+        self,
+        commit_message: str = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **card,
+    ) -> CommitInfo | Future | None:
         """As `Trainer.push_to_hub`. `card`: keywords of `create_model_card`."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:

@@ -49,8 +49,8 @@ def check_tokenizer(tokenizer, config) -> None:
     pads = {config.pad_token_id, tokenizer.pad_token_id} - {None}
     if highest >= config.vocab_size or len(pads) > 1:
         raise SystemExit(
-            f"the tokenizer does not fit the model: ids up to {highest} for {config.vocab_size} word vectors,"
-            f" padding {pads or 'none'}"
+            f"the tokenizer does not fit the model: ids up to {highest} for {config.vocab_size}"
+            f" word vectors, padding {pads or 'none'}"
         )
 
 
