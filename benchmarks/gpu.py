@@ -1,16 +1,17 @@
 """MiniBERT against Transformers' BERT and ModernBERT on one GPU, and variants of its training step.
 
-    python benchmarks/gpu.py --work facts                            # 15 seconds: versions and kernels
-    python benchmarks/gpu.py --work speed --output runs/gpu          # baselines, profiles, variants, size large
-    python benchmarks/gpu.py --work learning --data .gpu             # four recipes, 100 seconds each
-    python benchmarks/gpu.py --work plan                             # what each of them runs, with its seconds
-    python benchmarks/gpu.py --device cpu --tiny true --slower 10    # does the script work
+    python benchmarks/gpu.py --work facts       # 15 seconds: versions and kernels
+    python benchmarks/gpu.py --work speed       # baselines, profiles, variants, size large
+    python benchmarks/gpu.py --work learning    # four recipes, 100 seconds each
+    python benchmarks/gpu.py --work plan        # what each of them runs, with its seconds
+    python benchmarks/gpu.py --device cpu --tiny true --slower 10  # does the script work
 
-Every measurement is a process of its own with a time limit. It appends a JSON line to OUTPUT/WORK.jsonl as soon as it has
-a result, so that a run that is cut off has brought something. What fails, or takes too long, leaves a line, too.
+Every measurement is a process of its own with a time limit. It appends a JSON line to
+OUTPUT/WORK.jsonl as soon as it has a result, so that a run that is cut off has brought something.
+What fails, or takes too long, leaves a line, too.
 
-It needs torch and Transformers alone. `.ci/gpu-pack` makes the folder of `--data`: `ids.npy` (uint16, documents one
-after the other, each `[CLS] … [SEP]`) and a tokenizer.
+It needs torch and Transformers alone. `.ci/gpu-pack` makes the folder of `--data`: `ids.npy`
+(uint16, documents one after the other, each `[CLS] … [SEP]`) and a tokenizer.
 """
 
 import contextlib
@@ -206,7 +207,8 @@ def describe(row: dict[str, Any]) -> str:
 
 
 class Run:
-    """All measurements of a plan, one after the other. What does not fit into its time is left out, with a line."""
+    """All measurements of a plan, one after the other. What does not fit into its time is left out,
+    with a line."""
 
     def __init__(self, options: Options):
         self.options = options
@@ -294,7 +296,8 @@ def print_plan() -> None:
 
 
 def print_speed(rows: list[dict[str, Any]]) -> None:
-    """Thousands of tokens a second of each model and variant on each batch, and its share of ModernBERT's."""
+    """Thousands of tokens a second of each model and variant on each batch, and its share of
+    ModernBERT's."""
     timed = [row for row in rows if "tokens" in row]
     reference = {
         row["what"]: row["tokens"]
@@ -309,7 +312,8 @@ def print_speed(rows: list[dict[str, Any]]) -> None:
 
 
 def print_learning(rows: list[dict[str, Any]]) -> None:
-    """The last held-out loss of each recipe, and the seconds that it takes to the last losses of the others."""
+    """The last held-out loss of each recipe, and the seconds that it takes to the last losses of
+    the others."""
     from gpu_learning import seconds_to_loss
 
     runs: dict[str, list] = {}

@@ -1,4 +1,5 @@
-"""What benchmarks/gpu.py measures about learning: held-out loss against seconds, for recipes of the same length."""
+"""What benchmarks/gpu.py measures about learning: held-out loss against seconds, for recipes of the
+same length."""
 
 import itertools
 import statistics
@@ -55,7 +56,8 @@ RECIPES = {
 
 
 def read_rows(folder: Path, length: int) -> list[dict[str, list[int]]]:
-    """Documents packed one after the other into rows of at most `length` tokens; longer ones are cut."""
+    """Documents packed one after the other into rows of at most `length` tokens; longer ones are
+    cut."""
     ids = np.load(folder / "ids.npy").astype(np.int64)
     starts = np.flatnonzero(ids == ids[0]).tolist()
     rows = []
@@ -99,8 +101,8 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 def modernbert_muon(
     model: nn.Module, rate: float, betas: tuple[float, float], muon_learning_rate, weight_decay
 ) -> MuonAdamW:
-    """Muon for ModernBERT's layers as for MiniBERT's: each head's queries, keys and values, and both halves of a gated
-    MLP, are matrices of their own."""
+    """Muon for ModernBERT's layers as for MiniBERT's: each head's queries, keys and values, and
+    both halves of a gated MLP, are matrices of their own."""
     parts_of = {}
     for layer in model.modules():
         if isinstance(layer, ModernBertEncoderLayer):
@@ -129,7 +131,8 @@ def modernbert_muon(
 
 
 def collate_for(model: str, collator: MaskedLMCollator, rows: list) -> dict[str, Any]:
-    """A batch in the form that the model takes. Padded ModernBERT reads a row as one text, as run_mlm.py trains it."""
+    """A batch in the form that the model takes. Padded ModernBERT reads a row as one text, as
+    run_mlm.py trains it."""
     batch = dict(collator(rows))
     if model == "ModernBERT, packed":
         return for_varlen(batch)
@@ -193,7 +196,8 @@ class Training:
         return synchronized_time(self.device) - start
 
     def train_step(self, number: int, share: float) -> None:
-        """One update, at the learning rate for this share of the time: it rises to 5 %, then falls to 0."""
+        """One update, at the learning rate for this share of the time: it rises to 5 %, then falls
+        to 0."""
         for group, rate in zip(self.step.optimizer.param_groups, self.rates):
             group["lr"] = rate * min(share / 0.05, (1 - share) / 0.95)
         self.step.forward_and_backward(self.training_batch(number))
@@ -219,7 +223,8 @@ class Training:
 def measure_learning(
     name: str, folder: Path, variant: str, seconds: float, device: torch.device, tiny: bool
 ) -> Iterator[dict[str, Any]]:
-    """The held-out loss at twelve moments. The clock stands still while the step compiles and the loss is measured."""
+    """The held-out loss at twelve moments. The clock stands still while the step compiles and the
+    loss is measured."""
     training = Training(name, folder, variant, device, tiny)
     compile_seconds = training.compile()
     start = synchronized_time(device)
@@ -250,8 +255,8 @@ def learning_row(name: str, seconds: float, steps: int, loss: float) -> dict[str
 
 
 def seconds_to_loss(rows: list[dict[str, Any]], target: float) -> float | None:
-    """The training seconds at which a run's held-out loss falls to the target, between two evaluations by a line; None
-    if it never does."""
+    """The training seconds at which a run's held-out loss falls to the target, between two
+    evaluations by a line; None if it never does."""
     before = None
     for row in rows:
         if row["loss"] <= target:

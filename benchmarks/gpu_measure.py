@@ -27,7 +27,8 @@ from gpu_variants import VARIANTS, Step, prepare_batch
 from torch.nn import functional as F
 
 PEAK = 989e12  # FLOP/s of dense bf16 products on an H100 or H200
-# Between two synchronisations. The Python before the first kernel would count in every step, if it were one.
+# Between two synchronisations. The Python before the first kernel would count in every step, if it
+# were one.
 STEPS_IN_BLOCK = 10
 PROFILED_BATCHES = ("natural, 8,192", "natural, 32,768")
 PACKAGES = (
@@ -77,8 +78,8 @@ def measure_facts(device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def sdpa_backends(device: torch.device, masked: bool) -> Iterator[dict[str, Any]]:
-    """Which kernels of SDPA run forward and backward for ModernBERT's shapes, with a mask or without, and which one
-    SDPA takes by itself."""
+    """Which kernels of SDPA run forward and backward for ModernBERT's shapes, with a mask or
+    without, and which one SDPA takes by itself."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     length = DOCUMENT_LENGTH if device.type == "cuda" else TINY_DOCUMENT_LENGTH
     q, k, v = torch.randn(3, 8, 12, length, 64, device=device, dtype=dtype).requires_grad_()
@@ -104,8 +105,8 @@ def sdpa_backends(device: torch.device, masked: bool) -> Iterator[dict[str, Any]
 
 
 def flash_implementations(device: torch.device) -> Iterator[dict[str, Any]]:
-    """Whether torch's operator of flash attention runs with a window, forward and backward, by each implementation
-    that torch lists."""
+    """Whether torch's operator of flash attention runs with a window, forward and backward, by each
+    implementation that torch lists."""
     bounds = torch.tensor([0, 500, 1024], dtype=torch.int32, device=device)
     dtype = torch.bfloat16
 
@@ -161,7 +162,8 @@ def try_to_run(function: Callable[[], Any], device: torch.device) -> dict[str, A
 
 
 def time_blocks(function: Callable[[], Any], device: torch.device, tiny: bool) -> dict[str, float]:
-    """Median seconds of a call over blocks of ten, after three that are not timed; and the seconds of the first."""
+    """Median seconds of a call over blocks of ten, after three that are not timed; and the seconds
+    of the first."""
     blocks = 1 if tiny else 3
     calls = 2 if tiny else STEPS_IN_BLOCK
     start = synchronized_time(device)

@@ -1,7 +1,8 @@
 """Models and batches of benchmarks/gpu.py: MiniBERT, ModernBERT and BERT on the same documents.
 
-A batch of documents comes in three forms: one packed row for MiniBERT, one packed row for ModernBERT with an attention
-function or masks that keep the documents apart, and padded rows for models that take nothing else.
+A batch of documents comes in three forms: one packed row for MiniBERT, one packed row for
+ModernBERT with an attention function or masks that keep the documents apart, and padded rows for
+models that take nothing else.
 
 Shape suffixes: t tokens of a packed row, h heads, d head width, n documents.
 """
@@ -62,7 +63,8 @@ def build_model(name: str, size: str) -> Any:
 
 
 def build_modernbert(size: str) -> ModernBertForMaskedLM:
-    """MiniBERT's shape. The logits are computed at masked tokens alone, which is its fastest setting."""
+    """MiniBERT's shape. The logits are computed at masked tokens alone, which is its fastest
+    setting."""
     ours = minibert_config(size)
     config = ModernBertConfig(
         vocab_size=ours.vocab_size,
@@ -101,13 +103,14 @@ VARLEN = "benchmark_varlen"
 def attend_documents(
     module, query, key, value, attention_mask, cu_seq_lens_q, max_length_q, sliding_window=None, **_
 ):
-    """Attention within each document of one packed row: torch's flash attention on a GPU, as MiniBERT calls it. On a
-    CPU, for the rehearsal, it is one call of SDPA for each document.
+    """Attention within each document of one packed row: torch's flash attention on a GPU, as
+    MiniBERT calls it. On a CPU, for the rehearsal, it is one call of SDPA for each document.
 
     Args:
         query, key, value: [1, h, t, d].
         cu_seq_lens_q: int32 [n + 1], where the documents start.
-        sliding_window: the tokens seen on one side, the token itself included (Transformers' own count).
+        sliding_window: the tokens seen on one side, the token itself included (Transformers' own
+            count).
 
     Returns:
         [1, t, h, d], and None in place of probabilities.
@@ -146,7 +149,8 @@ AttentionMaskInterface.register(VARLEN, lambda *args, **kwargs: None)
 
 
 def natural_lengths(tokens: int, longest: int) -> list[int]:
-    """The lengths of documents as they come, with this sum: a median of 300 tokens, and some very long ones."""
+    """The lengths of documents as they come, with this sum: a median of 300 tokens, and some very
+    long ones."""
     generator = np.random.default_rng(0)
     lengths: list[int] = []
     while sum(lengths) < tokens:
@@ -237,7 +241,8 @@ def for_varlen(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_masks(batch: dict[str, Any], window: int = 64) -> dict[str, Any]:
-    """MiniBERT's packed row for ModernBERT with SDPA, in rows of whole documents that are as long as the longest.
+    """MiniBERT's packed row for ModernBERT with SDPA, in rows of whole documents that are as long
+    as the longest.
 
     Args:
         window: half of ModernBERT's `local_attention`.
@@ -267,7 +272,8 @@ def for_masks(batch: dict[str, Any], window: int = 64) -> dict[str, Any]:
 
 
 def fill_rows(lengths: list[int]) -> list[list[int]]:
-    """Put documents into rows as long as the longest of them: longest first, each into the first row with room."""
+    """Put documents into rows as long as the longest of them: longest first, each into the first
+    row with room."""
     width = max(lengths)
     rows: list[list[int]] = []
     used: list[int] = []
@@ -295,10 +301,11 @@ def to_device(value: Any, device: torch.device) -> Any:
 def fix_shapes(
     batch: dict[str, Any], tokens: int, documents: int, targets: int, longest: int
 ) -> dict[str, Any]:
-    """MiniBERT's packed row with shapes that do not depend on its contents, for one graph that serves all batches.
+    """MiniBERT's packed row with shapes that do not depend on its contents, for one graph that
+    serves all batches.
 
-    The row is filled with padding, in documents of its own; documents without tokens follow. Targets are filled with
-    the position of a token whose label is -100, which the loss ignores.
+    The row is filled with padding, in documents of its own; documents without tokens follow.
+    Targets are filled with the position of a token whose label is -100, which the loss ignores.
 
     Raises:
         ValueError: the row has more tokens, documents or targets.
@@ -309,8 +316,8 @@ def fix_shapes(
     positions = batch["masked_lm_positions"]
     if bounds[-1] > tokens or len(bounds) > documents + 1 or len(positions) > targets:
         raise ValueError(
-            f"the row has {bounds[-1]} tokens, {len(bounds) - 1} documents and {len(positions)} targets: the graph "
-            f"takes {tokens}, {documents} and {targets}"
+            f"the row has {bounds[-1]} tokens, {len(bounds) - 1} documents and {len(positions)} "
+            f"targets: the graph takes {tokens}, {documents} and {targets}"
         )
     bounds += [tokens] * (documents + 1 - len(bounds))
     bounds = torch.tensor(bounds, dtype=torch.int32)
@@ -335,8 +342,9 @@ def without_empty_documents(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def step_flops(config: Any, lengths: list[int]) -> float:
-    """FLOPs of a training step: 6 for each weight of a matrix and token (those of the vocabulary at masked tokens
-    alone), and 12 · width for each pair of tokens that see each other, in every layer."""
+    """FLOPs of a training step: 6 for each weight of a matrix and token (those of the vocabulary at
+    masked tokens alone), and 12 · width for each pair of tokens that see each other, in every
+    layer."""
     width = config.hidden_size
     layer_weights = 4 * width**2 + 3 * width * config.intermediate_size
     head_weights = MASKED * (width**2 + width * config.vocab_size)

@@ -1,8 +1,8 @@
 """Variants of a training step that benchmarks/gpu.py compares. None of them is in the library.
 
-A variant changes a model from outside, by what its modules take and return, so that a variant that brings nothing on a
-GPU leaves no trace. On a CPU all of them run, for the rehearsal: compiled code without inductor, a CUDA graph as the
-same steps without capture.
+A variant changes a model from outside, by what its modules take and return, so that a variant that
+brings nothing on a GPU leaves no trace. On a CPU all of them run, for the rehearsal: compiled code
+without inductor, a CUDA graph as the same steps without capture.
 """
 
 import contextlib
@@ -26,13 +26,18 @@ class Variant:
     """What differs from the library's own training step.
 
     Args:
-        compiled: the parts that are compiled: each layer; head and loss too; or forward and loss as one graph.
-        fixed: rows of a fixed number of tokens, documents and targets, and graphs for this shape alone.
+        compiled: the parts that are compiled: each layer; head and loss too; or forward and loss as
+            one graph.
+        fixed: rows of a fixed number of tokens, documents and targets, and graphs for this shape
+            alone.
         autotune: inductor tries several kernels for each product.
         graph: forward and backward are one CUDA graph. It needs `fixed`.
-        flash: another kernel of flash attention: torch's switch to FA3 or FA4, or cuDNN in global layers.
-        fuse_residual: a layer hands on its last sum unadded, so that it is compiled with the next norm.
-        bf16_residual: the states between layers are bf16, also under autocast. It changes the numbers.
+        flash: another kernel of flash attention: torch's switch to FA3 or FA4, or cuDNN in global
+            layers.
+        fuse_residual: a layer hands on its last sum unadded, so that it is compiled with the next
+            norm.
+        bf16_residual: the states between layers are bf16, also under autocast. It changes the
+            numbers.
     """
 
     compiled: Literal["no", "layers", "layers and head", "model"] = "layers"
@@ -149,7 +154,8 @@ def use_cudnn_in_global_layers() -> None:
 
 
 def hand_on_sums(model: nn.Module) -> None:
-    """Let each layer return its states and the output of its MLP, and the next one, or the final norm, add them."""
+    """Let each layer return its states and the output of its MLP, and the next one, or the final
+    norm, add them."""
 
     def layer_forward(layer, states, **kwargs):
         states = add_pair(states)
@@ -176,8 +182,9 @@ class Step:
 
     Args:
         name: of the model, one of `gpu_models.MODEL_NAMES`.
-        build_optimizer: makes the optimizer of a model; None: fused AdamW at the learning rate 0, which takes the same
-            time and leaves the weights as they are, so that the losses of variants compare.
+        build_optimizer: makes the optimizer of a model; None: fused AdamW at the learning rate 0,
+            which takes the same time and leaves the weights as they are, so that the losses of
+            variants compare.
     """
 
     def __init__(
@@ -255,7 +262,8 @@ class Step:
 
 
 class GraphedLoss:
-    """Forward and backward as one CUDA graph for batches of one shape. On a CPU it does the same without a graph."""
+    """Forward and backward as one CUDA graph for batches of one shape. On a CPU it does the same
+    without a graph."""
 
     def __init__(self, step: Step, batch: dict[str, Any]):
         self.step = step
@@ -308,8 +316,8 @@ class GraphedLoss:
 
 @contextlib.contextmanager
 def capturing_allowed():
-    """Let the model take the same way while a CUDA graph is captured as without one. Transformers says "traced" then,
-    and MiniBERT would compute padded rows with a mask."""
+    """Let the model take the same way while a CUDA graph is captured as without one. Transformers
+    says "traced" then, and MiniBERT would compute padded rows with a mask."""
     with mock.patch("transformers.utils.import_utils.is_cuda_stream_capturing", return_value=False):
         yield
 

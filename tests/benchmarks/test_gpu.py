@@ -1,4 +1,5 @@
-"""benchmarks/gpu.py without a GPU: its batches and variants compute what the plain step does, and a run ends in time."""
+"""benchmarks/gpu.py without a GPU: its batches and variants compute what the plain step does, and a
+run ends in time."""
 
 import json
 import signal
@@ -20,7 +21,8 @@ from minibert import train_tokenizer
 
 CPU = torch.device("cpu")
 LENGTHS = [7, 30, 12, 32]
-# The loss of a variant may differ from the plain step's by this much; bf16 states change the numbers.
+# The loss of a variant may differ from the plain step's by this much; bf16 states change the
+# numbers.
 TOLERANCE = {"bf16 residual": 2e-2, "graph, head, bf16": 2e-2}
 # These need kernels that only a GPU has.
 GPU_ONLY = ("FA3", "FA4")
@@ -88,7 +90,8 @@ def test_packed_modernbert_keeps_documents_apart(name):
 
 
 def test_a_captured_graph_takes_the_unpadded_way(plain, monkeypatch):
-    """Transformers says "traced" while a CUDA graph is captured; MiniBERT would compute padded rows then."""
+    """Transformers says "traced" while a CUDA graph is captured; MiniBERT would compute padded rows
+    then."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     step = Step("MiniBERT", "tiny", VARIANTS["not compiled"], CPU)
     assert import_utils.is_tracing()

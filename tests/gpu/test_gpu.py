@@ -1,4 +1,5 @@
-"""MiniBERT on a GPU: equal to the CPU in fp32, without leaks between sequences, waits for the device, or recompilation.
+"""MiniBERT on a GPU: equal to the CPU in fp32, without leaks between sequences, waits for the
+device, or recompilation.
 
 Only the model, the collator and Muon are used, which need no `datasets`.
 """
@@ -21,8 +22,9 @@ from minibert.sequences_minibert import PackedSequences
 
 VOCAB, LABELS, LENGTH, WINDOW = 61, 3, 48, 8
 SIZES = dict(
-    vocab_size=VOCAB, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96,
-    max_position_embeddings=8192, initializer_range=0.05, num_labels=LABELS, hidden_dropout=0.0, attention_dropout=0.0,
+    vocab_size=VOCAB, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+    intermediate_size=96, max_position_embeddings=8192, initializer_range=0.05, num_labels=LABELS,
+    hidden_dropout=0.0, attention_dropout=0.0,
 )  # fmt: skip
 PRESETS = {
     "bert": {},
@@ -290,7 +292,8 @@ def test_a_packed_training_step_does_not_wait_for_the_device(cuda):
 
 @contextlib.contextmanager
 def skip_after(seconds: float, reason: str):
-    """Skip the test if it takes longer: compiling for a GPU may take minutes, and a borrowed one is lent for few."""
+    """Skip the test if it takes longer: compiling for a GPU may take minutes, and a borrowed one is
+    lent for few."""
 
     def skip(signum, frame):
         pytest.skip(f"{reason} took more than {seconds:g} seconds")
@@ -330,7 +333,8 @@ def test_compiled_code_serves_every_length(preset, part, device):
 
 
 def compare_compiled(preset, part, device):
-    """Losses and gradients of a compiled model, and whether it is compiled again for new lengths."""
+    """Losses and gradients of a compiled model, and whether it is compiled again for new
+    lengths."""
     model = build("MiniBertForMaskedLM", preset).to(device)
     torch._dynamo.reset()
     backend, count = ("inductor", 20) if device.type == "cuda" else ("aot_eager", 4)
@@ -418,9 +422,10 @@ def test_a_resumed_training_is_the_same(tokenizer, device, tmp_path):
     ends = []
     for name, resume in (("whole", None), ("resumed", str(tmp_path / "whole" / "checkpoint-10"))):
         arguments = TrainingArguments(
-            str(tmp_path / name), max_steps=20, per_device_train_batch_size=8, learning_rate=1e-3, save_steps=10,
-            bf16=device.type == "cuda", use_cpu=device.type == "cpu", report_to="none", disable_tqdm=True, seed=3,
-            remove_unused_columns=False, logging_steps=20, dataloader_pin_memory=device.type == "cuda",
+            str(tmp_path / name), max_steps=20, per_device_train_batch_size=8, learning_rate=1e-3,
+            save_steps=10, bf16=device.type == "cuda", use_cpu=device.type == "cpu",
+            report_to="none", disable_tqdm=True, seed=3, remove_unused_columns=False,
+            logging_steps=20, dataloader_pin_memory=device.type == "cuda",
         )  # fmt: skip
         collator = MaskedLMCollator(tokenizer, seed=0, unpadded=True)
         trainer = Trainer(
