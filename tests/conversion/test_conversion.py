@@ -35,7 +35,7 @@ from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training.common.loading import saved_config, saved_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
-from minibert.training.conversion.folders import Architecture
+from minibert.training.conversion.families import ArchitectureName
 
 PRESETS = ["bert", "modernbert"]
 # What the code of all families shares is shown by some of them; the rest is slow.
@@ -254,7 +254,7 @@ def test_to_native_uses_the_recorded_architecture():
 
 
 def test_the_command_knows_every_architecture():
-    assert list(get_args(Architecture)) == list(ARCHITECTURES)
+    assert list(get_args(ArchitectureName)) == list(ARCHITECTURES)
 
 
 def test_to_native_refuses_other_models_and_architectures():
@@ -371,7 +371,9 @@ def test_damaged_checkpoint_is_refused_with_all_its_faults(tmp_path):
 def test_sigterm_removes_the_unfinished_folder(tmp_path, monkeypatch):
     """Not even the folder that was being written; afterwards the signal does what it did before."""
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
-    monkeypatch.setattr(folders, "save_rest", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(
+        folders, "save_tokenizer_and_modules", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+    )
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"):
         convert(str(tmp_path / "source"), str(tmp_path / "target"))

@@ -305,7 +305,7 @@ def test_another_tokenizer_is_refused(tokenizers, tmp_path, monkeypatch, capsys)
     save_model(tmp_path / "source", tokenizers["cased"], None)
     monkeypatch.setattr(
         folders,
-        "save_rest",
+        "save_tokenizer_and_modules",
         lambda source, _, target, *rest: tokenizers["wordpiece"].save_pretrained(target),
     )
     said = refusal(capsys, "convert", tmp_path / "source", tmp_path / "target")

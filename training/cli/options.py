@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 
-def load(reference: str) -> Any:
+def import_object(reference: str) -> Any:
     """The function or class of "module:name"."""
     module_name, _, name = reference.partition(":")
     module = importlib.import_module(f"minibert.training.{module_name}")
@@ -65,8 +65,8 @@ def option_field(
 
 
 def option_type(hint: Any) -> Any:
-    """What `HfArgumentParser` can make of a value (str, int, float, bool, a Literal or a list of
-    such), or None."""
+    """The type of an option for `HfArgumentParser` (str, int, float, bool, a Literal, or a list of
+    such) whose parameter has the type `hint`; None if it cannot be an option."""
     alternatives = [hint]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         alternatives = [part for part in typing.get_args(hint) if part is not type(None)]

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ..common.options import close_matches
 from ..finetuning.tasks import REMOVED_OPTIONS
 from .commands import COMMANDS, Command, examples
-from .options import load, options_of
+from .options import import_object, options_of
 from .recipes import read_recipe, recipe_arguments
 
 # How long a training takes: one of these on the command line replaces all of them in a recipe.
@@ -27,9 +27,10 @@ class HelpFormatter(ArgumentDefaultsHelpFormatter):
         return text  # its lines are commands
 
 
-class OneSpellingPerOption:
-    """A parser to which `HfArgumentParser` adds options under one spelling: no dashes, no
-    `--no_…`."""
+class OptionAdapter:
+    """Stands between `HfArgumentParser` and a parser, and changes each option on its way: one
+    spelling (no dashes, no `--no_…`), and a value for every switch (`--bf16 true`). What argparse
+    should do with an option of some type (its `action`, its `nargs`) is decided here."""
 
     def __init__(self, parser: Any):
         self.parser = parser
@@ -49,7 +50,7 @@ def make_parser_class() -> type:
     class Parser(HfArgumentParser):
         @staticmethod
         def _parse_dataclass_field(parser, field):
-            HfArgumentParser._parse_dataclass_field(OneSpellingPerOption(parser), field)
+            HfArgumentParser._parse_dataclass_field(OptionAdapter(parser), field)
 
         def error(self, message: str) -> NoReturn:
             raise ValueError(message)
@@ -65,7 +66,7 @@ def build_parser(command_name: str) -> Any:
     undescribed_fields = []
     epilog = "\n  ".join(["examples:", *examples(command_name)])
     if command.config:
-        config_class = load(command.config)
+        config_class = import_object(command.config)
         option_classes.append(config_class)
         undescribed_fields = fields_without_help(command, config_class)
         if undescribed_fields and not command.described_fields:
@@ -98,7 +99,7 @@ def build_parser(command_name: str) -> Any:
 def function_options(command: Command) -> type:
     """A dataclass of the options that come from the command's function and from the callables
     beside it."""
-    callables = [load(reference) for reference in (command.function, *command.options)]
+    callables = [import_object(reference) for reference in (command.function, *command.options)]
     skipped = set(command.preset)
     if command.config:
         skipped.add("args")
@@ -134,12 +135,14 @@ def parse(command_name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, A
     recipe_path = parser.parse_known_args(argv)[0].recipe
     if recipe_path:
         recipe = load_recipe(recipe_path, cli_options, actions)
+        # no word of a command line means None, so a null becomes the default
         nulls = [key for key, value in recipe.items() if value is None]
         parser.set_defaults(**dict.fromkeys(nulls))
+        # the last word counts: that of the command line
         argv = [*recipe_arguments(recipe, actions), *argv]
 
-    # The function's options, the config if the command has one, `--recipe`, and words without a
-    # flag.
+    # one namespace each: the function's options, the config if the command has one, `--recipe`;
+    # then the words without a flag
     function_namespace, *configs_and_recipe, positional_words = parser.parse_args_into_dataclasses(
         argv, return_remaining_strings=True, look_for_args_file=False
     )
@@ -147,14 +150,14 @@ def parse(command_name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, A
     if command.config:
         keywords["args"] = configs_and_recipe[0]
     fill_positional(command, keywords, positional_words, parser.usage, actions)
-    return load(command.function), keywords
+    return import_object(command.function), keywords
 
 
 def check_options(
     command_name: str, cli_options: Sequence[str], actions: Mapping[str, Any]
 ) -> None:
     """Refuse (a ValueError) unknown options, and a list that is given twice: argparse would drop
-    the first."""
+    the first. Of a single value that is given twice, the last counts."""
     for option in cli_options:
         if option not in actions and option in REMOVED_OPTIONS:
             raise ValueError(REMOVED_OPTIONS[option])
@@ -194,7 +197,7 @@ def fill_positional(
     """Put words without a flag into `keywords`; a list takes all that are left. A ValueError if
     some are missing, or too many."""
     words = list(words)
-    parameters = inspect.signature(load(command.function)).parameters
+    parameters = inspect.signature(import_object(command.function)).parameters
     for name in command.positional:
         if words and actions[name].nargs == "+":
             keywords[name] = words

@@ -66,8 +66,7 @@ def check_yaml(source: bytes, path: str) -> None:
 
 def recipe_arguments(recipe: dict[str, Any], actions: dict[str, Any]) -> list[str]:
     """A recipe as words of a command line that others can follow. Lists come first, and `--recipe=`
-    ends the last of
-    them: it would else take in the words that follow.
+    ends the last of them: it would else take in the words that follow.
 
     Args:
         actions: The parser's actions, by option.

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 
 import torch
 import transformers
-from safetensors.torch import load, save
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
 
 # What sentence-transformers writes into the config of a cross-encoder: how scores are made of
 # logits.
-CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function")
+CROSS_ENCODER_FIELDS = ("sentence_transformers", "sbert_ce_default_activation_function")
 # Fields of every config that say nothing about the model, or that are converted apart.
 HOUSEKEEPING = {
     "architectures", "auto_map", "model_type", "transformers_version", "num_labels", "torch_dtype",
@@ -102,7 +103,7 @@ class Architecture:
         unused_rows = tensor.new_zeros(first_position, tensor.shape[1])
         saved_tensors = (config.converted_rest or {}).get("tensors")
         if saved_tensors:
-            saved_rows = load(base64.b64decode(saved_tensors))[POSITIONS]
+            saved_rows = load_tensors(base64.b64decode(saved_tensors))[POSITIONS]
             if saved_rows.shape == unused_rows.shape:
                 unused_rows = saved_rows.to(unused_rows)
         return [torch.cat([unused_rows, tensor])]
@@ -164,7 +165,7 @@ class Architecture:
 
     # --- what MiniBERT has no place for ---
 
-    def rest(self, native: PreTrainedModel, head: str) -> dict[str, Any] | None:
+    def converted_rest(self, native: PreTrainedModel, head: str) -> dict[str, Any] | None:
         """What `native` has that MiniBERT has no place for: fields that do not follow from the
         others, and the rows before the first position."""
         rest = {}
@@ -176,7 +177,7 @@ class Architecture:
             table = native.base_model.embeddings.position_embeddings.weight.detach()
             rows = table[:first_position]
             if rows.any():
-                tensors = save({POSITIONS: rows.contiguous()})
+                tensors = save_tensors({POSITIONS: rows.contiguous()})
                 rest["tensors"] = base64.b64encode(tensors).decode()
         return rest or None
 
@@ -185,7 +186,7 @@ class Architecture:
         converted = {*self.fields_of(head), *SPECIAL_IDS}
         converted_fields = {name: getattr(native, name, None) for name in converted}
         defaults = self.config_class(**converted_fields).to_dict()
-        ignored = {*converted, *CARRIED_IF_THERE, *HOUSEKEEPING}
+        ignored = {*converted, *CROSS_ENCODER_FIELDS, *HOUSEKEEPING}
         fields = {}
         for name, value in native.to_dict().items():
             if name in ignored or name.startswith("_"):
@@ -194,8 +195,8 @@ class Architecture:
                 fields[name] = value
         return fields
 
-    def kept_fields(self, config: MiniBertConfig) -> dict[str, Any]:
-        """The fields of `rest`, if `config` was converted from this architecture."""
+    def recorded_fields(self, config: MiniBertConfig) -> dict[str, Any]:
+        """The fields of `converted_rest`, if `config` was converted from this architecture."""
         if config.converted_from != self.config_class.model_type:
             return {}
         return dict((config.converted_rest or {}).get("fields", {}))

@@ -19,7 +19,9 @@ logger = logging.get_logger(__name__)
 PRETRAINING_HEADS = ("ForPreTraining", "ForReplacedTokenDetection", "ForMaskedLM", "Model")
 
 
-def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedModel:
+def load_checkpoint(
+    path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None
+) -> PreTrainedModel:
     """Load a checkpoint with the class that its config names.
 
     Weights of another head are left out, with a message. If no class is named, as in the first

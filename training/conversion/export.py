@@ -23,10 +23,16 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from ... import modeling_minibert
-from ..common.loading import check_new, minibert_config, new_folder, suppress_logging
+from ..common.loading import (
+    check_new,
+    minibert_config,
+    modules_of,
+    new_folder,
+    suppress_logging,
+)
 from . import convert, to_native
-from .checkpoints import load
-from .folders import modules_of, save_rest, tokenizer_of
+from .checkpoints import load_checkpoint
+from .folders import save_tokenizer_and_modules, tokenizer_of
 
 # The names that all three engines look for.
 GRAPH = "onnx/model.onnx"
@@ -106,7 +112,7 @@ def _write_sentence_transformer(
 def _write_onnx(source: str, written: Path) -> str:
     """Write both graphs and what goes along; returns what was written, in words."""
     tokenizer = tokenizer_of(source)
-    model = load(source, tokenizer)
+    model = load_checkpoint(source, tokenizer)
     if any(module["type"].endswith(".Pooling") for module in modules_of(source)):
         model = model.base_model
         model._forward_hooks.clear()  # by which a decoder has its head finish the states
@@ -124,7 +130,7 @@ def _write_onnx(source: str, written: Path) -> str:
     config_model = _known_to_engines(model)
     config_model.config.architectures = [type(config_model).__name__]
     config_model.config.save_pretrained(written)
-    save_rest(source, tokenizer, written)
+    save_tokenizer_and_modules(source, tokenizer, written)
     model_type = config_model.config.model_type
     return f"{type(model).__name__} as ONNX, for engines that know {model_type}"
 

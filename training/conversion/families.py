@@ -1,6 +1,6 @@
 """The families: what each calls its parts and fields, and what makes a MiniBERT one of them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -462,7 +462,7 @@ class EuroBertArchitecture(Architecture):
         return shared
 
     def _num_groups(self, config: MiniBertConfig) -> int:
-        return self.kept_fields(config).get("num_key_value_heads") or config.num_attention_heads
+        return self.recorded_fields(config).get("num_key_value_heads") or config.num_attention_heads
 
     def minibert_fields(
         self, native: PreTrainedModel, head: str, fields: dict[str, Any]
@@ -495,6 +495,11 @@ class EuroBertArchitecture(Architecture):
         return required
 
 
+# The names of `ARCHITECTURES`, in the same order, written out for the command line.
+ArchitectureName = Literal[
+    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra",
+    "albert", "nomic_bert", "jina_embeddings_v3", "eurobert",
+]  # fmt: skip
 # By `model_type`, in the order in which `to_native` tries them for a model that was never
 # converted.
 ARCHITECTURES: dict[str, Architecture] = {

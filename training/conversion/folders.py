@@ -4,7 +4,7 @@ import json
 import shutil
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
@@ -23,15 +23,12 @@ from ..common.loading import (
     saved_tokenizer,
     wrap_load_errors,
 )
-from .checkpoints import load
+from .checkpoints import load_checkpoint
 from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
+from .families import ArchitectureName
 from .native import from_native, to_native
 from .surgery import modify, parse_changes
 
-Architecture = Literal[
-    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra",
-    "albert", "nomic_bert", "jina_embeddings_v3", "eurobert",
-]  # fmt: skip
 # By any of these, sentence-transformers knows a model that PyLate saved.
 PYLATE_SETTINGS = {
     "query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens",
@@ -43,7 +40,7 @@ def convert(
     source: str | PathLike,
     target: str | PathLike,
     *,
-    architecture: Architecture | None = None,
+    architecture: ArchitectureName | None = None,
     set: list[str] | dict[str, Any] = (),
     no_check: bool = False,
 ) -> Path:
@@ -87,16 +84,18 @@ def convert(
     modules = modules_of(source)  # refuses code of others
     check_query_expansion(source)
     tokenizer = tokenizer_of(source)
-    loaded = load(source, tokenizer)
-    compares = not changes and not no_check
-    if compares:
-        batch = sample_batch(loaded, tokenizer)
-        expected = sample_outputs(loaded, batch)
+    source_model = load_checkpoint(source, tokenizer)
+    checks_outputs = not changes and not no_check
+    if checks_outputs:
+        batch = sample_batch(source_model, tokenizer)
+        expected = sample_outputs(source_model, batch)
 
-    if is_minibert:
-        model = loaded if changes else to_native(loaded, architecture)
+    if not is_minibert:
+        model = from_native(source_model)
+    elif changes:  # it stays a MiniBERT
+        model = source_model
     else:
-        model = from_native(loaded)
+        model = to_native(source_model, architecture)
     if changes:
         model, messages = modify(model, changes)
         print("\n".join(messages))
@@ -104,13 +103,16 @@ def convert(
         # without it, that module gets the last layer alone
         model.config.output_hidden_states = True
 
-    with new_folder(target) as written:
-        model.save_pretrained(written)
-        save_rest(source, tokenizer, written, changes.get("max_position_embeddings"))
+    with new_folder(target) as unfinished:
+        model.save_pretrained(unfinished)
+        length = changes.get("max_position_embeddings")
+        save_tokenizer_and_modules(source, tokenizer, unfinished, length)
+        # an error from here on leaves nothing in the target
         if tokenizer is not None:
-            check_saved_tokenizer(source, tokenizer, written)
-        if compares:
-            difference = check_outputs(sample_outputs(load(written), batch), expected)
+            check_saved_tokenizer(source, tokenizer, unfinished)
+        if checks_outputs:
+            outputs = sample_outputs(load_checkpoint(unfinished), batch)
+            difference = check_outputs(outputs, expected)
             print(f"source and target differ by {difference:.1e} of the largest logit on ten texts")
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
     return target
@@ -128,18 +130,7 @@ def check_query_expansion(source: str) -> None:
     """Refuse (a ValueError) a late-interaction model (ColBERT) that fills queries up with tokens
     that its attention mask leaves out: MiniBERT computes no vectors of masked tokens, so most of a
     query's vectors would be zero."""
-    settings = read_json(source, "config_sentence_transformers.json")
-    if not settings:
-        return
-    expansion = settings.get("query_expansion")
-    for name in SENTENCE_CONFIGS:
-        expansion = expansion or read_json(source, name).get("query_expansion")
-    is_pylate = "query_expansion" not in settings and PYLATE_SETTINGS & settings.keys()
-    if is_pylate and settings.get("do_query_expansion") is False:
-        expansion = None
-    elif is_pylate:  # it expands by default
-        attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
-        expansion = {"attend": attend}
+    expansion = _query_expansion(source)
     if expansion and not expansion.get("attend"):
         raise ValueError(
             f"{source!r} is a late-interaction model whose queries are filled up with tokens that"
@@ -148,14 +139,31 @@ def check_query_expansion(source: str) -> None:
         )
 
 
+def _query_expansion(source: str) -> dict[str, Any] | None:
+    """How a late-interaction model fills queries up (`attend`: whether tokens attend to these), as
+    sentence-transformers or PyLate saved it; None if it does not."""
+    settings = read_json(source, "config_sentence_transformers.json")
+    if not settings:
+        return None
+    if "query_expansion" not in settings and PYLATE_SETTINGS & settings.keys():
+        if settings.get("do_query_expansion") is False:  # by default it does
+            return None
+        attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
+        return {"attend": attend}
+    expansion = settings.get("query_expansion")
+    for name in SENTENCE_CONFIGS:
+        expansion = expansion or read_json(source, name).get("query_expansion")
+    return expansion
+
+
 # --- what goes along with the model ---
 
 
-def save_rest(
+def save_tokenizer_and_modules(
     source: str, tokenizer: PreTrainedTokenizerBase | None, target: Path, length: int | None = None
 ) -> None:
-    """Save what goes along with the model: its tokenizer, if there is one, and copies of what else
-    `SentenceTransformer(source)` reads. With a `length`, texts are cut off there."""
+    """Save what goes along with the model: its tokenizer, if there is one, and copies of the
+    modules of sentence-transformers, if there are any. With a `length`, texts are cut off there."""
     if tokenizer is not None:
         if length is not None:
             tokenizer.model_max_length = length

@@ -7,7 +7,7 @@ its config keeps for the way back. Where units are dropped in training differs b
 architectures.
 
 Both ways go in the same steps: the fields of the new config, a new model of it, the weights under
-their new names, and what else belongs to a model (`_fill`).
+their new names, and what else belongs to a model (`_load_weights_and_settings`).
 """
 
 import copy
@@ -22,8 +22,8 @@ from transformers import PreTrainedModel
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
 from ..common.weights import untied_weights
-from .architecture import CARRIED_IF_THERE, Architecture
-from .checkpoints import load
+from .architecture import CROSS_ENCODER_FIELDS, Architecture
+from .checkpoints import load_checkpoint
 from .families import ARCHITECTURES, find_architecture
 
 # Of a model that fits no architecture, the message names what the nearest ones need.
@@ -53,14 +53,15 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     if isinstance(model_or_path, PreTrainedModel):
         native = model_or_path
     else:
-        native = load(model_or_path)
-    architecture, head = find_architecture(type(native).__name__, native.config)
-    config = MiniBertConfig(**copy.deepcopy(_minibert_fields(architecture, native, head)))
-    config.converted_from = architecture.config_class.model_type
-    config.converted_rest = architecture.rest(native, head)
+        native = load_checkpoint(model_or_path)
+    source, head = find_architecture(type(native).__name__, native.config)
+    config = MiniBertConfig(**copy.deepcopy(_minibert_fields(source, native, head)))
+    config.converted_from = source.config_class.model_type
+    config.converted_rest = source.converted_rest(native, head)
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
-    obstacles = _obstacles(config.converted_from, model, head)
-    if obstacles:  # fields that its class reads and MiniBERT does not
+    # fields that its class ignores, but that MiniBERT would follow
+    obstacles = _unmet_requirements(config.converted_from, model, head)
+    if obstacles:
         raise ValueError(
             f"this {type(native).__name__} is not convertible: its class computes with"
             f" {', '.join(obstacles)}"
@@ -69,9 +70,9 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     native_weights = native.state_dict(prefix=_prefix(native))
     weights = {}
     for name in model.state_dict(prefix=_prefix(model)):
-        parts = [native_weights[part] for part in architecture.native_names(name, head)]
-        weights[name] = architecture.join(name, parts, native.config)
-    _fill(model, weights, native)
+        parts = [native_weights[part] for part in source.native_names(name, head)]
+        weights[name] = source.join(name, parts, native.config)
+    _load_weights_and_settings(model, weights, native)
     return model
 
 
@@ -107,7 +108,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         for native_name, part in zip(native_names, parts, strict=True):
             weights[native_name] = part.clone()
     _add_biases(weights, native, model)
-    _fill(native, weights, model)
+    _load_weights_and_settings(native, weights, model)
     return native
 
 
@@ -122,7 +123,7 @@ def _choose_architecture(
     candidates = ARCHITECTURES if architecture is None else [architecture]
     obstacles = {}
     for name in candidates:
-        obstacles[name] = _obstacles(name, model, head)
+        obstacles[name] = _unmet_requirements(name, model, head)
         if not obstacles[name]:
             return ARCHITECTURES[name]
 
@@ -138,7 +139,7 @@ def _choose_architecture(
     raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
 
-def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str]:
+def _unmet_requirements(architecture: str, model: PreTrainedModel, head: str) -> list[str]:
     """What the architecture needs and this model does not have."""
     if head not in ARCHITECTURES[architecture].classes:
         return [f"another class: it has none for {head}"]
@@ -176,7 +177,7 @@ def _native_fields(target: Architecture, model: PreTrainedModel, head: str) -> d
     config = model.config
     names = target.fields_of(head)
     defaults = target.config_class()
-    fields = target.kept_fields(config)
+    fields = target.recorded_fields(config)
     for native_name, name in names.items():
         fields[native_name] = getattr(config, name)
     for name, value in fields.items():
@@ -223,7 +224,7 @@ def _add_biases(
             weights[name] = torch.zeros_like(tensor, dtype=model.dtype, device=model.device)
 
 
-def _fill(
+def _load_weights_and_settings(
     model: PreTrainedModel, weights: dict[str, torch.Tensor], source: PreTrainedModel
 ) -> None:
     """Put `weights` into `model`, each with its own dtype, and take from `source` what is not a
@@ -234,20 +235,21 @@ def _fill(
     model.tie_weights()
     model.to(source.device)
     model.train(source.training)
-    keep_generation(model, source)
-    for name in CARRIED_IF_THERE:
+    copy_generation_config(model, source)
+    for name in CROSS_ENCODER_FIELDS:
         if hasattr(source.config, name):
             setattr(model.config, name, getattr(source.config, name))
 
 
-def keep_generation(model: PreTrainedModel, source: PreTrainedModel) -> None:
+def copy_generation_config(model: PreTrainedModel, source: PreTrainedModel) -> None:
     """Give a decoder the settings of `generate` of the one that it was made of."""
     if model.can_generate() and source.can_generate():
         model.generation_config = copy.deepcopy(source.generation_config)
 
 
 def _prefix(model: PreTrainedModel) -> str:
-    """What the names of a base model's weights lack to be those that they have below a head."""
+    """The `prefix` by which the weights of a model without a head get the names that they have in
+    one with a head, such as "model."; empty for the latter."""
     if hasattr(model, model.base_model_prefix):
         return ""
     return f"{model.base_model_prefix}."

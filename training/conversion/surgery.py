@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .native import keep_generation
+from .native import copy_generation_config
 
 # The last seven have no weights: they change which tokens a layer sees, how far angles turn, what
 # training drops.
@@ -73,7 +73,7 @@ def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
     changed.load_state_dict(weights, assign=True)
     changed.tie_weights()
     changed.train(model.training)
-    keep_generation(changed, model)
+    copy_generation_config(changed, model)
 
     num_kept = 0
     for name, tensor in old_weights.items():
