@@ -20,8 +20,8 @@ from minibert.training.common.callbacks import (
     EarlyStopping,
     add_callbacks,
 )
-from minibert.training.evaluation.baselines import judge, random_scores
-from minibert.training.finetuning.results import MAX_SAVED_MISTAKES, baseline
+from minibert.training.evaluation.baselines import judge, judge_simple, random_scores
+from minibert.training.finetuning.results import MAX_SAVED_MISTAKES, baseline, simple_scores
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.hub import files
@@ -213,14 +213,17 @@ class TestAUselessModel:
 
 
 @pytest.mark.parametrize(
-    ("value", "baseline", "rows", "said"),
+    ("value", "baseline", "interval", "said"),
     [
-        (0.4, 0.5, None, "worse"), (0.5, 0.5, 9, "no better"), (0.51, 0.5, 100, "chance"), (0.7, 0.5, 100, None),
+        (0.4, 0.5, None, "worse"),
+        (0.5, 0.5, (0.4, 0.6), "no better"),
+        (0.51, 0.5, (0.41, 0.61), "chance"),
+        (0.7, 0.5, (0.61, 0.79), None),
         (1.0, 1.0, None, "too easy"),
     ],
-)  # fmt: skip
-def test_warning_compares_with_the_baseline(value, baseline, rows, said):
-    sentence = judge("accuracy", value, baseline, "guessing", rows)
+)
+def test_warning_compares_with_the_baseline(value, baseline, interval, said):
+    sentence = judge("accuracy", value, baseline, "guessing", interval)
     assert said in sentence if said else sentence is None
 
 
@@ -288,5 +291,66 @@ def test_one_class_only_is_said_while_it_trains(start, data, tmp_path, capsys):
     alone = any(row["recall"] == 1.0 for row in report["by_class"]["validation"].values())
     assert ("the same for every row" in printed) == alone
     assert (
-        "40 rows measure a score only to ± 0.15" in printed and "learn little in 2 steps" in printed
+        "of a class) measure macro F1 only to ± 0.1" in printed
+        and "learn little in 2 steps" in printed
     )
+
+
+class TestASimpleModel:
+    """TF-IDF with logistic regression, beside the model."""
+
+    def test_it_learns_words_of_texts_and_pairs(self):
+        """Of a pair, the words of the second text say what the label is."""
+        words = ["good", "bad"]
+        second = [f"a {words[row % 2]} thing" for row in range(40)]
+        rows = {"a": ["bad good thing"] * 40, "b": second, LABEL: [row % 2 for row in range(40)]}
+        task = object.__new__(task_class("nli"))
+        fields = dict(problem_type="single_label_classification", labels="ab")
+        vars(task).update(fields, text_columns=["a", "b"])
+        split = datasets.Dataset.from_dict(rows)
+        scores = simple_scores(task, {"train": split, "test": split})
+        assert scores["test"]["accuracy"] == 1 and scores["test"]["f1_macro"] == 1
+        assert simple_scores(task, {"test": split}) == {}
+
+    def test_several_labels_of_which_one_is_everywhere(self):
+        labels = [[1.0, float(row % 2), 0.0] for row in range(20)]
+        rows = {"a": [f"word{row % 2}" for row in range(20)], LABEL: labels}
+        task = object.__new__(task_class("classify"))
+        fields = dict(problem_type="multi_label_classification", labels="abc")
+        vars(task).update(fields, text_columns=["a"])
+        split = datasets.Dataset.from_dict(rows)
+        assert task.simple_predictions(split, [split]) == [labels]
+
+    def test_texts_without_words(self):
+        rows = {"a": ["!", "?"], LABEL: [0, 1]}
+        task = object.__new__(task_class("classify"))
+        fields = dict(problem_type="single_label_classification", labels="ab")
+        vars(task).update(fields, text_columns=["a"])
+        assert task.simple_predictions(datasets.Dataset.from_dict(rows), []) is None
+
+    @pytest.mark.parametrize(
+        ("value", "simple_value", "interval", "message"),
+        [
+            (0.6, 0.7, (0.5, 0.7), "as good or better"),
+            (0.7, 0.65, (0.6, 0.8), "may be as good"),
+            (1.0, 1.0, (0.9, 1.0), "too easy"),
+            (0.7, 0.5, (0.6, 0.8), None),
+        ],
+    )
+    def test_where_it_wins_that_is_said(self, value, simple_value, interval, message):
+        sentence = judge_simple("f1_macro", value, simple_value, "TF-IDF", interval)
+        assert message in sentence if message else sentence is None
+
+    def test_it_is_in_the_report_and_on_the_console(self, start, data, tmp_path, capsys):
+        output = tmp_path / "out"
+        options = dict(data=data, output_dir=str(output), learning_rate=1e-9)
+        minibert.finetune("classify", model=start, **options | QUICK)
+        printed = capsys.readouterr().out
+        report = json.loads((output / "metrics.json").read_text())
+        simple_report = report["simple_model"]
+        assert simple_report["name"] == "TF-IDF with logistic regression"
+        assert simple_report["test"]["accuracy"] > 0.9
+        assert "TF-IDF with logistic regression (test)" in printed
+        low, high = report["intervals"]["test"]["f1_macro"]
+        assert low <= report["test"]["f1_macro"] <= high
+        assert "95 % interval (test)" in printed and f"{low:.3f}–{high:.3f}" in printed

@@ -54,6 +54,11 @@ def format_scores(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     return format_table(["", *metrics], rows)
 
 
+def format_intervals(intervals: Mapping[str, tuple[float, float]]) -> dict[str, str]:
+    """95 % intervals as cells of a table of scores."""
+    return {metric: f"{low:.3f}–{high:.3f}" for metric, (low, high) in intervals.items()}
+
+
 def warn(text: str | None) -> None:
     """Print a warning (if there is one to print), above the progress bar if there is one."""
     if text:

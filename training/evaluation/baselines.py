@@ -50,13 +50,27 @@ def margin(rows: int, share: float = 0.5) -> float:
     return 1.96 * math.sqrt(variance / max(rows, 1))
 
 
-def few_to_measure(rows: int) -> str | None:
-    """A warning if a score on so few held-out rows is uncertain; else None."""
+def margin_of_macro_f1(class_counts: Sequence[int]) -> float:
+    """`margin` of the mean over classes of what is measured on so many rows of each."""
+    variance = sum(0.25 / count for count in class_counts) / len(class_counts) ** 2
+    return 1.96 * math.sqrt(variance)
+
+
+def few_to_measure(rows: int, class_counts: Sequence[int] = ()) -> str | None:
+    """A warning if a score on so few held-out rows is uncertain; else None.
+
+    Args:
+        class_counts: Of classes that macro F1 is measured for, how many rows each has.
+    """
     error = margin(rows)
+    rows_and_score = f"{rows:,} rows measure a score"
+    if class_counts:
+        error = margin_of_macro_f1(class_counts)
+        rows_and_score = f"{rows:,} rows ({min(class_counts):,} of a class) measure macro F1"
     if error <= MAX_ERROR_OF_SCORE:
         return None
     return (
-        f"{rows:,} rows measure a score only to ± {error:.2f} (95 % interval);"
+        f"{rows_and_score} only to ± {error:.2f} (95 % interval);"
         " hold out more (--validation, --validation_size) to compare models"
     )
 
@@ -66,17 +80,17 @@ def judge(
     value: float | None,
     baseline: float | None,
     baseline_name: str,
-    rows: int | None = None,
+    interval: tuple[float, float] | None = None,
 ) -> str | None:
-    """A warning if a result is not better than a baseline, or if the difference may be chance on so
-    few rows; else None.
+    """A warning if a result is not better than a baseline, or if the difference may be chance; else
+    None.
 
     Args:
         metric: The name of the score, such as "f1_macro".
         value: The model's score.
         baseline: That of something simple, such as guessing.
         baseline_name: What that is, as it stands in the warning.
-        rows: How many rows were measured.
+        interval: The 95 % interval of the model's score.
     """
     if value is None or baseline is None:
         return None
@@ -92,7 +106,34 @@ def judge(
         if metric == "f1_macro":
             advice += ", or with --class_weights balanced"
         return f"{comparison} than {figures}: do not use this model; {advice}"
-    baseline_share = min(max(baseline, 0.0), 1.0)
-    if rows is not None and abs(value - baseline) < margin(rows, baseline_share):
-        return f"hardly better than {figures}: on {rows:,} rows that may be chance; measure on more"
+    if interval is not None and interval[0] <= baseline <= interval[1]:
+        low, high = interval
+        return (
+            f"hardly better than {figures}: the 95 % interval is {low:.2f} to {high:.2f},"
+            " so that may be chance; measure on more rows"
+        )
+    return None
+
+
+def judge_simple(
+    metric: str,
+    value: float | None,
+    simple_value: float | None,
+    simple_name: str,
+    interval: tuple[float, float] | None,
+) -> str | None:
+    """A warning if a simple model is as good, or may be; else None. Arguments as of `judge`."""
+    if value is None or simple_value is None:
+        return None
+    figures = f"{simple_name} ({metric} {simple_value:.4g}, against {value:.4g})"
+    if value == simple_value == 1:
+        return f"these rows are too easy to compare this model with {figures}; measure on others"
+    if not is_better(metric, value, simple_value):
+        return f"{figures} is as good or better, and smaller: use that, or train longer, or on more data"
+    if interval is not None and interval[0] <= simple_value <= interval[1]:
+        low, high = interval
+        return (
+            f"{figures} may be as good: the 95 % interval is {low:.2f} to {high:.2f};"
+            " measure on more rows, or use the simple model, which is smaller"
+        )
     return None

@@ -135,6 +135,20 @@ def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
     return is_same, f1
 
 
+def answer_scores(
+    predictions: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """`exact_match` and `f1` of each answer, [rows] each, see `SquadScores`."""
+    best_scores = []
+    for predicted, answers in zip(predictions, references):
+        # As the official script has it: an answer of nothing but articles and marks is none.
+        true_answers = [answer for answer in answers if normalize_answer(answer)] or [""]
+        scores_of_answers = [compare_answers(predicted, answer) for answer in true_answers]
+        best_scores.append(np.max(scores_of_answers, axis=0))
+    exact, f1 = np.array(best_scores, np.float64).T
+    return exact, f1
+
+
 class SquadScores(Metric):
     """`exact_match` and `f1` of texts (Rajpurkar et al. 2016), each the best over a question's list
     of true answers. No answer is an empty text, and an empty list (SQuAD v2, Rajpurkar et al.
@@ -146,13 +160,7 @@ class SquadScores(Metric):
     def _compute(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> dict[str, float]:
-        best_scores = []
-        for predicted, answers in zip(predictions, references):
-            # As the official script has it: an answer of nothing but articles and marks is none.
-            true_answers = [answer for answer in answers if normalize_answer(answer)] or [""]
-            scores_of_answers = [compare_answers(predicted, answer) for answer in true_answers]
-            best_scores.append(np.max(scores_of_answers, axis=0))
-        exact, f1 = np.array(best_scores).T
+        exact, f1 = answer_scores(predictions, references)
         scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
         answerable = np.array([bool(answers) for answers in references])
         if 0 < answerable.sum() < len(f1):

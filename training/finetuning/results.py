@@ -10,8 +10,8 @@ import datasets
 import numpy as np
 
 from ..common.files import atomic_write, write_json
-from ..common.printing import format_scores, format_table
-from ..evaluation.baselines import is_better, judge
+from ..common.printing import format_intervals, format_scores, format_table
+from ..evaluation.baselines import is_better, judge, judge_simple
 from .data import ROW
 from .tasks.base import LABEL, Predictions, Scores, Task
 
@@ -43,9 +43,26 @@ def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Sc
     return scores
 
 
+def simple_scores(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
+    """The scores of a simple model on every measured split, where the task has one and there are
+    training rows."""
+    train = splits.get("train")
+    measured = {name: split for name, split in splits.items() if name != "train"}
+    if train is None:
+        return {}
+    predictions = task.simple_predictions(train, list(measured.values()))
+    if predictions is None:
+        return {}
+    scores = {}
+    for (name, split), predicted in zip(measured.items(), predictions):
+        scores[name] = task.score(predicted, split[LABEL][:])
+    return scores
+
+
 class Results:
-    """The scores of every split, beside the `baseline` and `by_class`. For the `last` split also
-    the worst mistakes, and a `warning` if the model is not better than the baseline."""
+    """The scores of every split with their 95 % `intervals`, beside the `baseline`, a simple model
+    and `by_class`. For the `last` split also the worst mistakes, and a `warning` if the model is
+    not better than the baseline."""
 
     def __init__(
         self,
@@ -53,17 +70,21 @@ class Results:
         predictions: Mapping[str, Predictions],
         scores: Mapping[str, Scores],
         baseline: Mapping[str, Scores],
+        simple_scores: Mapping[str, Scores],
     ):
         self.task = task
         self.predictions = predictions
         self.baseline = baseline
+        self.simple_scores = simple_scores
         self.scores = {name: scores[name] for name in predictions}
         self.last = list(predictions)[-1]  # the test rows if there are any
         decoded = {name: list(task.decode(predictions[name])) for name in predictions}
         self.by_class = {}
+        self.intervals = {}
         for name in predictions:
             references = predictions[name].examples[LABEL][:]
             self.by_class[name] = task.by_class(decoded[name], references)
+            self.intervals[name] = task.intervals(decoded[name], references)
         self.mistakes = find_mistakes(task, predictions[self.last], decoded[self.last])
         self.metric = task.metric_for_best_model
         if "f1_macro" in self.scores[self.last]:
@@ -71,19 +92,15 @@ class Results:
             self.metric = "f1_macro"
         self.value = self.scores[self.last].get(self.metric)
         self.baseline_value = baseline.get(self.last, {}).get(self.metric)
+        interval = self.intervals[self.last].get(self.metric)
         self.warning = judge(
-            self.metric, self.value, self.baseline_value, task.baseline, self._num_rows()
+            self.metric, self.value, self.baseline_value, task.baseline, interval
         )
-
-    def _num_rows(self) -> int:
-        """How many rows the score of the last split is worth: of macro F1, in which the rarest
-        class says as much as any other, as many as if all classes had its rows."""
-        num_rows = len(self.predictions[self.last].examples)
-        supports = [scores["support"] for scores in self.by_class[self.last].values()]
-        supports = [support for support in supports if support]
-        if self.metric == "f1_macro" and supports:
-            num_rows = min(num_rows, min(supports) * len(supports))
-        return num_rows
+        simple_value = simple_scores.get(self.last, {}).get(self.metric)
+        if self.warning is None:
+            self.warning = judge_simple(
+                self.metric, self.value, simple_value, task.simple_model, interval
+            )
 
     def save(self, report: dict[str, Any], output: Path) -> None:
         """Write the picture, the mistakes and the report with what is said here."""
@@ -101,7 +118,10 @@ class Results:
         with atomic_write(output / ERRORS) as unfinished:
             unfinished.write_text("".join(lines), encoding="utf-8")
         report["baseline"] = {"name": self.task.baseline, **self.baseline}
+        if self.simple_scores:
+            report["simple_model"] = {"name": self.task.simple_model, **self.simple_scores}
         report["by_class"] = self.by_class
+        report["intervals"] = self.intervals
         report["warning"] = self.warning
         write_json(output / REPORT, report)  # last, since it says that all is there
 
@@ -112,8 +132,11 @@ class Results:
         rows: dict[str, Scores] = {}
         for name, scores in self.scores.items():
             rows[name] = {metric: scores.get(metric) for metric in metrics}
+            rows[f"  95 % interval ({name})"] = format_intervals(self.intervals[name])
             if name in self.baseline:
                 rows[f"  {self.task.baseline} ({name})"] = self.baseline[name]
+            if name in self.simple_scores:
+                rows[f"  {self.task.simple_model} ({name})"] = self.simple_scores[name]
         lines = [format_scores(rows)]
         by_class = self.by_class[self.last]
         if by_class:

@@ -197,7 +197,9 @@ def evaluate(
         )
         scores = trainer.measure()
         if args.should_save:  # one of several processes
-            results = Results(loaded_task, trainer.predictions, scores, trainer.baseline)
+            results = Results(
+                loaded_task, trainer.predictions, scores, trainer.baseline, trainer.simple_scores
+            )
             print(f"\n{printable(model)}, {task}\n{results.describe()}\n")
             results.save({"task": task, "model": str(model), **scores}, output)
             print(f"Saved to {output}: {FILES}")

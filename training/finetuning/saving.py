@@ -45,7 +45,9 @@ def save_finetuned(
         **trainer.scores,
         **trainer.describe_training(),
     }
-    results = Results(task, trainer.predictions, trainer.scores, trainer.baseline)
+    results = Results(
+        task, trainer.predictions, trainer.scores, trainer.baseline, trainer.simple_scores
+    )
     trained_length = task.tokenizer.model_max_length
     if task.name != "answer":  # which keeps its windows; others may read more than in training
         tokenizer_before = load_tokenizer(model, read_config(model), None)

@@ -124,7 +124,10 @@ def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     for name, split in surveys.items():
         lines += [f"{name}: {line}" for line in _text_warnings(task, split)]
         lines += [f"{name}: {line}" for line in _label_warnings(task, split, name == "train")]
-        too_few = few_to_measure(split.rows)
+        class_counts: list[int] = []
+        if split.labelled == split.rows:  # each row has classes, not each word
+            class_counts = list(split.labels.values())
+        too_few = few_to_measure(split.rows, class_counts)
         if name == "validation" and too_few:
             lines.append(f"{name}: {too_few}")
         if name == "train" or "train" not in surveys:

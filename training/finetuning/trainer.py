@@ -23,7 +23,7 @@ from .freezing import add_lora, freeze
 from .imbalance import sum_of_weights, weighted_loss
 from .models import check_head, fit_tokenizer, load_model, read_config, trained_for
 from .predictor import TaskPredictor
-from .results import baseline
+from .results import baseline, simple_scores
 from .survey import survey, warnings
 from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
 from .thresholds import undo_shift
@@ -61,7 +61,8 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
     Attributes:
         splits: The rows by split ("train", "validation", "test"), as `Task.read` returned them.
         encoded: The model inputs made of them.
-        baseline: The scores of something simple, by split.
+        baseline: The scores of guesses, by split.
+        simple_scores: Those of a simple model that learned from the training rows, by split.
         predictions: Since `measure`, what the model predicts for each split.
         scores: Since `measure`, its metrics with the loss, by split.
         settings: Of rows, labels and model, which must be the same when the training is resumed.
@@ -95,6 +96,7 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         )
         splits = read_rows(task, splits, model, trains)
         self.baseline = baseline(task, splits)
+        self.simple_scores = simple_scores(task, splits)
         if not trains:
             splits.pop("train", None)
         self.splits = splits

@@ -13,7 +13,9 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
-from ...evaluation.metrics import SquadScores, compare_answers
+from ...evaluation import intervals
+from ...evaluation.intervals import Interval
+from ...evaluation.metrics import SquadScores, answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from .base import LABEL, Labels, Predictions, Scores, Task, shortened
@@ -194,6 +196,17 @@ class AnswerQuestions(Task):
         for question, context in zip(questions, contexts):
             sentences.append(most_alike_sentence(question, context))
         return [sentences, [""] * len(examples)]
+
+    def intervals(
+        self, predictions: Sequence[str], references: Sequence[list[str]]
+    ) -> dict[str, Interval]:
+        exact, f1 = answer_scores(predictions, references)
+        interval_of = intervals.of_means({"exact_match": exact, "f1": f1})
+        is_answerable = np.array([bool(answers) for answers in references])
+        if is_answerable.any() and not is_answerable.all():
+            interval_of |= intervals.of_means({"f1_answerable": f1[is_answerable]})
+            interval_of |= intervals.of_means({"f1_unanswerable": f1[~is_answerable]})
+        return interval_of
 
     def confidence(
         self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]

@@ -26,7 +26,9 @@ from transformers import (
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...common.files import printable
+from ...evaluation import intervals
 from ...evaluation.baselines import is_better, random_scores
+from ...evaluation.intervals import Interval
 from ...evaluation.plots import plot_scores
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
@@ -75,6 +77,8 @@ class Task(abc.ABC):
     metric_for_best_model: str
     # The name of `guesses` in tables.
     baseline: str = "guessing"
+    # The name of the model of `simple_predictions` in tables.
+    simple_model: ClassVar[str] = ""
     # In tokens: what `--plan` proposes at least.
     shortest_input: ClassVar[int] = 16
 
@@ -248,12 +252,26 @@ class Task(abc.ABC):
                     best_scores[metric] = scores[metric]
         return best_scores
 
+    def simple_predictions(
+        self, training_rows: datasets.Dataset, splits: Sequence[datasets.Dataset]
+    ) -> list[Sequence[Any]] | None:
+        """What a simple model, which is named by `simple_model`, predicts for each of the splits
+        once it has learned from the training rows; None for a task without one."""
+        return None
+
     def by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
         """precision, recall, f1 and support of every class (or type of entity); empty for a task
         without classes."""
         return {}
+
+    def intervals(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, Interval]:
+        """The 95 % intervals of metrics of `score`."""
+        is_right = [predicted == true for predicted, true in zip(predictions, references)]
+        return intervals.of_means({"accuracy": is_right})
 
     def confidence(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """How sure the model is of what it predicts for each row, [batch], up to 1."""

@@ -19,8 +19,11 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...common.files import printable
 from ...data.tables import to_number
+from ...evaluation import intervals, word_classifier
+from ...evaluation.intervals import Interval
 from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
+from ...evaluation.word_classifier import WordClassifier
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from ..imbalance import class_weights, describe_weights
 from ..thresholds import choose_threshold, describe_thresholds, shift_bias, to_log_odds
@@ -88,6 +91,7 @@ class Classify(Task):
     """
 
     name = "classify"
+    simple_model = word_classifier.NAME
     model_class = MiniBertForSequenceClassification
     columns = {
         "text_column": (
@@ -530,6 +534,23 @@ class Classify(Task):
         all_labels = np.ones(len(means))
         return [[most_frequent_label] * len(examples), [all_labels] * len(examples)]
 
+    def simple_predictions(
+        self, training_rows: datasets.Dataset, splits: Sequence[datasets.Dataset]
+    ) -> list[Sequence[Any]] | None:
+        if self.problem_type == REGRESSION or len(self.labels) > word_classifier.MAX_CLASSES:
+            return None
+        classifier = WordClassifier(balanced=self.label_weights is not None)
+        columns = [training_rows[column][:] for column in self.text_columns]
+        try:
+            classifier.fit(columns, training_rows[LABEL][:])
+        except ValueError:  # texts without words
+            return None
+        predictions = []
+        for split in splits:
+            columns = [split[column][:] for column in self.text_columns]
+            predictions.append(classifier.predict(columns))
+        return predictions
+
     def by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
@@ -542,6 +563,15 @@ class Classify(Task):
         if self.problem_type == SINGLE:
             return super().confidence(logits, inputs)
         return logits.float().abs().sigmoid().amin(-1)  # of the label that is least sure
+
+    def intervals(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, Interval]:
+        if self.problem_type == REGRESSION:
+            return intervals.of_values(predictions, references)
+        if self.problem_type == MULTI:
+            return intervals.of_labels(np.array(predictions), np.array(references))
+        return intervals.of_classes(predictions, references)
 
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         """Of a value, how far off it is."""

@@ -19,6 +19,8 @@ from transformers import (
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
+from ...evaluation import intervals
+from ...evaluation.intervals import Interval
 from ...evaluation.metrics import EntityScores, class_scores
 from ..data import FILE, as_list, bad_value, check_column, each_row
 from ..imbalance import class_weights, describe_weights
@@ -305,6 +307,14 @@ class Tag(Task):
         names = {tag: tag for tag in sorted(set(true_tags))}
         return class_scores(flatten(predictions), true_tags, names)
 
+    def intervals(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, Interval]:
+        """Whole sentences are drawn."""
+        if self.entities:
+            return intervals.of_counts(*count_entities(predictions, references))
+        return intervals.of_class_counts(*count_tags(predictions, references))
+
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Of the word that is least sure."""
         of_tokens = super().confidence(logits, inputs)
@@ -330,6 +340,38 @@ class Tag(Task):
 def flatten(rows: Sequence[list[str]]) -> list[str]:
     """The tags of all sentences in one list."""
     return [tag for tags in rows for tag in tags]
+
+
+def count_entities(
+    predictions: Sequence[list[str]], references: Sequence[list[str]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many entities of each sentence are found, predicted, and true: [sentences] each."""
+    counts = []
+    for predicted_tags, true_tags in zip(predictions, references):
+        predicted = set(schemes.get_entities(predicted_tags))
+        true = set(schemes.get_entities(true_tags))
+        counts.append((len(predicted & true), len(predicted), len(true)))
+    hits, num_predicted, num_true = np.array(counts).T
+    return hits, num_predicted, num_true
+
+
+def count_tags(
+    predictions: Sequence[list[str]], references: Sequence[list[str]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many words of each sentence have each tag, rightly, by prediction, and in truth:
+    [sentences, tags] each."""
+    tags = sorted({*flatten(predictions), *flatten(references)})
+    tag_ids = {tag: tag_id for tag_id, tag in enumerate(tags)}
+    hits = np.zeros((len(references), len(tags)))
+    num_predicted = np.zeros_like(hits)
+    num_true = np.zeros_like(hits)
+    for sentence, (predicted_tags, true_tags) in enumerate(zip(predictions, references)):
+        for predicted, true in zip(predicted_tags, true_tags):
+            num_predicted[sentence, tag_ids[predicted]] += 1
+            num_true[sentence, tag_ids[true]] += 1
+            if predicted == true:
+                hits[sentence, tag_ids[true]] += 1
+    return hits, num_predicted, num_true
 
 
 def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

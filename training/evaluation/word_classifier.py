@@ -1,0 +1,60 @@
+"""A simple classifier of texts: logistic regression over TF-IDF of words and pairs of words."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+
+NAME = "TF-IDF with logistic regression"
+# Of more training rows, so many are drawn: this should take seconds.
+MAX_ROWS = 20_000
+MAX_FEATURES = 100_000
+MAX_CLASSES = 200
+SEED = 0
+
+
+class WordClassifier:
+    """It is fitted to texts and their classes, or 0 or 1 for each of several labels.
+
+    Args:
+        balanced: Whether all classes count alike, as with class weights.
+    """
+
+    def __init__(self, balanced: bool = False):
+        class_weight = "balanced" if balanced else None
+        regression = LogisticRegression(
+            C=10.0, solver="liblinear", class_weight=class_weight, random_state=SEED
+        )
+        self.classifier = OneVsRestClassifier(regression)
+        self.vectorizers: list[TfidfVectorizer] = []
+
+    def fit(self, columns: Sequence[Sequence[str]], labels: Sequence[int | list[float]]) -> None:
+        """Learn from columns of texts (of pairs, two) and the labels of their rows. A ValueError if
+        the texts have no words."""
+        num_rows = len(labels)
+        rows = np.arange(num_rows)
+        if num_rows > MAX_ROWS:
+            generator = np.random.default_rng(SEED)
+            rows = np.sort(generator.choice(num_rows, MAX_ROWS, replace=False))
+        features = []
+        for texts in columns:
+            vectorizer = TfidfVectorizer(
+                token_pattern=r"\w+", ngram_range=(1, 2), sublinear_tf=True,
+                max_features=MAX_FEATURES,
+            )  # fmt: skip
+            features.append(vectorizer.fit_transform([texts[row] for row in rows]))
+            self.vectorizers.append(vectorizer)
+        with warnings.catch_warnings():
+            # a label that all rows have, or none
+            warnings.filterwarnings("ignore", message="Label .* is present in all|Label not")
+            self.classifier.fit(sparse.hstack(features).tocsr(), np.asarray(labels)[rows])
+
+    def predict(self, columns: Sequence[Sequence[str]]) -> list[int] | list[list[int]]:
+        features = []
+        for vectorizer, texts in zip(self.vectorizers, columns):
+            features.append(vectorizer.transform(texts))
+        return self.classifier.predict(sparse.hstack(features).tocsr()).tolist()
