@@ -198,3 +198,24 @@ def test_a_data_set_in_memory_is_measured_on(folder):
     assert (
         found["metrics"]["spearman"] > 0 and "shared words" in found["warning"]
     )  # which are perfect here
+
+
+def test_intervals_belong_to_the_metric(monkeypatch, tmp_path, capsys):
+    """Of retrieval, queries are drawn; of scored pairs, pairs."""
+    vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
+    monkeypatch.setattr(evaluate, "open_encoder", lambda *_, **__: None)
+    monkeypatch.setattr(
+        evaluate, "encode", lambda _, texts, *__, **___: np.array([vectors[x] for x in texts])
+    )
+    pairs = {"sentence1": ["q", "q", "a", "b"] * 10, "sentence2": ["a", "b", "b", "b"] * 10}
+    pairs["score"] = [0.9, 0.2, 0.6, 0.8] * 10
+    report = minibert.evaluate("embed", data=Dataset.from_dict(pairs), model="x")
+    assert report["intervals"].keys() == {"pearson", "spearman"}
+    low, high = report["intervals"]["spearman"]
+    assert low < report["metrics"]["spearman"] < high
+    printed = capsys.readouterr().out
+    assert "95 % interval (x)" in printed and f"{low:.3f}–{high:.3f}" in printed
+    rows = Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
+    task = as_retrieval(rows)
+    intervals = evaluate.intervals_of(task, evaluate.predict(None, task))
+    assert intervals["hit@1"] == (0, 1) and intervals["mrr@10"] == (0.5, 1)

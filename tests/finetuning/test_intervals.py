@@ -34,13 +34,13 @@ def reference(metric, true, predicted):
     return result.confidence_interval
 
 
-def check(found, metrics, true, predicted):
-    assert found.keys() == metrics.keys()
+def check(interval_of, metrics, true, predicted):
+    assert interval_of.keys() == metrics.keys()
     for name, metric in metrics.items():
         low, high = reference(metric, true, predicted)
         width = high - low
-        assert found[name].low == pytest.approx(low, abs=0.25 * width), name
-        assert found[name].high == pytest.approx(high, abs=0.25 * width), name
+        assert interval_of[name].low == pytest.approx(low, abs=0.25 * width), name
+        assert interval_of[name].high == pytest.approx(high, abs=0.25 * width), name
 
 
 def test_of_classes():
@@ -78,18 +78,24 @@ def test_of_counts():
     def f1(rows, _):
         return 2 * hits[rows].sum() / (num_true[rows].sum() + num_predicted[rows].sum())
 
-    found = intervals.of_counts(hits, num_predicted, num_true)
-    check({"f1": found["f1"]}, {"f1": f1}, np.arange(100), np.arange(100))
+    interval_of = intervals.of_counts(hits, num_predicted, num_true)
+    check({"f1": interval_of["f1"]}, {"f1": f1}, np.arange(100), np.arange(100))
     recall = hits.sum() / num_true.sum()
-    assert recall - 0.1 < found["recall"].low < recall < found["recall"].high < recall + 0.1
+    assert (
+        recall - 0.1
+        < interval_of["recall"].low
+        < recall
+        < interval_of["recall"].high
+        < recall + 0.1
+    )
 
 
 def test_of_words():
     """Whole sentences are drawn: words of one sentence are right or wrong together."""
     num_true = np.full((40, 2), 10)
     hits = np.where(np.arange(40)[:, None] % 4 == 0, 0, num_true)
-    found = intervals.of_class_counts(hits, num_true, num_true)
-    width = found["accuracy"].high - found["accuracy"].low
+    interval_of = intervals.of_class_counts(hits, num_true, num_true)
+    width = interval_of["accuracy"].high - interval_of["accuracy"].low
     assert width == pytest.approx(2 * 1.96 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
 
 
@@ -98,8 +104,8 @@ def test_macro_f1_is_less_certain_than_accuracy():
     true = np.array([0] * 190 + [1] * 10)
     predicted = true.copy()
     predicted[[0, 1, 2, 3, 190, 191, 192, 193]] ^= 1
-    found = intervals.of_classes(predicted, true)
-    widths = {name: interval.high - interval.low for name, interval in found.items()}
+    interval_of = intervals.of_classes(predicted, true)
+    widths = {name: interval.high - interval.low for name, interval in interval_of.items()}
     assert widths["f1_macro"] > 3 * widths["accuracy"]
 
 
@@ -107,21 +113,21 @@ def test_macro_f1_is_less_certain_than_accuracy():
 def test_of_a_perfect_score(num_rare):
     """No sample has an error, but other rows may."""
     true = np.array([0] * 100 + [1] * num_rare)
-    found = intervals.of_classes(true, true)
-    assert found["accuracy"].low == pytest.approx(0.025 ** (1 / len(true)))
-    assert found["f1_macro"].low == pytest.approx(0.025 ** (1 / (2 * num_rare)))
-    assert found["f1_macro"].high == 1
+    interval_of = intervals.of_classes(true, true)
+    assert interval_of["accuracy"].low == pytest.approx(0.025 ** (1 / len(true)))
+    assert interval_of["f1_macro"].low == pytest.approx(0.025 ** (1 / (2 * num_rare)))
+    assert interval_of["f1_macro"].high == 1
 
 
 def test_the_same_at_every_call_and_in_parts(monkeypatch):
     scores = {"hit@1": [0, 1, 1, 1, 0], "mrr@10": [0.5, 1, 1, 0.1, 0.2]}
-    found = intervals.of_means(scores)
-    assert found == intervals.of_means(scores)
+    interval_of = intervals.of_means(scores)
+    assert interval_of == intervals.of_means(scores)
     monkeypatch.setattr(intervals, "MAX_NUMBERS_AT_ONCE", 10)
     in_parts = intervals.of_means(scores)
-    for name in found:
-        assert found[name] == pytest.approx(in_parts[name])
-    assert found["hit@1"].low < 0.6 < found["hit@1"].high
+    for name in interval_of:
+        assert interval_of[name] == pytest.approx(in_parts[name])
+    assert interval_of["hit@1"].low < 0.6 < interval_of["hit@1"].high
 
 
 def test_of_no_rows():

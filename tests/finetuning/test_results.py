@@ -239,7 +239,10 @@ def test_patience_waits_for_what_guessing_reaches():
 
 class TestDivergenceCallback:
     def said(self, capsys, logs, steps=1000, is_new=True):
-        watch, state = DivergenceCallback(lambda: is_new), SimpleNamespace(max_steps=steps, global_step=7)
+        watch, state = (
+            DivergenceCallback(lambda: is_new),
+            SimpleNamespace(max_steps=steps, global_step=7),
+        )
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
         for log in logs:
             watch.on_log(SimpleNamespace(learning_rate=1e-4), state, None, log)

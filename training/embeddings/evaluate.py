@@ -19,9 +19,10 @@ from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from ..common.files import lock_result, write_result
-from ..common.printing import format_scores, format_table, warn
+from ..common.printing import format_intervals, format_scores, format_table, warn
 from ..evaluation import metrics
 from ..evaluation.baselines import judge
+from ..evaluation.intervals import Interval, of_means, of_values
 from ..hub.card import add_table
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
 from .encoders import Encoder, encode, open_encoder, open_reranker, score_pairs
@@ -113,17 +114,21 @@ def _evaluate_data(
     if isinstance(task, Dataset) and "label" not in task.column_names:
         raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
     encoder = open_encoder(model, max_length=max_length)
-    scores = measure(encoder, task, "Embedding")
+    predicted = predict(encoder, task, "Embedding")
+    scores = measure(encoder, task, predicted=predicted)
+    intervals = intervals_of(task, predicted)
     baseline = measure(SharedWords(task), task)
-    print_table({Path(model).name or model: scores, SHARED_WORDS: baseline})
+    name = Path(model).name or model
+    print_table({name: scores, SHARED_WORDS: baseline}, {name: intervals})
     metric = "spearman" if "spearman" in scores else "ndcg@10"
-    warning = judge(metric, scores[metric], baseline[metric], SHARED_WORDS)
+    warning = judge(metric, scores[metric], baseline[metric], SHARED_WORDS, intervals.get(metric))
     warn(warning)
     return {
         "model": model,
         "data": name_of(data),
         "split": split,
         "metrics": scores,
+        "intervals": intervals,
         "baseline": baseline,
         "warning": warning,
     }
@@ -202,8 +207,10 @@ def evaluate_rerank(
         finder = open_encoder(embedder, "dense")
         passages = find_passages(finder, task, depth, "Embedding")
         before = score(task, passages)
-        after = score(task, reorder(reranker, task, passages, "Reranking"))
-        print_table({f"{depth} passages found": before, "reranked": after})
+        reranked = reorder(reranker, task, passages, "Reranking")
+        after = score(task, reranked)
+        intervals = intervals_of(task, reranked)
+        print_table({f"{depth} passages found": before, "reranked": after}, {"reranked": intervals})
         scores = {
             "model": model,
             "embedder": embedder,
@@ -212,24 +219,42 @@ def evaluate_rerank(
             "split": split,
             "before": before,
             "metrics": after,
+            "intervals": intervals,
         }
         write_result(scores, result)
     return scores
 
 
-def measure(model: Any, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
-    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine
-    (of what is not
-    dense: of its own similarity) with the score. Of sparse vectors also `active_dims`, how many of
-        a passage's (or a
-    text's) numbers are not zero, in the mean."""
+def predict(
+    model: Any, task: Retrieval | Dataset, progress: str | None = None
+) -> list[list[Passage]] | list[float]:
+    """The passages that are nearest to each query, or how similar the texts of each pair are."""
     if isinstance(task, Retrieval):
-        scores = score(task, find_passages(model, task, max(RANKS), progress))
+        return find_passages(model, task, max(RANKS), progress)
+    return similarities(model, task["first"][:], task["second"][:], progress)
+
+
+def measure(
+    model: Any,
+    task: Retrieval | Dataset,
+    progress: str | None = None,
+    predicted: list[list[Passage]] | list[float] | None = None,
+) -> dict[str, float]:
+    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine
+    (of what is not dense: of its own similarity) with the score. Of sparse vectors also
+    `active_dims`, how many of a passage's (or a text's) numbers are not zero, in the mean.
+
+    Args:
+        predicted: What `predict` returned, if that was called before.
+    """
+    if predicted is None:
+        predicted = predict(model, task, progress)
+    if isinstance(task, Retrieval):
+        scores = score(task, predicted)
         texts = [passage.text for passage in task.passages[:MAX_COUNTED_TEXTS]]
     else:
-        first, second = (task[name][:] for name in ("first", "second"))
-        texts = first[:MAX_COUNTED_TEXTS]
-        scores = metrics.correlations(similarities(model, first, second, progress), task["label"])
+        texts = task["first"][:MAX_COUNTED_TEXTS]
+        scores = metrics.correlations(predicted, task["label"])
     if isinstance(model, SparseEncoder):
         vectors = model.encode_document(texts, batch_size=MAX_TEXTS, show_progress_bar=False)
         scores["active_dims"] = float(model.sparsity(vectors)["active_dims"])
@@ -301,13 +326,39 @@ def reorder(
 
 def score(task: Retrieval, ranked: list[list[Passage]]) -> dict[str, float]:
     """hit, recall, MRR and nDCG at `RANKS` of the passages found for each query, best first."""
-    predictions = [[passage.id for passage in passages] for passages in ranked]
-    references = [task.relevant[query_id] for query_id in task.queries]
-    return metrics.retrieval_scores(predictions, references, RANKS)
+    return metrics.retrieval_scores(ids_of(ranked), relevance_of(task), RANKS)
 
 
-def print_table(rows: dict[str, dict[str, float]]) -> None:
-    table = {}
+def intervals_of(
+    task: Retrieval | Dataset, predicted: list[list[Passage]] | list[float]
+) -> dict[str, Interval]:
+    """The 95 % intervals of the metrics of what `predict` returned, by resampling queries or
+    pairs."""
+    if isinstance(task, Retrieval):
+        scores = metrics.query_scores(ids_of(predicted), relevance_of(task), RANKS)
+        return of_means(scores)
+    intervals = of_values(predicted, task["label"][:])
+    del intervals["mse"]  # a cosine is on another scale than a score
+    return intervals
+
+
+def ids_of(ranked: list[list[Passage]]) -> list[list[str]]:
+    return [[passage.id for passage in passages] for passages in ranked]
+
+
+def relevance_of(task: Retrieval) -> list[dict[str, float]]:
+    return [task.relevant[query_id] for query_id in task.queries]
+
+
+def print_table(
+    rows: dict[str, dict[str, float]], intervals: dict[str, dict[str, Interval]] | None = None
+) -> None:
+    """Print the scores (columns) of models (rows), and the intervals of some of the models."""
+    table: dict[str, dict[str, float | str]] = {}
     for name, scores in rows.items():
         table[name] = {metric: scores[metric] for metric in SHOWN_METRICS if metric in scores}
+        if intervals and name in intervals:
+            cells = format_intervals(intervals[name])
+            row = {metric: cells[metric] for metric in SHOWN_METRICS if metric in cells}
+            table[f"  95 % interval ({name})"] = row
     print(format_scores(table))

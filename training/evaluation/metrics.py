@@ -180,7 +180,17 @@ def retrieval_scores(
     references: Sequence[Mapping[str, float]],
     ks: Sequence[int] = (10,),
 ) -> dict[str, float]:
-    """`mrr@k`, `ndcg@k`, `recall@k` and `hit@k` for every k, as means over queries. (Those of
+    """`query_scores` as means over queries."""
+    scores = query_scores(predictions, references, ks)
+    return {name: float(np.mean(values)) for name, values in scores.items()}
+
+
+def query_scores(
+    predictions: Sequence[Sequence[str]],
+    references: Sequence[Mapping[str, float]],
+    ks: Sequence[int] = (10,),
+) -> dict[str, list[float]]:
+    """`mrr@k`, `ndcg@k`, `recall@k` and `hit@k` of each query, for every k. (Those of
     sentence-transformers know no grades, and scikit-learn's nDCG no list that breaks off.)
 
     A prediction is the list of document ids found for a query, best first; a reference is the
@@ -203,4 +213,4 @@ def retrieval_scores(
             scores[f"ndcg@{k}"].append(_gain(grades[:k]) / ideal_gain if ideal_gain else 0.0)
             scores[f"recall@{k}"].append(len(ranks) / max(len(ideal_grades), 1))
             scores[f"hit@{k}"].append(float(bool(ranks)))
-    return {name: float(np.mean(values)) for name, values in scores.items()}
+    return scores

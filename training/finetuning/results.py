@@ -93,9 +93,7 @@ class Results:
         self.value = self.scores[self.last].get(self.metric)
         self.baseline_value = baseline.get(self.last, {}).get(self.metric)
         interval = self.intervals[self.last].get(self.metric)
-        self.warning = judge(
-            self.metric, self.value, self.baseline_value, task.baseline, interval
-        )
+        self.warning = judge(self.metric, self.value, self.baseline_value, task.baseline, interval)
         simple_value = simple_scores.get(self.last, {}).get(self.metric)
         if self.warning is None:
             self.warning = judge_simple(
