@@ -129,7 +129,10 @@ def judge_simple(
     if value == simple_value == 1:
         return f"these rows are too easy to compare this model with {figures}; measure on others"
     if not is_better(metric, value, simple_value):
-        return f"{figures} is as good or better, and smaller: use that, or train longer, or on more data"
+        return (
+            f"{figures} is as good or better, and smaller: use that, or train longer, or on more"
+            " data"
+        )
     if interval is not None and interval[0] <= simple_value <= interval[1]:
         low, high = interval
         return (
