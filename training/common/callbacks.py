@@ -81,36 +81,35 @@ class ConsoleLog(TrainerCallback):
     def __init__(self, budget: Any = None):
         """`budget`: the `TimeBudget` of a training by the clock, whose number of steps is not known
         before."""
-        self.budget, self.since = budget, (0, 0.0)  # tokens seen, and the time, at the last log
+        self.budget = budget
+        self.tokens_seen = 0  # at the last log
+        self.logged_at = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.since = state.num_input_tokens_seen, time.perf_counter()
+        self.tokens_seen = state.num_input_tokens_seen
+        self.logged_at = time.perf_counter()
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        (tokens, before), self.since = (
-            self.since,
-            (state.num_input_tokens_seen, time.perf_counter()),
-        )
-        shown = {name: value for name, value in logs.items() if not name.endswith(NOT_SHOWN)}
-        if (
-            not (shown and state.is_world_process_zero) or "train_loss" in logs
-        ):  # the summary at the end
+        tokens = state.num_input_tokens_seen - self.tokens_seen
+        self.tokens_seen = state.num_input_tokens_seen
+        seconds = time.perf_counter() - self.logged_at
+        self.logged_at += seconds
+        entries = {name: value for name, value in logs.items() if not name.endswith(NOT_SHOWN)}
+        is_summary = "train_loss" in logs  # at the end
+        if not entries or not state.is_world_process_zero or is_summary:
             return
-        if any(
-            name.startswith("eval_") and name.endswith("_loss")
-            for name in shown.keys() - {"eval_loss"}
-        ):
-            shown.pop(
-                "eval_loss", None
-            )  # a mean over batches, less exact than the loss over all targets
-        text = "  ".join(
-            f"{NAMES.get(name, name.removeprefix('eval_'))} {value:.4g}"
-            for name, value in shown.items()
-        )
+        losses = {name for name in entries if name.startswith("eval_") and name.endswith("_loss")}
+        if losses - {"eval_loss"}:
+            # a mean over batches, less exact than the loss over all targets
+            entries.pop("eval_loss", None)
+        words = []
+        for name, value in entries.items():
+            words.append(f"{NAMES.get(name, name.removeprefix('eval_'))} {value:.4g}")
+        text = "  ".join(words)
         if "loss" not in logs:
             text = f"evaluation: {text}"
-        elif self.since[0] > tokens:
-            text += f"  {(self.since[0] - tokens) / (self.since[1] - before):,.0f} tokens/s"
+        elif tokens > 0:
+            text += f"  {tokens / seconds:,.0f} tokens/s"
         done = f"{state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}"
         if self.budget is not None:
             done = f"{state.global_step} ({self.budget.progress:.0%})"
@@ -124,13 +123,11 @@ class DivergenceCallback(TrainerCallback):
     def __init__(self, has_new: Callable[[], bool], budget: Any = None):
         """`has_new` tells whether some weights are new, for example those of a head. `budget`: the
         `TimeBudget` of the training."""
-        self.has_new, self.is_new, self.budget, self.losses, self.norms = (
-            has_new,
-            False,
-            budget,
-            [],
-            [],
-        )
+        self.has_new = has_new
+        self.is_new = False
+        self.budget = budget
+        self.losses: list[float] = []
+        self.norms: list[float] = []
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         trained = [
@@ -155,12 +152,10 @@ class DivergenceCallback(TrainerCallback):
             if name.endswith("loss") and isinstance(value, float) and not math.isfinite(value):
                 self.stop(args, state, f"{name} is {value}")
 
-    def stop(self, args: TrainingArguments, state: TrainerState, what: str) -> None:
-        use = (
-            f"a lower --learning_rate (it was {args.learning_rate:g}), more --warmup_steps or bf16"
-        )
+    def stop(self, args: TrainingArguments, state: TrainerState, problem: str) -> None:
         raise ValueError(
-            f"step {state.global_step}: {what}, and the model is not saved; start again with {use}"
+            f"step {state.global_step}: {problem}, and the model is not saved; start again with a"
+            f" lower --learning_rate (it was {args.learning_rate:g}), more --warmup_steps or bf16"
         )
 
     def check_steps(self, steps: int) -> None:
@@ -174,25 +169,29 @@ class DivergenceCallback(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" not in logs:
             return
-        norm, usual = logs.get("grad_norm", 0.0), math.inf
+        self.check_norm(state.global_step, logs.get("grad_norm", 0.0))
+        self.check_loss(state.global_step, logs["loss"], args.learning_rate)
+
+    def check_norm(self, step: int, norm: float) -> None:
+        usual_norm = math.inf
         if len(self.norms) >= MIN_LOGS_TO_COMPARE:
-            usual = statistics.median(self.norms)
-        if norm > EXPLODING * usual:
+            usual_norm = statistics.median(self.norms)
+        if norm > EXPLODING * usual_norm:
             warn(
-                f"step {state.global_step}: the gradient's norm is {norm:.3g}, usually {usual:.3g};"
-                " if the loss rises, use a lower --learning_rate or more --warmup_steps"
+                f"step {step}: the gradient's norm is {norm:.3g}, usually {usual_norm:.3g}; if the"
+                " loss rises, use a lower --learning_rate or more --warmup_steps"
             )
             self.norms.clear()
         self.norms.append(norm)
-        self.losses.append(logs["loss"])
-        if (
-            len(self.losses) == 2 * MIN_LOGS_TO_COMPARE
-            and min(self.losses[MIN_LOGS_TO_COMPARE:]) >= 0.99 * self.losses[0]
-        ):
+
+    def check_loss(self, step: int, loss: float, learning_rate: float) -> None:
+        self.losses.append(loss)
+        if len(self.losses) != 2 * MIN_LOGS_TO_COMPARE:
+            return
+        if min(self.losses[MIN_LOGS_TO_COMPARE:]) >= 0.99 * self.losses[0]:
             warn(
-                f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now"
-                f" {logs['loss']:.4g}); try a third of --learning_rate (it is"
-                f" {args.learning_rate:g}), and three times as much"
+                f"step {step}: the loss does not fall ({self.losses[0]:.4g}, now {loss:.4g}); try"
+                f" a third of --learning_rate (it is {learning_rate:g}), and three times as much"
             )
 
 
@@ -230,10 +229,11 @@ def steps_of(training: TrainingArguments) -> dict[str, Any]:
     is the best. They must be the same when a training is resumed."""
     size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     batch = "per_device_train_batch_size · gradient_accumulation_steps · processes"
-    by_metric, schedule = ("reduce_lr_on_plateau", "greedy"), training.lr_scheduler_type.value
-    kinds = {"optim": training.optim.value.removesuffix("_fused")}
-    kinds |= {"lr_scheduler_type": schedule if schedule in by_metric else "one by steps"}
-    same = (
+    settings = {batch: size, "optim": training.optim.value.removesuffix("_fused")}
+    settings["lr_scheduler_type"] = "one by steps"
+    if training.lr_scheduler_type.value in ("reduce_lr_on_plateau", "greedy"):
+        settings["lr_scheduler_type"] = training.lr_scheduler_type.value
+    for name in (
         "learning_rate",
         "weight_decay",
         "adam_beta1",
@@ -241,9 +241,11 @@ def steps_of(training: TrainingArguments) -> dict[str, Any]:
         "adam_epsilon",
         "seed",
         "data_seed",
-    )
-    same += ("train_sampling_strategy", "metric_for_best_model")
-    return {batch: size} | kinds | {name: getattr(training, name) for name in same}
+        "train_sampling_strategy",
+        "metric_for_best_model",
+    ):
+        settings[name] = getattr(training, name)
+    return settings
 
 
 class ResumeGuardCallback(TrainerCallback, ExportableState):
@@ -276,9 +278,8 @@ class ResumeGuardCallback(TrainerCallback, ExportableState):
         saved = dict((exported or self.state())["args"]["settings"])
         for name in self.former_settings:
             saved.pop(name, None)
-        now = {
-            name: value for name, value in self.settings.items() if name in saved
-        }  # older versions saved fewer
+        # older versions saved fewer
+        now = {name: value for name, value in self.settings.items() if name in saved}
         check_same(
             saved,
             now,
@@ -354,9 +355,8 @@ class CheckpointMixin:
 
     def _save(self, output_dir=None, *args, **kwargs):
         super()._save(output_dir, *args, **kwargs)
-        Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(
-            missing_ok=True
-        )  # a pickle nothing reads
+        pickled = Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME)
+        pickled.unlink(missing_ok=True)  # nothing reads it
 
     def _run_epoch(self, *args, **kwargs):
         # A training that was killed after its last step does no further one when it is resumed.
@@ -366,61 +366,54 @@ class CheckpointMixin:
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
-        if (
-            checkpoint is not None
-        ):  # Transformers silently forgets the best checkpoint if the folder was moved
-            best = TrainerState.load_from_json(
-                str(Path(checkpoint) / "trainer_state.json")
-            ).best_model_checkpoint
-            self.state.best_model_checkpoint = best and str(
-                Path(checkpoint).with_name(Path(best).name)
+        if checkpoint is None:
+            return
+        # Transformers silently forgets the best checkpoint if the folder was moved
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        if state.best_model_checkpoint is None:
+            self.state.best_model_checkpoint = None
+            return
+        best = Path(checkpoint).with_name(Path(state.best_model_checkpoint).name)
+        self.state.best_model_checkpoint = str(best)
+        if self.args.load_best_model_at_end and not best.is_dir():
+            raise ValueError(
+                f"resume_from_checkpoint: the best one, {best.name}, is missing; restore it, or"
+                " train in another folder"
             )
-            if (
-                best
-                and self.args.load_best_model_at_end
-                and not Path(self.state.best_model_checkpoint).is_dir()
-            ):
-                use = "restore it, or train in another folder"
-                raise ValueError(
-                    f"resume_from_checkpoint: the best one, {Path(best).name}, is missing; {use}"
-                )
 
     def _get_train_sampler(self, *args, **kwargs):
-        sampler, training = super()._get_train_sampler(*args, **kwargs), self.args
-        if isinstance(
-            sampler, LengthGroupedSampler
-        ):  # it has no seed: a resumed training would see another order
-            seed = training.seed if training.data_seed is None else training.data_seed
+        sampler = super()._get_train_sampler(*args, **kwargs)
+        if isinstance(sampler, LengthGroupedSampler):
+            # it has no seed: a resumed training would see another order
+            seed = self.args.data_seed
+            if seed is None:
+                seed = self.args.seed
             sampler.generator = torch.Generator()
             sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
         return sampler
 
     def _save_checkpoint(self, *args, **kwargs):
-        limit, self.args.save_total_limit = (
-            self.args.save_total_limit,
-            None,
-        )  # remove older ones once this one is whole
+        folder = Path(self.args.output_dir)
+        name = f"checkpoint-{self.state.global_step}"
+        limit = self.args.save_total_limit
+        self.args.save_total_limit = None  # older ones are removed once this one is whole
         try:
             super()._save_checkpoint(*args, **kwargs)
             PartialState().wait_for_everyone()  # every rank writes its random state
             if self.state.is_world_process_zero:
-                write_manifest(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
-        # torch, `safetensors` and `tokenizers` raise errors of their own for a full disk
+                write_manifest(folder / name)
         except Exception as error:
-            name, reason = (
-                f"checkpoint-{self.state.global_step}",
-                (str(error) or type(error).__name__).splitlines()[0],
-            )
-            whole = f"earlier checkpoints are whole: make room and {RESUME}"
+            # torch, `safetensors` and `tokenizers` raise errors of their own for a full disk
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise OSError(
-                f"{name} could not be written to {self.args.output_dir!r} ({reason}); {whole}"
+                f"{name} could not be written to {str(folder)!r} ({reason}); earlier checkpoints"
+                f" are whole: make room and {RESUME}"
             ) from error
         finally:
             self.args.save_total_limit = limit
         if self.args.should_save:
-            rotate_checkpoints(
-                self.args.output_dir, limit, self.state.best_model_checkpoint, use_mtime=True
-            )
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(self.args.output_dir, limit, best, use_mtime=True)
 
 
 def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
@@ -440,7 +433,8 @@ class SaveAndStop(TrainerCallback):
     A second signal ends it at once.
     """
 
-    received, at = 0, 0.0  # the signal, and when it came
+    received = 0  # the signal
+    received_at = 0.0  # when it came
 
     def __init__(self):
         self.before: dict[int, Any] = {}  # the previous handlers of the signals
@@ -460,11 +454,12 @@ class SaveAndStop(TrainerCallback):
                     self.before[number] = signal.signal(number, self.receive)
 
     def receive(self, number, *_):
-        if self.received and time.monotonic() - self.at > STOP_SECONDS:
+        if self.received and time.monotonic() - self.received_at > STOP_SECONDS:
             self.restore()
             return os.kill(os.getpid(), number)
         if not self.received:
-            self.received, self.at = number, time.monotonic()
+            self.received = number
+            self.received_at = time.monotonic()
             os.write(
                 2, b"\nStopping after this step, with a checkpoint; a second signal stops at once\n"
             )
@@ -481,22 +476,18 @@ class SaveAndStop(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs):
         if self.stops():
-            args.save_only_model, control.should_save = (
-                False,
-                True,
-            )  # this checkpoint can be resumed
-            if (
-                args.save_strategy == SaveStrategy.BEST
-            ):  # with it, `Trainer` would decide again whether to save
+            control.should_save = True
+            args.save_only_model = False  # this checkpoint can be resumed
+            if args.save_strategy == SaveStrategy.BEST:
+                # with it, `Trainer` would decide again whether to save
                 args.save_strategy = SaveStrategy.STEPS
 
     def on_step_end(self, args, state, control, **kwargs):
         self.on_evaluate(args, state, control)
         epoch_ends = float(state.epoch).is_integer() or control.should_training_stop
         if self.received and args.eval_strategy == "epoch" and epoch_ends:
-            control.should_save = (
-                False  # save after the evaluation of this epoch, which resuming would skip
-            )
+            # save after the evaluation of this epoch, which resuming would skip
+            control.should_save = False
 
     def on_save(self, args, state, control, **kwargs):
         if self.stops() and not args.save_only_model:  # otherwise the next step is saved
@@ -504,8 +495,6 @@ class SaveAndStop(TrainerCallback):
             PartialState().wait_for_everyone()
             if state.is_world_process_zero:
                 print(f"Stopped by a signal: step {state.global_step} is saved; {RESUME}")
-            raise (
-                KeyboardInterrupt
-                if self.received == signal.SIGINT
-                else SystemExit(128 + signal.SIGTERM)
-            )
+            if self.received == signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(128 + signal.SIGTERM)

@@ -23,48 +23,51 @@ OPTIMIZER = (
 
 
 def checkpoint_to_resume(
-    training: TrainingArguments, given: str | bool | None = None
+    training: TrainingArguments, checkpoint: str | bool | None = None
 ) -> str | None:
-    """Find the checkpoint that `resume_from_checkpoint` names (`given`, or that of the arguments):
-    a path, or `true` for the newest whole one in the output folder. Returns None for a new
-    training, and with `true` if no checkpoint was finished. The first process decides for all.
+    """Find the checkpoint that `resume_from_checkpoint` names (`checkpoint`, or that of the
+    arguments): a path, or `true` for the newest whole one in the output folder. Returns None for a
+    new training, and with `true` if no checkpoint was finished. The first process decides for all.
 
     Raises:
         ValueError: the output folder holds another run, or none of its checkpoints is whole.
     """
-    given = str((training.resume_from_checkpoint if given is None else given) or "false")
-    checkpoint = of_first_rank(
-        None if training.process_index else _find_checkpoint(Path(training.output_dir), given)
-    )
-    if checkpoint is not None and not Path(checkpoint).is_dir():
+    if checkpoint is None:
+        checkpoint = training.resume_from_checkpoint
+    newest = None
+    if training.process_index == 0:
+        newest = _find_checkpoint(Path(training.output_dir), str(checkpoint or "false"))
+    path = of_first_rank(newest)
+    if path is not None and not Path(path).is_dir():
         raise ValueError(
-            f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines"
-            " share"
+            f"output_dir: {path!r} is not on this machine; use a folder that all machines share"
         )
-    return checkpoint
+    return path
 
 
-def _find_checkpoint(folder: Path, given: str) -> str | None:
-    newest = given.lower() == "true"
-    if given.lower() == "false" or not (newest or Path(given).resolve().parent == folder.resolve()):
+def _find_checkpoint(folder: Path, choice: str) -> str | None:
+    """The checkpoint of a choice: "false", "true" (the newest one) or a path."""
+    is_newest = choice.lower() == "true"
+    is_inside = Path(choice).resolve().parent == folder.resolve()
+    if choice.lower() == "false" or not (is_newest or is_inside):
         check_unused(folder)
-    if given.lower() == "false":
+    if choice.lower() == "false":
         return None
-    candidates, damages = _checkpoints(folder) if newest else [Path(given)], []
+    candidates = _checkpoints(folder) if is_newest else [Path(choice)]
+    damages = []
     for checkpoint in candidates:
         damage = find_damage(checkpoint)
         if damage is None:
-            print(
-                "".join(f"Skipped {printable(line)}\n" for line in damages)
-                + f"Resuming from {checkpoint}"
-            )
+            for line in damages:
+                print(f"Skipped {printable(line)}")
+            print(f"Resuming from {checkpoint}")
             return str(checkpoint)
         damages.append(f"{checkpoint.name}: {damage}")
     _check_unfinished(folder)
-    if not newest or any((checkpoint / MANIFEST).exists() for checkpoint in candidates):
-        why = "; ".join(damages)
+    if not is_newest or any((checkpoint / MANIFEST).exists() for checkpoint in candidates):
+        reasons = "; ".join(damages)
         raise ValueError(
-            f"resume_from_checkpoint: no checkpoint is whole ({why}); train in another folder"
+            f"resume_from_checkpoint: no checkpoint is whole ({reasons}); train in another folder"
         )
     print(f"No checkpoint in {str(folder)!r} was finished: starting anew")
     return None
@@ -92,43 +95,49 @@ def _check_unfinished(folder: Path) -> None:
         )
 
 
-def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:
-    """Refuse (a ValueError) settings that differ from those before; `made` and `use` complete the
-    message."""
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], owner: str, advice: str) -> None:
+    """Refuse (a ValueError) settings that differ from those before. The message says whose the
+    latter were (`owner`), and what to do (`advice`)."""
     for name in {**now, **before}:
         if before.get(name) != now.get(name):
-            raise ValueError(f"{name}: {now.get(name)!r}, but {made} {before.get(name)!r}; {use}")
+            raise ValueError(
+                f"{name}: {now.get(name)!r}, but {owner} {before.get(name)!r}; {advice}"
+            )
 
 
 def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
     """The number of rows, and a checksum of 16 of them, to notice that a training has other
     rows."""
-    few = [rows[number * (len(rows) - 1) // 15] for number in range(16)]
-    text = json.dumps(few, sort_keys=True, default=lambda array: array.tolist())
+    sample = [rows[number * (len(rows) - 1) // 15] for number in range(16)]
+    text = json.dumps(sample, sort_keys=True, default=lambda array: array.tolist())
     return f"{len(rows)}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}…"
 
 
-def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict[str, Any]:
-    """The fields of `TrainingArguments` by which the best checkpoint is chosen: the metric `own`
-    unless the user names one of the `known` ones."""
+def best_by(
+    training: TrainingArguments, default_metric: str, metrics: Sequence[str]
+) -> dict[str, Any]:
+    """The fields of `TrainingArguments` by which the best checkpoint is chosen: the
+    `default_metric` unless the user names another one of the `metrics`."""
     metric = (training.metric_for_best_model or "auto").removeprefix("eval_")
     if metric == "auto":
-        return {"metric_for_best_model": own, "greater_is_better": True}
-    if metric not in known:
+        return {"metric_for_best_model": default_metric, "greater_is_better": True}
+    if metric not in metrics:
         raise ValueError(
-            f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(known)}"
+            f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(metrics)}"
         )
-    return (
-        {"greater_is_better": False} if metric == "mse" else {}
-    )  # Transformers knows it for "loss" only
+    if metric == "mse":  # Transformers knows that smaller is better for "loss" only
+        return {"greater_is_better": False}
+    return {}
 
 
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
     """The step of the model that a training keeps; `state`: the fields of its `TrainerState`."""
     # Not best_global_step: if evaluations are more frequent than checkpoints, it may have no
     # checkpoint.
-    best = state["best_model_checkpoint"] if load_best_model_at_end else None
-    return state["global_step"] if best is None else _step(Path(best))
+    best = state["best_model_checkpoint"]
+    if best is None or not load_best_model_at_end:
+        return state["global_step"]
+    return _step(Path(best))
 
 
 def remove_checkpoints(folder: Path) -> None:
@@ -148,9 +157,11 @@ def find_damage(checkpoint: Path) -> str | None:
         return f"it was not finished (no {MANIFEST})"
     if not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
         return "it holds the model alone (train with --save_only_model false)"
-    found = _contents(checkpoint)
-    changed = [name for name in saved if found.get(name) != saved[name]]
-    return f"{changed[0]} is missing or has changed" if changed else None
+    contents = _contents(checkpoint)
+    for name in saved:
+        if contents.get(name) != saved[name]:
+            return f"{name} is missing or has changed"
+    return None
 
 
 def write_manifest(checkpoint: Path) -> None:
@@ -160,10 +171,11 @@ def write_manifest(checkpoint: Path) -> None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
-    found = [
-        path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)
-    ]
-    return sorted((path for path in found if path.is_dir()), key=lambda path: -_step(path))
+    folders = []
+    for path in folder.glob("checkpoint-*"):
+        if re.fullmatch(r"checkpoint-\d+", path.name) and path.is_dir():
+            folders.append(path)
+    return sorted(folders, key=_step, reverse=True)
 
 
 def _step(checkpoint: Path) -> int:

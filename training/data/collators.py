@@ -95,10 +95,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def __post_init__(self):
         if self.whole_word_mask:
-            self.masking, self.whole_word_mask = (
-                "whole_word",
-                False,
-            )  # the parent would mask with [MASK] only
+            self.masking = "whole_word"
+            self.whole_word_mask = False  # the parent would mask with [MASK] only
         check_masking(self)
         super().__post_init__()
         self.regular = regular_tokens(self.tokenizer)  # [V]
@@ -113,7 +111,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         ).share_memory_()  # shared with the workers of a data loader
         # Each process counts for itself: the `updates` that it last saw, and the batches that it
         # has made since.
-        self._updates, self._batches = 0, 0
+        self._updates = 0
+        self._batches = 0
 
     def set_progress(
         self,
@@ -129,7 +128,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         Args:
             epoch: the number of the epoch, from 0.
             step, total_steps: optimizer steps done, and in the whole training, for
-            `last_mlm_probability`.
+                `last_mlm_probability`.
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
@@ -192,15 +191,14 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 ignored |= begins
             tokens["labels"] = np.where(ignored, IGNORE_INDEX, input_ids)
         tokens.pop("special_tokens_mask", None)
-        return (
-            self._unpad(tokens, begins, numbers)
-            if self.unpadded
-            else self._pad(tokens, lengths) | numbers
-        )
+        if self.unpadded:
+            return self._unpad(tokens, begins, numbers)
+        return self._pad(tokens, lengths) | numbers
 
     def _pad(self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
         """Flat columns, [T] → [rows, width]."""
-        multiple, pad = self.pad_to_multiple_of or 1, self.tokenizer.pad_token_id
+        multiple = self.pad_to_multiple_of or 1
+        pad = self.tokenizer.pad_token_id
         width = math.ceil(lengths.max() / multiple) * multiple
         real = np.arange(width) < lengths[:, None]
         if pad is None and not real.all():
@@ -254,42 +252,51 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if at_least_one is None:
             at_least_one = "position_ids" in tokens
         progress, batch = self._advance()
-        draws = self._draw(
+        uniform_samples = self._draw(
             np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1), progress, batch
         )
-        targets, leaders = choose_targets(
+        targets, span_first_token = choose_targets(
             self.masking,
             self._rate(progress, batch),
             candidates,
             self._word_starts[input_ids],
             row_numbers,
             begins,
-            draws,
+            uniform_samples,
             at_least_one,
         )
         if self.target_draws:
-            tokens["target_draws"] = (draws[REPLACEMENT] * 2.0**53).astype(np.int64)
+            tokens["target_draws"] = (uniform_samples[REPLACEMENT] * 2.0**53).astype(np.int64)
         tokens["input_ids"] = self._replace(
-            input_ids, targets, draws[ACTION, leaders], draws[REPLACEMENT]
+            input_ids,
+            targets,
+            uniform_samples[ACTION, span_first_token],
+            uniform_samples[REPLACEMENT],
         )
         tokens["labels"] = np.where(targets, input_ids, IGNORE_INDEX)
 
     def _replace(
-        self, input_ids: np.ndarray, targets: np.ndarray, action: np.ndarray, draws: np.ndarray
+        self,
+        input_ids: np.ndarray,
+        targets: np.ndarray,
+        action: np.ndarray,
+        uniform_samples: np.ndarray,
     ) -> np.ndarray:
         """Replace targets by [MASK], by another token, or not at all: int64 [T]. `action`, the same
         for all tokens of a word or a span, decides which of the three; each token has a random
         token of its own, never itself."""
-        replaced, masked = input_ids.copy(), action < self.mask_replace_prob
+        replaced = input_ids.copy()
+        masked = action < self.mask_replace_prob
         replaced[targets & masked] = self.tokenizer.mask_token_id
         others = np.flatnonzero(
             targets & ~masked & (action < self.mask_replace_prob + self.random_replace_prob)
         )
         # A draw among all regular tokens but the token itself.
         before = self._cumulative[input_ids[others]]
-        own = self._cumulative[input_ids[others] + 1] - before
-        ticket = (draws[others] * (self._cumulative[-1] - own)).astype(np.int64)
-        ticket += np.where(ticket >= before, own, 0)
+        is_regular = self._cumulative[input_ids[others] + 1] - before  # 0 or 1
+        ticket = uniform_samples[others] * (self._cumulative[-1] - is_regular)
+        ticket = ticket.astype(np.int64)
+        ticket += np.where(ticket >= before, is_regular, 0)
         replaced[others] = np.searchsorted(self._cumulative, ticket, side="right") - 1
         return replaced
 
@@ -298,18 +305,20 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def _advance(self) -> tuple[_Progress, int]:
         """The progress as of the last `set_progress`, and the number of this batch since the
         training began."""
-        progress, worker = self._progress, get_worker_info()
+        progress = self._progress
+        worker = get_worker_info()
         if not progress.updates and (
             self.last_mlm_probability is not None or self.seed is not None
         ):
             logger.warning_once(
                 "MaskedLMCollator does not know the epoch: a row gets the same masks in every"
                 " epoch, and the share of masked tokens stays. Give the Trainer"
-                " callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)"
-                " before each epoch."
+                " callbacks=[MaskingProgress(collator)], or"
+                " call collator.set_progress(epoch) before each epoch."
             )
         if progress.updates != self._updates:
-            self._updates, self._batches = progress.updates, 0
+            self._updates = progress.updates
+            self._batches = 0
         # A data loader gives its batches to its workers in turn (unless
         # `dataloader_in_order=False`).
         batch = self._batches
@@ -344,7 +353,8 @@ class MaskingProgress(TrainerCallback):
     """
 
     def __init__(self, collator: MaskedLMCollator):
-        self.collator, self.batches = collator, 0
+        self.collator = collator
+        self.batches = 0
         collator.set_progress(epoch=0)
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -361,14 +371,15 @@ class MaskingProgress(TrainerCallback):
         self.collator._batches = self.batches  # do not count an evaluation with the same collator
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        step, batches_per_step = state.global_step, args.gradient_accumulation_steps
+        step = state.global_step
+        batches_per_step = args.gradient_accumulation_steps
         streamed = isinstance(train_dataloader.dataset, IterableDataset)
         if streamed and self.epoch == self.first_epoch and not args.ignore_data_skip:
             # The batches before the resumption are collated again and then skipped.
-            known = has_length(train_dataloader)
-            step -= step % (
-                math.ceil(len(train_dataloader) / batches_per_step) if known else state.max_steps
-            )
+            steps_per_epoch = state.max_steps
+            if has_length(train_dataloader):
+                steps_per_epoch = math.ceil(len(train_dataloader) / batches_per_step)
+            step -= step % steps_per_epoch
         self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
         self.epoch += 1
 
@@ -412,12 +423,12 @@ def _concatenate(
     if any(name not in row for row in rows):
         raise ValueError(f"{name}: some rows of the batch have it and others do not")
     parts = [np.atleast_1d(np.asarray(row[name], dtype=np.int64)) for row in rows]
-    own = np.array([len(part) for part in parts])
-    if lengths is not None and not np.array_equal(own, lengths):
+    part_lengths = np.array([len(part) for part in parts])
+    if lengths is not None and not np.array_equal(part_lengths, lengths):
         raise ValueError(
             f"{name}: a row has more or fewer values than input_ids; use one for each token"
         )
-    return np.concatenate(parts), own
+    return np.concatenate(parts), part_lengths
 
 
 def _stack(rows: Sequence[Mapping], name: str) -> np.ndarray:

@@ -45,9 +45,9 @@ def load_documents(
         sample_by: "auto", "line", "paragraph" or "document" (all of a file), or "sentence" (of any
             data).
     """
-    # `version` is a part of the cache's key: the corpus is read again when a file or our code has
-    # changed
     if not data:
+        # `version` is a part of the cache's key: the corpus is read again when a file or our code
+        # has changed
         files = list(map(str, builtin_files()))
         version = tables.checksum(files) + revision_of(builtin_documents)
         return datasets.Dataset.from_generator(
@@ -166,8 +166,8 @@ def _group_of(file: str, sample_by: str) -> FileGroup:
     if file_format is None:
         suffixes = ", ".join(FORMATS)
         raise ValueError(
-            f"data: the suffix of {file!r} is unknown; use {suffixes} (rename it to .txt to read it"
-            " as text)"
+            f"data: the suffix of {file!r} is unknown; use {suffixes} (rename it to .txt to read"
+            " it as text)"
         )
     if file_format != "text":
         return FileGroup(file_format)

@@ -31,8 +31,11 @@ def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = 
     for a stream) are the key of a counter-based generator: the place of the row in its batch, the
     worker and earlier draws do not matter.
     """
-    key = (f"{seed}:{epoch}" if batch is None else f"{seed}:{epoch}:{batch}").encode()
-    digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
+    key = f"{seed}:{epoch}"
+    if batch is not None:
+        key += f":{batch}"
+    tokens = input_ids.astype("<i8").tobytes()
+    digest = hashlib.blake2b(tokens, digest_size=16, key=key.encode()).digest()
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
     return generator.random((4, len(input_ids)))
 
@@ -44,7 +47,7 @@ def choose_targets(
     word_starts: np.ndarray,
     rows: np.ndarray,
     begins: np.ndarray,
-    draws: np.ndarray,
+    uniform_samples: np.ndarray,
     at_least_one: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the tokens to predict. Their expected share of the candidates is `rate` for every kind
@@ -60,13 +63,13 @@ def choose_targets(
         word_starts: bool [T], the tokens that begin a word wherever they stand. The first candidate
             of a document, and a candidate after a token that is not one, begin a word too.
         rows, begins: int [T], the row of each token, in order; bool [T], the first tokens of
-        documents.
-        draws: float [4, T], uniform in [0, 1).
+            documents.
+        uniform_samples: float [4, T], uniform in [0, 1).
         at_least_one: give a document without targets one, a word drawn uniformly.
 
     Returns:
-        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides for this
-        one. All tokens of a word, or of a span, have the same leader.
+        `targets`, bool [T], and `span_first_token`, int [T]: the token whose ACTION draw decides
+        for this one. All tokens of a word, or of a span, have the same one.
     """
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~begins[1:]
@@ -77,33 +80,37 @@ def choose_targets(
     words = np.cumsum(word_starts) - 1  # [T] the word of every candidate
 
     if masking == "span":
-        chosen, leaders = _spans(rate, rows[firsts], ~follows[firsts], draws[:, firsts])
-        leaders = firsts[leaders]
+        chosen, span_first_token = _spans(
+            rate, rows[firsts], ~follows[firsts], uniform_samples[:, firsts]
+        )
+        span_first_token = firsts[span_first_token]
     else:
-        chosen, leaders = draws[SELECT, firsts] < rate, firsts
+        chosen = uniform_samples[SELECT, firsts] < rate
+        span_first_token = firsts
 
     if at_least_one:  # the word with the smallest draw, in every document without a chosen one
         documents = np.flatnonzero(
             np.diff(np.cumsum(begins)[firsts], prepend=-1)
         )  # the first word of each
-        extent = draws[EXTENT, firsts]
+        extent = uniform_samples[EXTENT, firsts]
         smallest = np.where(
             np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents)
         )
         forced = extent == np.repeat(smallest, np.diff(documents, append=len(firsts)))
-        chosen, leaders = chosen | forced, np.where(forced, firsts, leaders)
-    return candidates & chosen[words], leaders[words]
+        chosen = chosen | forced
+        span_first_token = np.where(forced, firsts, span_first_token)
+    return candidates & chosen[words], span_first_token[words]
 
 
 def _spans(
-    rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray
+    rate: float, rows: np.ndarray, breaks: np.ndarray, uniform_samples: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cover words with spans: `covered`, bool [W], and `leaders`, int [W], the first word of the
-    span of this one.
+    """Cover words with spans: `covered`, bool [W], and `span_first_token`, int [W], the first word
+    of the span of this one.
 
     Along each row, gaps and spans alternate in a stationary process, so that every word, including
     the first, is covered with probability `rate`. A gap has a geometric number of words (possibly
-    none), a span the capped geometric number above. The draws of the k-th word of a row are used
+    none), a span the capped geometric number above. The samples of the k-th word of a row are used
     for its k-th pair of gap and span. `rows`, int [W], are the rows of the words; where `breaks`,
     bool [W], a span that continues from the previous word is cut in two.
     """
@@ -120,7 +127,8 @@ def _spans(
     counts = np.diff(first, append=len(rows))
     ends = np.repeat(first + counts, counts)  # [W] one past the last word of the row
 
-    select, extent = draws[SELECT].copy(), draws[EXTENT]
+    select = uniform_samples[SELECT].copy()
+    extent = uniform_samples[EXTENT]
     running = select[first] < rate
     # After the comparison, the rest of the draw is uniform again and gives the gap.
     select[first] = np.where(running, 0, (select[first] - rate) / (1 - rate) if rate < 1 else 0)
@@ -141,7 +149,8 @@ def _spans(
     )  # … and now from its own row's
     starts = after - length
     inside = starts < ends
-    starts, after = starts[inside], np.minimum(after, ends)[inside]
+    starts = starts[inside]
+    after = np.minimum(after, ends)[inside]
 
     change = np.zeros(len(rows) + 1, dtype=np.int64)
     change[starts] += 1

@@ -40,7 +40,8 @@ MINIMUM_DOCUMENTS = 10  # of a corpus that is not streamed
 VALIDATION_DOCUMENTS = 1000
 # Of a stream, the rows in which token frequencies are counted, and the documents on which a
 # tokenizer is trained.
-SAMPLE_ROWS, SAMPLE_DOCUMENTS = 1000, 100_000
+SAMPLE_ROWS = 1000
+SAMPLE_DOCUMENTS = 100_000
 
 
 @dataclass
@@ -103,9 +104,9 @@ class Corpus:
                 f" {self.sampling_alpha}"
             )
         if self.weights and (len(self.weights) != len(self.data) or not min(self.weights) > 0):
-            given = ", ".join(map(str, self.weights))
+            weights = ", ".join(map(str, self.weights))
             raise ValueError(
-                f"weights: {given}; give each of the {len(self.data)} entries of data a number"
+                f"weights: {weights}; give each of the {len(self.data)} entries of data a number"
                 " above 0"
             )
         if self.streaming and len(self.data) != 1 and not self.weights:
@@ -163,22 +164,21 @@ def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> C
         raise ValueError(
             f"data: a training needs {MINIMUM_DOCUMENTS} documents or more, got {len(documents)}"
         )
-    columns = ["text", "source"] if corpus.has_languages and len(corpus.data) > 1 else ["text"]
+    columns = ["text"]
+    if corpus.has_languages and len(corpus.data) > 1:
+        columns.append("source")
     is_held_out = hold_out(documents, validation_size, seed)
-    rest, held_out = (
-        documents.select(np.flatnonzero(side)) for side in (~is_held_out, is_held_out)
-    )
-    train = _mix(rest, corpus, seed).select_columns(columns)
+    held_out = documents.select(np.flatnonzero(is_held_out))
+    train = documents.select(np.flatnonzero(~is_held_out))
+    train = _mix(train, corpus, seed).select_columns(columns)
     return CorpusSplits(train, held_out.select_columns(columns), train)
 
 
 def load_sample(corpus: Corpus) -> DatasetOrStream:
     """The documents to train a tokenizer on if nothing is held out, see `prepare_documents`."""
-    return (
-        _sample(corpus.stream(), corpus, seed=0)
-        if corpus.streaming
-        else _mix(corpus.load(), corpus, seed=0)
-    )
+    if corpus.streaming:
+        return _sample(corpus.stream(), corpus, seed=0)
+    return _mix(corpus.load(), corpus, seed=0)
 
 
 # --- On disk ---
@@ -198,10 +198,11 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
             " once"
         )
     probabilities = corpus.probabilities(sizes)
-    if (longest := (sizes / probabilities).max()) > LONGEST_EPOCH * len(documents):
-        many = f"about {longest:,.0f} documents (there are {len(documents):,})"
+    epoch = (sizes / probabilities).max()
+    if epoch > LONGEST_EPOCH * len(documents):
         raise ValueError(
-            f"weights: an epoch with every document would have {many}; raise the smallest weights"
+            f"weights: an epoch with every document would have about {epoch:,.0f} documents (there"
+            f" are {len(documents):,}); raise the smallest weights"
         )
     ends = np.cumsum(sizes)
     parts = [
@@ -229,12 +230,12 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
 
 def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
     """The first rows of every stream, `count` in all if there are as many."""
-    each = -(-count // len(streams))
-    rows = (
-        tqdm(islice(stream, each), desc="Reading rows", total=each, delay=1, leave=False)
-        for stream in streams
-    )
-    return datasets.Dataset.from_list([row for part in rows for row in part])
+    count_of_each = -(-count // len(streams))
+    rows: list[dict[str, Any]] = []
+    for stream in streams:
+        first = islice(stream, count_of_each)
+        rows += tqdm(first, desc="Reading rows", total=count_of_each, delay=1, leave=False)
+    return datasets.Dataset.from_list(rows)
 
 
 def mix_streams(
@@ -250,15 +251,17 @@ def mix_streams(
             )
     if endless:
         streams = [stream.repeat(None) for stream in streams]
-    mixed = _interleave(streams, corpus.probabilities(()), seed) if len(streams) > 1 else streams[0]
-    # The buffer reads the files of an endless stream one after the other: read at the same time,
-    # small files would come as often as large ones.
-    files = {"max_buffer_input_shards": 1} if endless else {}
-    return (
-        mixed.shuffle(seed=seed, buffer_size=corpus.shuffle_buffer, **files)
-        if corpus.shuffle_buffer > 0
-        else mixed
-    )
+    mixed = streams[0]
+    if len(streams) > 1:
+        mixed = _interleave(streams, corpus.probabilities(()), seed)
+    if corpus.shuffle_buffer <= 0:
+        return mixed
+    options = {"seed": seed, "buffer_size": corpus.shuffle_buffer}
+    if endless:
+        # The buffer reads the files of an endless stream one after the other: read at the same
+        # time, small files would come as often as large ones.
+        options["max_buffer_input_shards"] = 1
+    return mixed.shuffle(**options)
 
 
 def _sample(
@@ -278,10 +281,8 @@ def check_stream(training: TrainingArguments) -> None:
     if training.save_strategy == "epoch":
         training.save_strategy = SaveStrategy.STEPS
         if training.load_best_model_at_end:  # it needs an evaluation for each checkpoint
-            training.eval_strategy, training.eval_steps = (
-                IntervalStrategy.STEPS,
-                training.save_steps,
-            )
+            training.eval_strategy = IntervalStrategy.STEPS
+            training.eval_steps = training.save_steps
         print(
             f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps"
             " (--save_steps)"

@@ -1,1 +1,2 @@
-"""`minibert pretrain`: documents → a saved model. `objectives` say what is learned, `recipes` are ready settings."""
+"""`minibert pretrain`: documents → a saved model. `objectives` say what is learned, `recipes` are
+ready settings."""

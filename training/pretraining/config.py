@@ -1,4 +1,5 @@
-"""The settings of a pretraining: those of `TrainingArguments`, and of rows, masks, objective and optimizer."""
+"""The settings of a pretraining: those of `TrainingArguments`, and of rows, masks, objective and
+optimizer."""
 
 import copy
 import difflib
@@ -20,10 +21,12 @@ from ..common.precision import check_training
 from ..common.processes import shares_weights, use_cpu_without_accelerator
 
 ADAMW = ("adamw_torch_fused", "adamw_torch")  # values of --optim that can be combined with Muon
-# The default learning rate by optimizer. With Muon, which has its own, it is that of embeddings, norms and heads.
+# The default learning rate by optimizer. With Muon, which has its own, it is that of embeddings,
+# norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
 TRAINED_LEARNING_RATE = 1e-4  # AdamW's default for a trained model, which a larger one would undo
-# Without decay, Muon's matrices grow with every step, and the embeddings are lost among the outputs of the layers.
+# Without decay, Muon's matrices grow with every step, and the embeddings are lost among the outputs
+# of the layers.
 WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
 EPOCHS = 2.0
 MASKING_FIELDS = ("mlm_probability", "masking", "mask_replace_prob", "random_replace_prob")
@@ -56,8 +59,8 @@ class TokenizerConfig:
     )
     max_lost_text: float | None = option(
         None,
-        "Share of the characters that tokenization may lose; by default 0.05, of which 0.01 in words of more than 100"
-        " characters.",
+        "Share of the characters that tokenization may lose; by default 0.05, of which 0.01 in"
+        " words of more than 100 characters.",
     )
 
     def train_tokenizer(self, texts: Any, **options: Any) -> PreTrainedTokenizerFast:
@@ -75,7 +78,8 @@ class RowsConfig(TokenizerConfig):
     seq_length: int = option(512, "Longest row, in tokens.")
     packing: Literal["packed", "padded"] = option(
         "packed",
-        "packed: several documents a row, each attending only to itself; padded: one document a row.",
+        "packed: several documents a row, each attending only to itself; padded: one document a"
+        " row.",
     )
     num_proc: int | None = option(
         None, "Processes that tokenize; by default one, which uses all cores."
@@ -106,7 +110,8 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     num_train_epochs: float | None = option(None, f"Passes over the rows; by default {EPOCHS:g}.")
     learning_rate: float | None = option(
         None,
-        "Peak learning rate; by default 2e-3 with muon, 1e-3 with adamw, and 1e-4 for a trained model.",
+        "Peak learning rate; by default 2e-3 with muon, 1e-3 with adamw, and 1e-4 for a trained"
+        " model.",
     )
     warmup_steps: float = option(
         0.06, "Steps in which the learning rate rises; below 1, a share of all steps."
@@ -118,27 +123,30 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
 
     objective: Literal["mlm", "mlm+nsp", "rtd", "clm"] = option(
         "mlm",
-        "mlm: predict masked tokens; mlm+nsp: also whether one segment follows another (BERT); rtd: find tokens that a"
-        " small generator has replaced (ELECTRA); clm: predict next tokens (a decoder).",
+        "mlm: predict masked tokens; mlm+nsp: also whether one segment follows another (BERT);"
+        " rtd: find tokens that a small generator has replaced (ELECTRA); clm: predict next tokens"
+        " (a decoder).",
     )
     embedding_init: Literal["cooccurrence", "random"] | None = option(
         None,
-        "First word embeddings of a new model: from counts of neighbouring tokens, or random. By default cooccurrence"
-        " with objective mlm, else random.",
+        "First word embeddings of a new model: from counts of neighbouring tokens, or random. By"
+        " default cooccurrence with objective mlm, else random.",
     )
     extend_vocabulary: int | None = option(
         None,
-        "Number of words of the text to add to the vocabulary of the trained model: those that its tokenizer cuts"
-        " most.",
+        "Number of words of the text to add to the vocabulary of the trained model: those that its"
+        " tokenizer cuts most.",
     )
 
     mlm_probability: float | None = option(
         None,
-        "Share of the tokens to mask in training; by default 0.3 (as ModernBERT), with mlm+nsp and rtd 0.15.",
+        "Share of the tokens to mask in training; by default 0.3 (as ModernBERT), with mlm+nsp and"
+        " rtd 0.15.",
     )
     last_mlm_probability: float | None = option(
         None,
-        "Share of masked tokens at the end of the training, reached in a straight line; by default constant.",
+        "Share of masked tokens at the end of the training, reached in a straight line; by default"
+        " constant.",
     )
     masking: Literal["token", "whole_word", "span"] = option(
         "token", "What is masked together: single tokens, whole words, or spans of words."
@@ -159,16 +167,18 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
 
     optimizer: Literal["adamw", "muon"] | None = option(
         None,
-        "muon: Muon for the matrices of the layers and AdamW for the rest (the default of new models with objective"
-        " mlm); adamw: the optimizer of --optim for all.",
+        "muon: Muon for the matrices of the layers and AdamW for the rest (the default of new"
+        " models with objective mlm); adamw: the optimizer of --optim for all.",
     )
     muon_learning_rate: float | None = option(
         None,
-        "Peak learning rate of Muon; by default learning_rate if given, else 3.5e-3, or 0.9 / hidden_size if larger.",
+        "Peak learning rate of Muon; by default learning_rate if given, else 3.5e-3, or 0.9 /"
+        " hidden_size if larger.",
     )
     minutes: float | None = option(
         None,
-        "Stop after this many minutes, including reading and evaluating; the learning rate falls by the clock.",
+        "Stop after this many minutes, including reading and evaluating; the learning rate falls"
+        " by the clock.",
     )
 
     def __post_init__(self):
@@ -189,7 +199,8 @@ def check_config(args: PretrainingConfig) -> None:
         )
     if args.bf16_full_eval or args.fp16_full_eval:
         raise ValueError(
-            "bf16_full_eval, fp16_full_eval: the saved model would be in half precision; leave them out"
+            "bf16_full_eval, fp16_full_eval: the saved model would be in half precision; leave"
+            " them out"
         )
     shares = (
         "mlm_probability",
@@ -219,8 +230,8 @@ def check_config(args: PretrainingConfig) -> None:
 
 
 def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
-    """A copy in which the fields that are None have their defaults; `new`: the model is not trained yet. A ValueError
-    for settings that contradict each other."""
+    """A copy in which the fields that are None have their defaults; `new`: the model is not trained
+    yet. A ValueError for settings that contradict each other."""
     check_config(args)
     args = copy.copy(args)
     if args.optimizer is None:
@@ -232,7 +243,8 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
         )  # if this is None too, it depends on the width of the model
     if args.optimizer != "muon" and args.muon_learning_rate is not None:
         raise ValueError(
-            "muon_learning_rate: it has no effect without --optimizer muon; give that, or leave it out"
+            "muon_learning_rate: it has no effect without --optimizer muon; give that, or leave it"
+            " out"
         )
     if args.learning_rate is None:
         trained = args.optimizer == "adamw" and not new
@@ -243,7 +255,8 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
         args.embedding_init = "cooccurrence" if new and args.objective == "mlm" else "random"
     elif args.embedding_init == "cooccurrence" and not new:
         raise ValueError(
-            "embedding_init: cooccurrence would replace the embeddings of the trained model; leave it out"
+            "embedding_init: cooccurrence would replace the embeddings of the trained model; leave"
+            " it out"
         )
     if args.num_train_epochs is None:
         args.num_train_epochs = EPOCHS
@@ -251,14 +264,16 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
         args.max_steps = (
             10**9
         )  # `Trainer` needs a number of steps, which the clock never lets it reach
-    # Batches without padding count all tokens. Those with padding count by the mask: the id of padding may be [SEP]'s.
+    # Batches without padding count all tokens. Those with padding count by the mask: the id of
+    # padding may be [SEP]'s.
     packed = args.objective != "mlm+nsp" and not args.torch_compile
     args.include_num_input_tokens_seen = "all" if packed else "non_padding"
     return args
 
 
 def preset_config(preset: str, size: str, overrides: Mapping[str, Any]) -> MiniBertConfig:
-    """The config of a preset, with the overrides; a ValueError for a field that it does not have."""
+    """The config of a preset, with the overrides; a ValueError for a field that it does not
+    have."""
     check_overrides(overrides)
     return getattr(MiniBertConfig, preset)(size, **overrides)
 

@@ -1,5 +1,5 @@
-"""The first word embeddings of a new model: counts of neighbouring tokens in its text, factorized. From random ones, a
-model needs hundreds of steps to find out which tokens are alike."""
+"""The first word embeddings of a new model: counts of neighbouring tokens in its text, factorized.
+From random ones, a model needs hundreds of steps to find out which tokens are alike."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 # The number of neighbours on either side; each position is counted separately.
 WINDOW = 2
-# At most about this many tokens of a corpus are read, and the most frequent tokens are counted as neighbours.
+# At most about this many tokens of a corpus are read, and the most frequent tokens are counted as
+# neighbours.
 ENOUGH_TOKENS, NEIGHBOURS = 4_000_000, 8192
 # The frequency of a context is raised to this power (Levy, Goldberg & Dagan 2015, section 3.2).
 CONTEXT_POWER = 0.75
@@ -23,9 +24,10 @@ def word_vectors(
     special_ids: Sequence[int] = (),
     seed: int = 0,
 ) -> torch.Tensor:
-    """[vocab_size, width], the root mean square being 1: U √S of the truncated singular value decomposition U S Vᵀ of
-    the positive pointwise mutual information of tokens and their neighbours (Levy & Goldberg 2014; Levy et al. 2015,
-    TACL 3, sections 2 and 3.3). Zeros for ids that do not occur, and for special tokens, which are no neighbours.
+    """[vocab_size, width], the root mean square being 1: U √S of the truncated singular value
+    decomposition U S Vᵀ of the positive pointwise mutual information of tokens and their neighbours
+    (Levy & Goldberg 2014; Levy et al. 2015, TACL 3, sections 2 and 3.3). Zeros for ids that do not
+    occur, and for special tokens, which are no neighbours.
 
     Args:
         rows: token ids; the first `ENOUGH_TOKENS` are read.
@@ -74,7 +76,8 @@ def word_vectors(
 def begin_with_word_vectors(
     model: PreTrainedModel, rows: Iterable[Sequence[int]], special_ids: Sequence[int], seed: int
 ) -> None:
-    """Set the embeddings of a new model to the `word_vectors` of its text. Tokens that do not occur keep theirs."""
+    """Set the embeddings of a new model to the `word_vectors` of its text. Tokens that do not occur
+    keep theirs."""
     table = model.get_input_embeddings().weight
     vectors = (
         word_vectors(rows, *table.shape, special_ids, seed).to(table)

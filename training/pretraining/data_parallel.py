@@ -1,4 +1,5 @@
-"""On a CPU, each half of the cores computes half of a batch, so that cores wait for each other once a step only."""
+"""On a CPU, each half of the cores computes half of a batch, so that cores wait for each other once
+a step only."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -12,14 +13,16 @@ from .config import ADAMW
 
 
 class CpuDataParallelMixin:
-    """A mixin for a `Trainer` with unpadded batches; it stands before `Trainer` in the list of bases."""
+    """A mixin for a `Trainer` with unpadded batches; it stands before `Trainer` in the list of
+    bases."""
 
     _pool = None
 
     def _may_halve(self) -> bool:
-        """Whether two threads give the same numbers in every run: they draw no random numbers, and write nothing but
-        gradients."""
-        model, args = self.model, self.args
+        """Whether two threads give the same numbers in every run: they draw no random numbers, and
+        write nothing but gradients."""
+        model = self.model
+        args = self.args
         has_dropout = any(
             module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)
         )
@@ -40,7 +43,9 @@ class CpuDataParallelMixin:
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         step = super().training_step
-        halves = [inputs] if self._pool is None or num_items_in_batch is None else halve(inputs)
+        halves = [inputs]
+        if self._pool is not None and num_items_in_batch is not None:
+            halves = halve(inputs)
         if len(halves) == 1:
             return step(model, inputs, num_items_in_batch)
         before = [(weight, weight.grad) for weight in model.parameters() if weight.grad is not None]
@@ -56,17 +61,19 @@ class CpuDataParallelMixin:
 
 
 def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Cut an unpadded batch into two between documents. A padded batch, and one of which a half would have more than
-    two thirds of the tokens, are returned whole."""
-    bounds, tokens = batch.get("cu_seq_lens_q", torch.zeros(1)), batch["input_ids"].shape
-    cut = int((2 * bounds - tokens[1]).abs().argmin())
-    if not tokens[1] <= 3 * bounds[cut] <= 2 * tokens[1]:
+    """Cut an unpadded batch into two between documents. A padded batch, and one of which a half
+    would have more than two thirds of the tokens, are returned whole."""
+    bounds = batch.get("cu_seq_lens_q", torch.zeros(1))
+    shape = batch["input_ids"].shape
+    cut = int((2 * bounds - shape[1]).abs().argmin())
+    if not shape[1] <= 3 * bounds[cut] <= 2 * shape[1]:
         return [batch]
     halves = []
     for documents in (bounds[: cut + 1], bounds[cut:]):
-        first, last = int(documents[0]), int(documents[-1])
+        first = int(documents[0])
+        last = int(documents[-1])
         half = {
-            name: x[:, first:last] if getattr(x, "shape", None) == tokens else x
+            name: x[:, first:last] if getattr(x, "shape", None) == shape else x
             for name, x in batch.items()
         }
         longest = int(documents.diff().max())

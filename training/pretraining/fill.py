@@ -21,8 +21,8 @@ def fill(
         top_k: Number of candidates for each mask.
 
     Returns:
-        For each text and each of its masks, the candidates of `pipeline("fill-mask")`, best first: `token_str`,
-        `score`, `token` and `sequence`.
+        For each text and each of its masks, the candidates of `pipeline("fill-mask")`, best first:
+        `token_str`, `score`, `token` and `sequence`.
     """
     texts = [text] if isinstance(text, str) else list(text)
     filled = fill_masks(texts, model, top_k)

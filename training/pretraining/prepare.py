@@ -29,16 +29,19 @@ def prepare(
 ) -> PreparedRows:
     """Tokenize and pack text into parquet shards, which `pretrain` takes as its data.
 
-    The rows are those that `pretrain` would make from the same text with the same seed. If the call is killed, the same
-    call continues from the cache of `datasets`. Bad input is refused (a ValueError) before any work.
+    The rows are those that `pretrain` would make from the same text with the same seed. If the call
+    is killed, the same call continues from the cache of `datasets`. Bad input is refused (a
+    ValueError) before any work.
 
     Args:
-        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
-            owner/name:config). By default the built-in corpus: the documentation in this Python installation. In Python
-            also a loaded data set.
+        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data
+            sets (owner/name or owner/name:config). By default the built-in corpus: the
+            documentation in this Python installation. In Python also a loaded data set.
         output_dir: Folder of the rows.
-        tokenizer: A trained tokenizer or model (folder or Hub name); by default one is trained and saved with the rows.
-        seed: Seed of the documents that are held out and drawn; the default is that of pretrain, too.
+        tokenizer: A trained tokenizer or model (folder or Hub name); by default one is trained and
+            saved with the rows.
+        seed: Seed of the documents that are held out and drawn; the default is that of pretrain,
+            too.
         args: The settings of the rows and of a new tokenizer.
         options: Fields of `Corpus`, and of `RowsConfig` instead of `args`.
     """
@@ -46,7 +49,8 @@ def prepare(
     args = args or RowsConfig(**options)
     if corpus.streaming:
         raise ValueError(
-            "streaming: prepare reads text from disk; leave it out, or stream with minibert pretrain"
+            "streaming: prepare reads text from disk; leave it out, or stream with minibert"
+            " pretrain"
         )
     check_sources(corpus.data)
     check_packing(args.packing, args.seq_length)

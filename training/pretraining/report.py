@@ -22,10 +22,13 @@ REFERENCE_ACCURACIES = {
 
 
 def describe_pretraining(report: Mapping[str, Any]) -> str:
-    """The metrics of a pretraining (`report.json`), beside those of something simple: unigram frequencies, or the
-    answer "original" for every token."""
+    """The metrics of a pretraining (`report.json`), beside those of something simple: unigram
+    frequencies, or the answer "original" for every token."""
     if report["validation_loss"] is None:
-        return "The held-out documents have no position to predict: there is no score (--validation_size, --seq_length)"
+        return (
+            "The held-out documents have no position to predict: there is no score"
+            " (--validation_size, --seq_length)"
+        )
     rows = []
     compared = {
         "MiniBERT": "",
@@ -53,13 +56,15 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     if report.get("nsp_loss") is not None:
         guessing = f"(guessing {math.log(2):.3f})"
         lines.append(
-            f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy {report['nsp_accuracy']:.1%}"
+            f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy"
+            f" {report['nsp_accuracy']:.1%}"
         )
     return "\n".join(lines)
 
 
 def judge_pretraining(report: Mapping[str, Any]) -> str | None:
-    """What to say of a model that is not better than something simple, or than the model it started from."""
+    """What to say of a model that is not better than something simple, or than the model it started
+    from."""
     loss, simple = (
         report["validation_loss"],
         report.get("unigram_loss", report.get("constant_loss")),

@@ -31,23 +31,28 @@ def pretrain(
 
     The model, the tokenizer, a card, a report and the loss curve are saved to `output_dir`.
 
-    Bad input is refused (a ValueError) before any training, and without a change to the output folder.
+    Bad input is refused (a ValueError) before any training, and without a change to the output
+    folder.
 
     Args:
-        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
-            owner/name:config), with several languages as language=FILE (de=folder); or a folder that
-            `minibert prepare` wrote. By default the built-in corpus: the documentation in this Python installation.
-        model: The preset: one of the two published ones, or ModernBERT with changes that make it learn faster.
+        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data
+            sets (owner/name or owner/name:config), with several languages as language=FILE
+            (de=folder); or a folder that `minibert prepare` wrote. By default the built-in corpus:
+            the documentation in this Python installation.
+        model: The preset: one of the two published ones, or ModernBERT with changes that make it
+            learn faster.
         size: The size of the preset.
         tokenizer: A trained tokenizer (folder or Hub name); by default one is trained on the text.
         model_name_or_path: A trained MiniBERT (folder or Hub name) to continue with.
-        config_overrides: Fields of `MiniBertConfig` to change in the preset, as "hidden_size=64,num_hidden_layers=2"
-            or as JSON; in a trained model, only fields that do not change the shapes of its weights.
+        config_overrides: Fields of `MiniBertConfig` to change in the preset, as
+            "hidden_size=64,num_hidden_layers=2" or as JSON; in a trained model, only fields that do
+            not change the shapes of its weights.
         args: The settings of the training.
         options: Fields of `Corpus` and of `PretrainingConfig`; the latter replace those of `args`.
 
     Returns:
-        The saved model (None in a process that saves nothing), the tokenizer, the report and the folder.
+        The saved model (None in a process that saves nothing), the tokenizer, the report and the
+        folder.
     """
     corpus = Corpus.take(data, options)
     args = dataclasses.replace(args, **options) if args else PretrainingConfig(**options)
@@ -67,7 +72,8 @@ def pretrain(
 
 
 def finish(trainer: PretrainingTrainer) -> TrainingResult:
-    """Print examples of the saved model on held-out text. Only the first process returns the model."""
+    """Print examples of the saved model on held-out text. Only the first process returns the
+    model."""
     output = Path(trainer.args.output_dir)
     tokenizer = trainer.processing_class
     if not trainer.is_world_process_zero():
@@ -76,7 +82,8 @@ def finish(trainer: PretrainingTrainer) -> TrainingResult:
     texts = held_out["text"] if "text" in held_out.column_names else texts_of(held_out, tokenizer)
     print("", *trainer.objective.examples(output, texts, tokenizer), "", sep="\n")
     print(
-        f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures"
+        f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and"
+        " pictures"
     )
     if trainer.report["warning"]:
         print("Read the WARNING above before you use it")

@@ -37,8 +37,8 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
-        """Refuse (a ValueError), before anything is read, what cannot be trained on. Sets the fields
-        of `args` that the rows decide, in place."""
+        """Refuse (a ValueError), before anything is read, what cannot be trained on. Sets the
+        fields of `args` that the rows decide, in place."""
 
     @abc.abstractmethod
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
@@ -85,7 +85,8 @@ class RowsSource(Source):
         folder = str(self.rows.folder)
         if not OBJECTIVES[args.objective].packs_documents:
             raise ValueError(
-                f"data: {folder!r} holds prepared rows; objective {args.objective} needs text; give that"
+                f"data: {folder!r} holds prepared rows; objective {args.objective} needs text;"
+                " give that"
             )
         defaults = RowsConfig()
         changed = {}
@@ -124,7 +125,8 @@ class DatasetSource(Source):
         if self.streaming:
             if eval_dataset is None:
                 raise ValueError(
-                    "eval_dataset: needed, since nothing can be held out of an IterableDataset; give one"
+                    "eval_dataset: needed, since nothing can be held out of an IterableDataset;"
+                    " give one"
                 )
             check_stream(args)
 
@@ -170,7 +172,8 @@ def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objectiv
         if "token_type_ids" in columns and "next_sentence_label" in columns:
             return rows
         raise ValueError(
-            f"train_dataset: objective {objective.name} makes its pairs from text; give a column text"
+            f"train_dataset: objective {objective.name} makes its pairs from text; give a column"
+            " text"
         )
     if "position_ids" in columns:
         return rows

@@ -24,15 +24,18 @@ def make_tokenizer(
     args: TokenizerConfig | None = None,
     **options: Any,
 ) -> PreTrainedTokenizerBase:
-    """Train a tokenizer on text, or add words to a trained one, and save it. Prints the tokens for each word, the share
-    of the text that is lost, and an example.
+    """Train a tokenizer on text, or add words to a trained one, and save it. Prints the tokens for
+    each word, the share of the text that is lost, and an example.
 
     Args:
-        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
-            owner/name:config). By default the built-in corpus: the documentation in this Python installation.
+        data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data
+            sets (owner/name or owner/name:config). By default the built-in corpus: the
+            documentation in this Python installation.
         output_dir: Folder of the saved tokenizer.
-        extend: A trained tokenizer (folder or Hub name) to add words to; by default a new one is trained.
-        extend_vocabulary: With extend, the number of words to add: those of the text that it cuts most.
+        extend: A trained tokenizer (folder or Hub name) to add words to; by default a new one is
+            trained.
+        extend_vocabulary: With extend, the number of words to add: those of the text that it cuts
+            most.
         args: The settings of a new tokenizer.
         options: Fields of `Corpus`, and of `TokenizerConfig` instead of `args`.
     """
@@ -58,6 +61,7 @@ def make_tokenizer(
             tokenizer.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]
     print(
-        f"{len(tokenizer):,} tokens, saved to {output}\n{example}\n{' '.join(tokenizer.tokenize(example))}"
+        f"{len(tokenizer):,} tokens, saved to"
+        f" {output}\n{example}\n{' '.join(tokenizer.tokenize(example))}"
     )
     return tokenizer

@@ -37,7 +37,7 @@ from ..common.printing import warn
 from ..common.processes import first_process_first, shares_weights
 from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
-from ..data.mixtures import SAMPLE_ROWS
+from ..data.mixtures import SAMPLE_ROWS, CorpusSplits
 from ..data.packing import fill_rate, unigram_counts
 from ..data.prepared import tokenizer_checksum
 from ..data.tokenized import check_tokenization
@@ -80,21 +80,25 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
     model, the tokenizer, the card, `report.json` and the loss curve.
 
     Args:
-        model: a `MiniBertConfig`, which takes the vocabulary of the tokenizer; or a model with the head of the
-            objective; or the folder or Hub name of a saved model.
+        model: a `MiniBertConfig`, which takes the vocabulary of the tokenizer; or a model with the
+            head of the objective; or the folder or Hub name of a saved model.
         args: the settings.
         data_collator: by default a `MaskedLMCollator` with the options in `args`.
-        train_dataset: a `Corpus`; or a path of text or of rows that `prepare` made; or a data set: rows with `text`,
-            which are tokenized and packed; or with `input_ids` only, documents without special tokens, which are
-            packed; or with `input_ids` and `position_ids`, which are packed already. An `IterableDataset` needs an
-            `eval_dataset`. The objective mlm+nsp takes text.
-        eval_dataset: with a data set, rows of the same kinds. By default `args.validation_size` is held out.
-        processing_class: a tokenizer, or the folder or Hub name of one. By default the saved model's or that of
-            prepared rows, or one is trained on the text.
-        config_overrides: fields of the config to change; in a saved model those that keep the shapes of its weights.
+        train_dataset: a `Corpus`; or a path of text or of rows that `prepare` made; or a data set:
+            rows with `text`, which are tokenized and packed; or with `input_ids` only, documents
+            without special tokens, which are packed; or with `input_ids` and `position_ids`, which
+            are packed already. An `IterableDataset` needs an `eval_dataset`. The objective mlm+nsp
+            takes text.
+        eval_dataset: with a data set, rows of the same kinds. By default `args.validation_size` is
+            held out.
+        processing_class: a tokenizer, or the folder or Hub name of one. By default the saved
+            model's or that of prepared rows, or one is trained on the text.
+        config_overrides: fields of the config to change; in a saved model those that keep the
+            shapes of its weights.
 
     Raises:
-        ValueError: before any training, if the settings, the data, the tokenizer or the model contradict each other.
+        ValueError: before any training, if the settings, the data, the tokenizer or the model
+            contradict each other.
     """
 
     def __init__(
@@ -128,77 +132,87 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
         args = resolve_precision(args)
         set_seed(args.seed)
 
-        # Documents, tokenizer, rows: the other processes find in caches what the first one makes
+        # Documents → tokenizer → rows; the other processes find in caches what the first one makes
         with nullcontext() if self.streamed else first_process_first():
             documents = source.read(args, eval_dataset)
-            if tokenizer is None:
-                tokenizer = train_tokenizer(args, config, documents.sample)
-            extension = None
-            if args.extend_vocabulary is not None:
-                extension = extend_tokenizer(
-                    tokenizer, documents.sample["text"], args.extend_vocabulary
-                )
-                print(extension.describe())
-                tokenizer = extension.tokenizer
-            tokenizer.model_max_length = config.max_position_embeddings
-            tokenizer = self.objective.prepare_tokenizer(tokenizer)
+            tokenizer, self.extension = self._make_tokenizer(tokenizer, args, config, documents)
             if source.has_text:
                 check_tokenization(documents.train, tokenizer, args.max_lost_text)
-            if self.is_new:
-                config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
-            if extension is None:
-                config.check_tokenizer(tokenizer)
+            config = self._fit_config(config, tokenizer)
             train_rows = make_rows(documents.train, tokenizer, self.objective)
             evaluation_rows = make_rows(documents.validation, tokenizer, self.objective)
-        if not len(evaluation_rows):
-            raise ValueError(
-                "eval_dataset: it makes no row; give more text, or a larger validation_size"
-            )
+        check_evaluation_rows(evaluation_rows)
         self.held_out = documents.validation
         self.sample = sample_of(train_rows)  # the rows in which tokens are counted
 
         # Model
-        built, self.new_weights = self._make_model(model, config, tokenizer, extension)
+        built, self.new_weights = self._make_model(model, config, tokenizer)
 
         # Trainer
         packed = self.objective.packs_documents and not args.torch_compile
         collator = data_collator or self.objective.collator(tokenizer, unpadded=packed)
         self.evaluation_collator = collator.for_evaluation()
-        callbacks = list(callbacks or [])
-        if self.budget is not None:
-            # It comes before the progress bar of `Trainer`, which reads the number of steps that it sets.
-            callbacks.append(self.budget)
-        super().__init__(
-            built,
-            args,
-            collator,
-            train_rows,
-            evaluation_rows,
-            processing_class=tokenizer,
-            callbacks=callbacks,
-            **options,
-        )
-        self.data_description = source.description  # on the card
-        self.extension = extension
-        # tokens that were added to the vocabulary
-        self.new_ids = [] if extension is None else list(extension.pieces)
-        self.start: Mapping[str, float] = {}  # metrics of the saved model before this training
-        self.report: dict[str, Any] | None = None
-        self.training_seconds: float | None = None
-        self._loss_terms: dict[str, torch.Tensor] = {}  # sums since the last log
+        # The budget comes before the progress bar of `Trainer`, which reads the number of steps
+        # that it sets.
+        callbacks = [*(callbacks or []), *filter(None, [self.budget])]
+        options |= dict(processing_class=tokenizer, callbacks=callbacks)
+        super().__init__(built, args, collator, train_rows, evaluation_rows, **options)
+        self._begin_records(source.description)
         self.settings = ResumeGuardCallback(self._settings())
         self.add_callback(MaskingProgress(collator))
         self.add_callback(self.settings)
         add_callbacks(self)
+
+    def _begin_records(self, data_description: str) -> None:
+        """What is known of the training, for the report and the card."""
+        self.data_description = data_description
+        # tokens that were added to the vocabulary
+        self.new_ids = [] if self.extension is None else list(self.extension.pieces)
+        self.start: Mapping[str, float] = {}  # metrics of the saved model before this training
+        self.report: dict[str, Any] | None = None
+        self.training_seconds: float | None = None
+        self._loss_terms: dict[str, torch.Tensor] = {}  # sums since the last log
+
+    def _make_tokenizer(
+        self,
+        tokenizer: PreTrainedTokenizerBase | None,
+        args: PretrainingConfig,
+        config: MiniBertConfig,
+        documents: CorpusSplits,
+    ) -> tuple[PreTrainedTokenizerBase, Extension | None]:
+        """Train a tokenizer if there is none, extend it if asked to, and adapt it to the
+        objective."""
+        extension = None
+        if tokenizer is None:
+            tokenizer = train_tokenizer(args, config, documents.sample)
+        if args.extend_vocabulary is not None:
+            extension = extend_tokenizer(
+                tokenizer, documents.sample["text"], args.extend_vocabulary
+            )
+            print(extension.describe())
+            tokenizer = extension.tokenizer
+        tokenizer.model_max_length = config.max_position_embeddings
+        return self.objective.prepare_tokenizer(tokenizer), extension
+
+    def _fit_config(
+        self, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
+    ) -> MiniBertConfig:
+        """Give a new model the vocabulary of the tokenizer; refuse (a ValueError) one that does not
+        fit a saved model."""
+        if self.is_new:
+            config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
+        if self.extension is None:  # else the model is extended, too
+            config.check_tokenizer(tokenizer)
+        return config
 
     def _make_model(
         self,
         model: MiniBertConfig | PreTrainedModel | str,
         config: MiniBertConfig,
         tokenizer: PreTrainedTokenizerBase,
-        extension: Extension | None,
     ) -> tuple[PreTrainedModel, list[str]]:
-        """Make the model to train; returns it with the names of the weights that a saved model lacked."""
+        """Make the model to train; returns it with the names of the weights that a saved model
+        lacked."""
         seed = self.objective.args.seed
         path = config_path(model)
         new_weights: list[str] = []
@@ -208,8 +222,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
             set_seed(seed)  # the head may be new
             model, new_weights = self.objective.load(path, config)
             config = model.config
-        if extension is not None:
-            extend_embeddings(model, extension.pieces)
+        if self.extension is not None:
+            extend_embeddings(model, self.extension.pieces)
             config = model.config
             config.check_tokenizer(tokenizer)
         set_seed(seed)
@@ -217,43 +231,39 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
         return built, new_weights
 
     def _settings(self) -> dict[str, Any]:
-        """All that decides rows, masks and weights. A checkpoint cannot be resumed with other values of it."""
-        args, rows = self.args, self.train_dataset
-        free = {*FREE_FIELDS, *(each.name for each in dataclasses.fields(TrainingArguments))}
-        own = {
-            each.name: getattr(args, each.name)
-            for each in dataclasses.fields(args)
-            if each.name not in free
-        }
-        kept = (
-            steps_of(args)
-            | own
-            | self.objective.masking_options
-            | {"by the clock": self.budget is not None}
-        )
+        """All that decides rows, masks and weights. A checkpoint cannot be resumed with other
+        values of it."""
+        settings = steps_of(self.args)
+        inherited = {field.name for field in dataclasses.fields(TrainingArguments)}
+        for field in dataclasses.fields(self.args):
+            if field.name not in inherited and field.name not in FREE_FIELDS:
+                settings[field.name] = getattr(self.args, field.name)
+        settings |= self.objective.masking_options
+        settings["by the clock"] = self.budget is not None
         if self.streamed:  # every process, and for text every worker, reads its own part
-            kept |= {
-                "processes": args.world_size,
-                "dataloader_num_workers": args.dataloader_num_workers,
-            }
-        kept |= {name: getattr(self.model.config, name) for name in MiniBertConfig.__annotations__}
-        kept |= {"rows": len(rows) if has_length(rows) else None}
-        kept |= {"tokenizer": tokenizer_checksum(self.processing_class)}
-        return kept | {"text": rows_checksum(self.sample)}  # of a stream, its first rows
+            settings["processes"] = self.args.world_size
+            settings["dataloader_num_workers"] = self.args.dataloader_num_workers
+        for name in MiniBertConfig.__annotations__:
+            settings[name] = getattr(self.model.config, name)
+        settings["rows"] = None
+        if has_length(self.train_dataset):
+            settings["rows"] = len(self.train_dataset)
+        settings["tokenizer"] = tokenizer_checksum(self.processing_class)
+        settings["text"] = rows_checksum(self.sample)  # of a stream, its first rows
+        return settings
 
     # --- training ---
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any):
-        """Train as `Trainer.train` does; True resumes from the newest whole checkpoint. A ValueError if the output
-        folder holds another run, another process writes in it, or the checkpoint was trained with other settings."""
+        """Train as `Trainer.train` does; True resumes from the newest whole checkpoint. A
+        ValueError if the output folder holds another run, another process writes in it, or the
+        checkpoint was trained with other settings."""
         with lock_output(self.args):
             return self._train(resume_from_checkpoint, *args, **kwargs)
 
     def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any):
-        is_first, checkpoint = (
-            not self.state.global_step,
-            None,
-        )  # `train` may be called again in a notebook
+        is_first = not self.state.global_step  # `train` may be called again in a notebook
+        checkpoint = None
         if is_first or resume_from_checkpoint:
             checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
         if checkpoint is not None:
@@ -266,7 +276,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
             )
         elif self.new_weights:
             print(
-                f"New weights, which {self.model.config._name_or_path!r} lacks: {', '.join(self.new_weights)}"
+                f"New weights, which {self.model.config._name_or_path!r} lacks:"
+                f" {', '.join(self.new_weights)}"
             )
         self._describe()
         if is_first and not (self.is_new or self.new_weights or shares_weights(self.args)):
@@ -275,47 +286,58 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
             without_autocast(self.model)  # undo what `evaluate` has changed
         result = super().train(checkpoint, *args, **kwargs)
         # `train_runtime` counts from the resumption
-        self.training_seconds = None if checkpoint else result.metrics["train_runtime"]
+        if checkpoint is None:
+            self.training_seconds = result.metrics["train_runtime"]
         return result
 
     def _describe(self) -> None:
-        """Print the number of rows and parameters; warn of too few tokens for the model, and of new words that hardly
-        occur (not for a stream, whose rows are not counted)."""
-        args, rows, parameters = self.args, self.train_dataset, self.model.num_parameters()
-        begin, filled = "the first " * self.streamed, fill_rate(self.sample, args.seq_length)
-        many = f"{begin}{len(self.sample):,} rows of up to {args.seq_length} tokens, filled to {filled:.1%}"
-        print(f"{many}; {parameters:,} parameters")
+        """Print the number of rows and parameters; warn of too few tokens for the model, and of new
+        words that hardly occur (not for a stream, whose rows are not counted)."""
+        parameters = self.model.num_parameters()
+        length = self.args.seq_length
+        filled = fill_rate(self.sample, length)
+        number = f"the first {len(self.sample):,}" if self.streamed else f"{len(self.sample):,}"
+        print(
+            f"{number} rows of up to {length} tokens, filled to {filled:.1%}; {parameters:,}"
+            " parameters"
+        )
         if self.streamed or not self.is_world_process_zero():
             return
-        batch, by_clock = (
-            args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-            args.minutes,
-        )
-        passes = (
-            1
-            if by_clock
-            else args.max_steps * batch / len(rows)
-            if args.max_steps > 0
-            else args.num_train_epochs
-        )
-        some = rows.select(
-            range(0, len(rows), -(-len(rows) // SAMPLE_ROWS))
-        )  # all may be a terabyte
-        counts = unigram_counts(some, self.model.config.vocab_size) * (
-            passes * len(rows) / len(some)
-        )
-        each, is_example = (
-            counts.sum() / parameters,
-            self.data_description == BUILTIN,
-        )  # the built-in corpus is small
-        if self.is_new and not by_clock and not is_example and each < MIN_TOKENS_PER_PARAMETER:
-            few = f"about {counts.sum():,.0f} tokens for {parameters:,} parameters ({each:.1f} for each) are few"
+        counts = self._expected_counts()
+        # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
+        is_counted = self.args.minutes is None and self.data_description != BUILTIN
+        tokens_per_parameter = counts.sum() / parameters
+        if self.is_new and is_counted and tokens_per_parameter < MIN_TOKENS_PER_PARAMETER:
             warn(
-                f"{few}; below {MIN_TOKENS_PER_PARAMETER}, use a smaller --size, or train longer and on more text"
+                f"about {counts.sum():,.0f} tokens for {parameters:,} parameters"
+                f" ({tokens_per_parameter:.1f} for each) are few; below {MIN_TOKENS_PER_PARAMETER},"
+                " use a smaller --size, or train longer and on more text"
             )
-        if self.new_ids and (seen := np.median(counts[self.new_ids])) < MIN_EXAMPLES_OF_NEW_WORD:
-            few = f"half of the {len(self.new_ids):,} new words are trained on {seen:.0f} times or less"
-            warn(f"{few} and learn little; use a smaller --extend_vocabulary, or more text")
+        if self.new_ids:
+            examples = np.median(counts[self.new_ids])
+            if examples < MIN_EXAMPLES_OF_NEW_WORD:
+                warn(
+                    f"half of the {len(self.new_ids):,} new words are trained on {examples:.0f}"
+                    " times or less and learn little; use a smaller --extend_vocabulary, or more"
+                    " text"
+                )
+
+    def _expected_counts(self) -> np.ndarray:
+        """How often the training will see each token, about: float64 [vocabulary]. By the clock, it
+        is one epoch."""
+        args = self.args
+        rows = self.train_dataset
+        if args.minutes is not None:
+            passes = 1
+        elif args.max_steps > 0:
+            step_rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+            passes = args.max_steps * step_rows / len(rows)
+        else:
+            passes = args.num_train_epochs
+        stride = -(-len(rows) // SAMPLE_ROWS)  # all rows may be a terabyte
+        some_rows = rows.select(range(0, len(rows), stride))
+        counts = unigram_counts(some_rows, self.model.config.vocab_size)
+        return counts * (passes * len(rows) / len(some_rows))
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         width = self.model.config.hidden_size
@@ -376,50 +398,52 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
         return self.evaluation_batches(rows, self.args.process_index, self.args.world_size)
 
     def evaluation_batches(self, rows: Dataset, rank: int = 0, ranks: int = 1) -> DataLoader:
-        """The batches of an evaluation; with several ranks, each gets every `ranks`-th batch. All get equally many,
-        since ranks that share a model go in step: a rank without a last batch repeats the first, uncounted."""
+        """The batches of an evaluation; with several ranks, each gets every `ranks`-th batch. All
+        get equally many, since ranks that share a model go in step: a rank without a last batch
+        repeats the first, uncounted."""
         size = self.args.eval_batch_size
         batches = [range(len(rows))[start : start + size] for start in range(0, len(rows), size)]
-        own = batches[rank::ranks]
-        own += batches[:1] * (-(-len(batches) // ranks) - len(own))
-        workers, apart = self.args.dataloader_num_workers, functools.partial(leave_group, None)
-        options = dict(batch_sampler=own, num_workers=workers, worker_init_fn=apart)
-        return DataLoader(rows, collate_fn=self.evaluation_collator, **options)
+        batches_of_rank = batches[rank::ranks]
+        most_batches = -(-len(batches) // ranks)
+        if len(batches_of_rank) < most_batches:
+            batches_of_rank = [*batches_of_rank, batches[0]]
+        return DataLoader(
+            rows,
+            batch_sampler=batches_of_rank,
+            collate_fn=self.evaluation_collator,
+            num_workers=self.args.dataloader_num_workers,
+            worker_init_fn=functools.partial(leave_group, None),
+        )
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
-        return (
-            None,
-            torch.cat([outputs["loss"].float()[None], self.objective.score(outputs, inputs)])[None],
-            None,
-        )
+        loss = outputs["loss"].float()[None]
+        sums = torch.cat([loss, self.objective.score(outputs, inputs)])
+        return None, sums[None], None
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
-        self.gather_function = (
-            self.accelerator.gather
-        )  # the sums of all ranks, a row for each batch
+        # the sums of all ranks, a row for each batch
+        self.gather_function = self.accelerator.gather
         output = super().evaluation_loop(
             dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs
         )
-        batches = -(
-            -len(dataloader.dataset) // self.args.eval_batch_size
-        )  # further rows are of repeated batches
+        # further rows are of repeated batches
+        batches = -(-len(dataloader.dataset) // self.args.eval_batch_size)
         loss, *sums = torch.from_numpy(output.predictions[:batches]).double().sum(0).tolist()
         metrics = self.objective.metrics(sums)
         if self.objective.metric in metrics:  # without any target, the loss would be 0
             metrics["loss"] = loss / batches
-        output.metrics.update(
-            {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
-        )
+        for name, value in metrics.items():
+            output.metrics[f"{metric_key_prefix}_{name}"] = value
         return output
 
     # --- saving ---
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model (for rtd the discriminator), the tokenizer, the card, `report.json` and the loss curve; print
-        the report; with `args.push_to_hub`, push them."""
+        """Write the model (for rtd the discriminator), the tokenizer, the card, `report.json` and
+        the loss curve; print the report; with `args.push_to_hub`, push them."""
         if _internal_call and output_dir is not None:  # a checkpoint, or the model files alone
             return super().save_model(output_dir, _internal_call=True)
         folder = Path(output_dir or self.args.output_dir)
@@ -431,58 +455,67 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
             if _internal_call:
                 return
             if self.is_world_process_zero():
-                recipe = {
-                    name: getattr(self.args, name) for name in ON_CARD
-                } | self.objective.masking_options
-                self.save_state()
-                lines = {
-                    name: self.report[name]
-                    for name in BASELINE_LOSSES
-                    if self.report.get(name) is not None
-                }
-                plot_training(
-                    self.state.log_history, folder / "loss.png", self.objective.metric, lines
-                )
-                write_json(folder / "report.json", self.report)
-                self.card = write_card(
-                    folder, self.report, self.data_description, recipe, self.args
-                )
-                print("", describe_pretraining(self.report), sep="\n")
-                warn(self.report["warning"])
+                self._write_report(folder)
         if self.args.push_to_hub:
             self.push_to_hub()
 
+    def _write_report(self, folder: Path) -> None:
+        """Write the report, the loss curve and the card into `folder`, and print the report."""
+        self.save_state()
+        baselines = {}
+        for name in BASELINE_LOSSES:
+            if self.report.get(name) is not None:
+                baselines[name] = self.report[name]
+        plot_training(self.state.log_history, folder / "loss.png", self.objective.metric, baselines)
+        write_json(folder / "report.json", self.report)
+        recipe = {name: getattr(self.args, name) for name in ON_CARD}
+        recipe |= self.objective.masking_options
+        self.card = write_card(folder, self.report, self.data_description, recipe, self.args)
+        print("", describe_pretraining(self.report), sep="\n")
+        warn(self.report["warning"])
+
     def _make_report(self) -> dict[str, Any]:
         """The metrics of the last evaluation and of the whole training."""
-        state, tokenizer, metric = self.state, self.processing_class, self.objective.metric
+        state = self.state
+        tokenizer = self.processing_class
         if self.report is not None and self.report["steps"] == state.global_step:
             return self.report  # saved again
-        step = kept_step(vars(state), self.args.load_best_model_at_end)
-        history = [
-            log for log in state.log_history if "eval_targets" in log and log["step"] == step
-        ]
-        batches = self.evaluation_batches(self.eval_dataset)
+        metrics = self._metrics_of_step(kept_step(vars(state), self.args.load_best_model_at_end))
         baseline = unigram_baseline(
-            self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids
+            self.sample,
+            self.evaluation_batches(self.eval_dataset),
+            vocabulary_size(tokenizer),
+            tokenizer.all_special_ids,
         )
-        report = self.objective.report(history[-1] if history else self.evaluate(), baseline)
+        report = self.objective.report(metrics, baseline)
         if self.extension is not None:
             report["extension"] = self.extension.metrics()
-        for name, value in (
-            ("start_loss", f"start_{metric}"),
-            ("start_accuracy", "start_accuracy"),
-        ):
-            report |= {name: self.start[value]} if value in self.start else {}
-        report |= {
-            "objective": self.objective.name,
-            "steps": state.global_step,
-            "epochs": state.epoch if has_length(self.train_dataset) else None,
-            "training_tokens": state.num_input_tokens_seen,
-            "training_seconds": self.training_seconds,
-            "parameters": self.objective.trained(self.model).num_parameters(),
-            "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
-        }
-        return report | {"warning": judge_pretraining(report)}
+        if f"start_{self.objective.metric}" in self.start:
+            report["start_loss"] = self.start[f"start_{self.objective.metric}"]
+        if "start_accuracy" in self.start:
+            report["start_accuracy"] = self.start["start_accuracy"]
+        report["objective"] = self.objective.name
+        report["steps"] = state.global_step
+        report["epochs"] = None
+        if has_length(self.train_dataset):
+            report["epochs"] = state.epoch
+        report["training_tokens"] = state.num_input_tokens_seen
+        report["training_seconds"] = self.training_seconds
+        report["parameters"] = self.objective.trained(self.model).num_parameters()
+        report["precision"] = "fp32"
+        if self.args.bf16:
+            report["precision"] = "bf16"
+        elif self.args.fp16:
+            report["precision"] = "fp16"
+        report["warning"] = judge_pretraining(report)
+        return report
+
+    def _metrics_of_step(self, step: int) -> Mapping[str, float]:
+        """The metrics of the evaluation after a step; measured now if there was none."""
+        for log in reversed(self.state.log_history):
+            if "eval_targets" in log and log["step"] == step:
+                return log
+        return self.evaluate()
 
 
 # --- before anything is read ---
@@ -505,7 +538,8 @@ def check_before_reading(
     is_new = isinstance(model, MiniBertConfig)
     if args.extend_vocabulary is not None and (is_new or not source.has_text):
         raise ValueError(
-            "extend_vocabulary: it needs text and a trained model; give --data and --model_name_or_path"
+            "extend_vocabulary: it needs text and a trained model; give --data and"
+            " --model_name_or_path"
         )
 
 
@@ -517,7 +551,9 @@ def open_tokenizer(
     """The tokenizer that is given or named, or that of the saved model or of prepared rows; None if
     one is to be trained. A ValueError for another one than the rows were made with."""
     path = config_path(model)
-    rows = source.rows if isinstance(source, RowsSource) else None
+    rows = None
+    if isinstance(source, RowsSource):
+        rows = source.rows
     if isinstance(tokenizer, (str, os.PathLike)):
         if path is not None:
             raise ValueError(
@@ -535,6 +571,13 @@ def open_tokenizer(
             "processing_class: rows without text need the tokenizer that made them; give it"
         )
     return tokenizer
+
+
+def check_evaluation_rows(rows: Any) -> None:
+    if not len(rows):
+        raise ValueError(
+            "eval_dataset: it makes no row; give more text, or a larger validation_size"
+        )
 
 
 def train_tokenizer(

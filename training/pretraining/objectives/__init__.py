@@ -1,4 +1,5 @@
-"""What a model is pretrained to do: each objective is its rows, its model, its collator and its metrics."""
+"""What a model is pretrained to do: each objective is its rows, its model, its collator and its
+metrics."""
 
 from .base import Objective
 from .causal_lm import CausalLM

@@ -24,15 +24,17 @@ from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model
 class Objective(abc.ABC):
     """One way to pretrain: the steps from documents to a loss, and the metrics of an evaluation.
 
-    An evaluation reduces each batch to a few sums (`score`), adds these up over all batches and ranks, and turns them
-    into means at the end (`metrics`). To add an objective, write a subclass with `name`, `model_class` and `collator`,
-    and add it to `OBJECTIVES` in `objectives/__init__.py`.
+    An evaluation reduces each batch to a few sums (`score`), adds these up over all batches and
+    ranks, and turns them into means at the end (`metrics`). To add an objective, write a subclass
+    with `name`, `model_class` and `collator`, and add it to `OBJECTIVES` in
+    `objectives/__init__.py`.
     """
 
     name: str
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is plotted, compared and reported
-    packs_documents = True  # rows are packed documents, which can be streamed, prepared once, and batched unpadded
+    # rows are packed documents, which can be streamed, prepared once, and batched unpadded
+    packs_documents = True
     config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
     masking_defaults: Mapping[str, float] = {}  # options of the collator, where the user gives none
 
@@ -43,7 +45,8 @@ class Objective(abc.ABC):
         self.masking_options: dict[str, Any] = {**self.masking_defaults, **given}
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
-        """Refuse (a ValueError) settings that contradict each other, before any work; `args` have their defaults."""
+        """Refuse (a ValueError) settings that contradict each other, before any work; `args` have
+        their defaults."""
         causal = self.config_fields.get("is_causal", False)
         length, longest = self.args.seq_length, config.max_position_embeddings
         if config.is_causal != causal:
@@ -60,7 +63,8 @@ class Objective(abc.ABC):
         if length > longest:
             use = "use at most that, or raise max_position_embeddings (--config_overrides)"
             raise ValueError(
-                f"seq_length: {length} is beyond max_position_embeddings={longest} of the model; {use}"
+                f"seq_length: {length} is beyond max_position_embeddings={longest} of the model;"
+                f" {use}"
             )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -81,8 +85,8 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
-        """Make the collator of the training, with further `options` of `MaskedLMCollator`. The evaluation uses its
-        `for_evaluation()`."""
+        """Make the collator of the training, with further `options` of `MaskedLMCollator`. The
+        evaluation uses its `for_evaluation()`."""
 
     def model_config(
         self, source: MiniBertConfig | PreTrainedModel | str, overrides: Mapping[str, Any]
@@ -107,9 +111,11 @@ class Objective(abc.ABC):
         config: MiniBertConfig,
         tokenizer: PreTrainedTokenizerBase,
     ) -> tuple[PreTrainedModel, list[str]]:
-        """Make or load the model to train; returns it with the names of the weights that a saved model lacked.
+        """Make or load the model to train; returns it with the names of the weights that a saved
+        model lacked.
 
-        `source` is a config (a new model is made), a path (a saved model is loaded in fp32), or the model itself.
+        `source` is a config (a new model is made), a path (a saved model is loaded in fp32), or the
+        model itself.
         """
         path = config_path(source)
         if path is not None:
@@ -128,24 +134,27 @@ class Objective(abc.ABC):
         return load_reported(self.model_class, path, head=False, config=config, dtype=torch.float32)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Count the targets of a micro-batch other than its `labels`, which `Trainer` counts. The keys are keywords of
-        the model's `forward`, which gets the sums over all micro-batches and ranks of an optimizer step."""
+        """Count the targets of a micro-batch other than its `labels`, which `Trainer` counts. The
+        keys are keywords of the model's `forward`, which gets the sums over all micro-batches and
+        ranks of an optimizer step."""
         return {}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Reduce a batch of an evaluation to sums, fp32 [k]; `outputs` are made with `sparse_prediction=True`."""
+        """Reduce a batch of an evaluation to sums, fp32 [k]; `outputs` are made with
+        `sparse_prediction=True`."""
         return token_score(outputs["logits"], batch["labels"])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        """Turn the sums over all batches, [k], into the means for the log. A mean over nothing is left out."""
+        """Turn the sums over all batches, [k], into the means for the log. A mean over nothing is
+        left out."""
         loss, right, targets = sums
         return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
 
     def report(
         self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]
     ) -> dict[str, Any]:
-        """Make the report from the metrics of the last evaluation (`eval_…`) and the `unigram_baseline`; None for what
-        was not measured."""
+        """Make the report from the metrics of the last evaluation (`eval_…`) and the
+        `unigram_baseline`; None for what was not measured."""
         loss = metrics.get(f"eval_{self.metric}")
         return {
             "validation_loss": loss,
@@ -173,7 +182,8 @@ class Objective(abc.ABC):
 
 
 def means(count: float, **sums: float) -> dict[str, float]:
-    """The sums divided by the count; empty if the count is 0, since a score over nothing is not perfect."""
+    """The sums divided by the count; empty if the count is 0, since a score over nothing is not
+    perfect."""
     return {name: total / count for name, total in sums.items()} if count else {}
 
 
@@ -197,9 +207,10 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def unigram_baseline(
     train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
 ) -> tuple[float | None, float | None]:
-    """The loss and the accuracy of a model that knows only token frequencies: the loss of the add-one-smoothed
-    frequencies of the training rows at the targets of the evaluation, and the accuracy of the most frequent target.
-    Special tokens count only if they are targets (as [SEP] is for a decoder). Both are None without targets."""
+    """The loss and the accuracy of a model that knows only token frequencies: the loss of the
+    add-one-smoothed frequencies of the training rows at the targets of the evaluation, and the
+    accuracy of the most frequent target. Special tokens count only if they are targets (as [SEP] is
+    for a decoder). Both are None without targets."""
     counts = unigram_counts(train, vocab_size).astype(np.float64)
     labels = np.concatenate(
         [batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches]

@@ -13,8 +13,8 @@ from .base import Objective
 
 
 class CausalLM(Objective):
-    """Predict every next token. Documents begin with [CLS] and end with [SEP]; `generate` begins and stops at them. The
-    saved tokenizer adds [CLS] only, since a text is then a prompt."""
+    """Predict every next token. Documents begin with [CLS] and end with [SEP]; `generate` begins
+    and stops at them. The saved tokenizer adds [CLS] only, since a text is then a prompt."""
 
     name = "clm"
     model_class = MiniBertForCausalLM
@@ -43,6 +43,7 @@ class CausalLM(Objective):
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)
 
     def save(self, trainer: Trainer, folder: Path) -> None:
-        """Save the model with a tokenizer that no longer adds [SEP]: from now on, a text is a prompt."""
+        """Save the model with a tokenizer that no longer adds [SEP]: from now on, a text is a
+        prompt."""
         trainer.processing_class.add_bos_token = True
         super().save(trainer, folder)

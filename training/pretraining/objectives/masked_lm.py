@@ -16,7 +16,8 @@ from ...data.sentences import split_sentences
 from ..fill import fill_masks
 from .base import Objective
 
-# The examples of a saved model: this many sentences, from this many documents, and from the first sentences of each.
+# The examples of a saved model: this many sentences, from this many documents, and from the first
+# sentences of each.
 CANDIDATES, DOCUMENTS, SENTENCES = 24, 300, 60
 FEWEST_WORDS, MOST_WORDS, MOST_CHARACTERS, MOST_LETTERS = 6, 25, 200, 12
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -47,7 +48,8 @@ class MaskedLM(Objective):
     def examples(
         self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
     ) -> list[str]:
-        """Sentences with a masked word that the saved model fills in: two right and two wrong ones."""
+        """Sentences with a masked word that the saved model fills in: two right and two wrong
+        ones."""
         sentences = choose_sentences(texts, tokenizer)
         words = [find_content_word(sentence, tokenizer) for sentence in sentences]
         texts = [
@@ -72,8 +74,8 @@ class MaskedLM(Objective):
 
 
 def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Choose the best sentence of each document, best of all one of 6 to 25 words of letters. Each takes at most half
-    of the tokens that the model reads."""
+    """Choose the best sentence of each document, best of all one of 6 to 25 words of letters. Each
+    takes at most half of the tokens that the model reads."""
 
     def rank(sentence: str) -> tuple[bool, float]:
         words = sentence.split()
@@ -101,8 +103,8 @@ def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -
 
 
 def find_content_word(sentence: str, tokenizer: PreTrainedTokenizerBase) -> slice:
-    """Find a word worth guessing: four letters or more, one token, near the middle of the sentence. In text without
-    spaces, it is the letter in the middle."""
+    """Find a word worth guessing: four letters or more, one token, near the middle of the sentence.
+    In text without spaces, it is the letter in the middle."""
     spans = [slice(*match.span()) for match in WORD.finditer(sentence)] or [slice(0, len(sentence))]
     if len(spans) == 1 and len(sentence) > MOST_LETTERS:
         return slice(len(sentence) // 2, len(sentence) // 2 + 1)

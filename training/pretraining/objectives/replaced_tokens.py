@@ -24,8 +24,8 @@ SHARED_EMBEDDINGS = ("tok_embeddings", "position_embeddings", "token_type_embedd
 
 
 def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
-    """The generator's config: as deep as the discriminator's, `size` times as wide (in whole heads of the same width),
-    with an MLP narrowed alike."""
+    """The generator's config: as deep as the discriminator's, `size` times as wide (in whole heads
+    of the same width), with an MLP narrowed alike."""
     heads = max(1, round(size * config.num_attention_heads))
     share, narrow = heads / config.num_attention_heads, copy.deepcopy(config)
     narrow.num_attention_heads, narrow.hidden_size = heads, round(config.hidden_size * share)
@@ -34,8 +34,9 @@ def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
 
 
 def sample_tokens(logits: torch.Tensor, never: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Sample a token for every target, int64 [targets], with p ∝ exp(logit), except the ids `never`, [k]: the token
-    where its `uniform` number from 0 to 1, [targets], falls among the summed probabilities of [targets, vocabulary]."""
+    """Sample a token for every target, int64 [targets], with p ∝ exp(logit), except the ids
+    `never`, [k]: the token where its `uniform` number from 0 to 1, [targets], falls among the
+    summed probabilities of [targets, vocabulary]."""
     summed = logits.detach().float().index_fill(1, never, -math.inf).softmax(1).cumsum(1)
     end = summed[:, -1:]
     places = torch.minimum(
@@ -47,9 +48,10 @@ def sample_tokens(logits: torch.Tensor, never: torch.Tensor, uniform: torch.Tens
 class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     """The discriminator with the generator that replaces tokens for it in training.
 
-    The generator is a MiniBERT for masked language modelling. It uses the embeddings of the discriminator (words,
-    learned positions, segments), projected to its own width if that differs. In the state dictionary, the weights of
-    the discriminator have their usual names, so that every head can load a checkpoint.
+    The generator is a MiniBERT for masked language modelling. It uses the embeddings of the
+    discriminator (words, learned positions, segments), projected to its own width if that differs.
+    In the state dictionary, the weights of the discriminator have their usual names, so that every
+    head can load a checkpoint.
 
     Args:
         config, narrow: the discriminator's config, and the generator's (see `generator_config`).
@@ -80,7 +82,8 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     def projected_tables(self) -> dict[str, torch.Tensor]:
         """The embeddings as the generator sees them, by the names of its own parameters."""
         embeddings, tables = self.model.embeddings, {}
-        # in full precision, like the embeddings of any model: rows of frequent tokens add up many small gradients
+        # in full precision, like the embeddings of any model: rows of frequent tokens add up many
+        # small gradients
         with torch.autocast(self.device.type, enabled=False):
             for name in SHARED_EMBEDDINGS:
                 if getattr(embeddings, name) is not None:
@@ -94,21 +97,27 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     def forward(
         self, input_ids: torch.Tensor, target_draws: torch.Tensor, labels: torch.Tensor,
         token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
-        masked_lm_positions: torch.Tensor | None = None, num_items_in_batch: int | torch.Tensor | None = None,
-        num_tokens_in_batch: int | torch.Tensor | None = None, sparse_prediction: bool = True, **layout,
+        masked_lm_positions: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        num_tokens_in_batch: int | torch.Tensor | None = None,
+        sparse_prediction: bool = True, **layout,
     ) -> ModelOutput:  # fmt: skip
         """Fill the masks with the generator's samples, and find them.
 
         Args:
-            input_ids, labels: [batch, length], masked; and the original id at masked positions, -100 elsewhere.
-            target_draws: [batch, length], the random numbers of the samples, see `MaskedLMCollator`.
-            num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches of an optimizer step.
+            input_ids, labels: [batch, length], masked; and the original id at masked positions,
+                -100 elsewhere.
+            target_draws: [batch, length], the random numbers of the samples, see
+                `MaskedLMCollator`.
+            num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches
+                of an optimizer step.
             layout: further arguments of `MiniBertForMaskedLM.forward`.
 
         Returns:
-            `loss`, the sum of `mlm_loss` (the generator's) and the weighted `rtd_loss` (the discriminator's);
-            [batch, length], the discriminator's `logits`, above 0 where a token looks replaced, `replaced` (0, 1, -100
-            at padding), and the `corrupted_ids` that it read; [targets, vocabulary], `generator_logits`.
+            `loss`, the sum of `mlm_loss` (the generator's) and the weighted `rtd_loss` (the
+            discriminator's); [batch, length], the discriminator's `logits`, above 0 where a token
+            looks replaced, `replaced` (0, 1, -100 at padding), and the `corrupted_ids` that it
+            read; [targets, vocabulary], `generator_logits`.
         """
         layout |= dict(token_type_ids=token_type_ids, position_ids=position_ids)
         targeted = dict(
@@ -148,7 +157,8 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     def save_pretrained(
         self, save_directory: str | Path, state_dict: dict | None = None, **kwargs
     ) -> None:
-        """Save a checkpoint of the training: a discriminator, with the generator's weights in the same file."""
+        """Save a checkpoint of the training: a discriminator, with the generator's weights in the
+        same file."""
         state_dict = self.state_dict() if state_dict is None else state_dict
         self.discriminator().save_pretrained(save_directory, state_dict=state_dict, **kwargs)
 
@@ -215,8 +225,8 @@ class ReplacedTokenDetection(MaskedLM):
         )
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`): "original" for
-        every token, with the probability that it is."""
+        """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`):
+        "original" for every token, with the probability that it is."""
         share = metrics["eval_replaced"]
         return {
             "validation_loss": metrics["eval_rtd_loss"],

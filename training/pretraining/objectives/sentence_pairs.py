@@ -1,4 +1,5 @@
-"""Masked language modelling and next-sentence prediction, on pairs of segments (BERT, arXiv 1810.04805, A.2)."""
+"""Masked language modelling and next-sentence prediction, on pairs of segments (BERT, arXiv
+1810.04805, A.2)."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,24 +72,29 @@ def make_pairs(
     short_seq_prob: float,
     seed: int,
 ) -> datasets.Dataset:
-    """Make rows of pairs, `[CLS] A [SEP] B [SEP]`: `input_ids`, `token_type_ids` (0 up to the first [SEP], then 1) and
-    `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document). Both segments
-    are of one language, so that the language does not give the label away.
+    """Make rows of pairs, `[CLS] A [SEP] B [SEP]`: `input_ids`, `token_type_ids` (0 up to the first
+    [SEP], then 1) and `next_sentence_label` (0: B follows A in the text, 1: B begins at a random
+    place of another document). Both segments are of one language, so that the language does not
+    give the label away.
 
-    As in BERT, segments of a document are gathered until they fill a row (or, for the share `short_seq_prob` of the
-    pairs, a random shorter length), and a random number of them is A. With probability 1/2, B is random text of the
-    same length from another document, and the text that it replaces begins the next pair. Too long pairs are cut at
-    random at either end. Unlike in BERT, a text of a single segment makes no pair (but may be a random B). A ValueError
-    if there are no two different documents, or none with two segments.
+    As in BERT, segments of a document are gathered until they fill a row (or, for the share
+    `short_seq_prob` of the pairs, a random shorter length), and a random number of them is A. With
+    probability 1/2, B is random text of the same length from another document, and the text that it
+    replaces begins the next pair. Too long pairs are cut at random at either end. Unlike in BERT, a
+    text of a single segment makes no pair (but may be a random B). A ValueError if there are no two
+    different documents, or none with two segments.
 
     Args:
-        documents: a column `text`, whose segments are its sentences; if there are several languages, a column `source`.
+        documents: a column `text`, whose segments are its sentences; if there are several
+            languages, a column `source`.
         seq_length: longest row, in tokens.
     """
     parts = [documents]
     if "source" in documents.column_names:
         source = documents.with_format("numpy")["source"][:]
-        parts = [documents.select(np.flatnonzero(source == each)) for each in np.unique(source)]
+        parts = [
+            documents.select(np.flatnonzero(source == language)) for language in np.unique(source)
+        ]
     options = dict(
         desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed
     )
@@ -99,8 +105,10 @@ def make_pairs(
         pairs.append(map_tables(part, _pairs, batch_size=-(-len(part) // windows), **options))
     rows = datasets.concatenate_datasets(pairs)
     if not len(rows):
-        use = "give different ones of several sentences (for the held-out documents: a larger validation_size)"
-        raise ValueError(f"data: {len(documents):,} documents make no pair of segments; {use}")
+        raise ValueError(
+            f"data: {len(documents):,} documents make no pair of segments; give different ones of"
+            " several sentences (for the held-out documents: a larger validation_size)"
+        )
     return rows
 
 
@@ -137,11 +145,16 @@ def _pairs(
 
 
 def _pairs_of(
-    documents: list[list[list[int]]], behind: list[np.ndarray], texts: list[str], number: int, room: int,
-    short_seq_prob: float, generator: np.random.Generator
-) -> Iterator[tuple[list[int], list[int], int]]:  # fmt: skip
-    """Yield the pairs (A, B, label) that begin in one document; A and B together have at most `room` tokens. `behind`:
-    the number of tokens from each segment to the end of its document."""
+    documents: list[list[list[int]]],
+    behind: list[np.ndarray],
+    texts: list[str],
+    number: int,
+    room: int,
+    short_seq_prob: float,
+    generator: np.random.Generator,
+) -> Iterator[tuple[list[int], list[int], int]]:
+    """Yield the pairs (A, B, label) that begin in one document; A and B together have at most
+    `room` tokens. `behind`: the number of tokens from each segment to the end of its document."""
     document, position = documents[number], 0
     while position < len(document):
         target = room
@@ -152,7 +165,8 @@ def _pairs_of(
             gathered += len(document[end])
             end += 1
         if end - position < 2:
-            # A single segment fills the row, or is the last of the document: take the next one too, if there is one.
+            # A single segment fills the row, or is the last of the document: take the next one too,
+            # if there is one.
             if end == len(document):
                 return
             end += 1
@@ -166,7 +180,8 @@ def _pairs_of(
                 texts[other] == texts[number]
             ):  # a mixture may repeat the documents of small sources
                 other = int(generator.integers(len(documents)))
-            # Whole segments of the length that B had, so that neither lengths nor ends give the label away.
+            # Whole segments of the length that B had, so that neither lengths nor ends give the
+            # label away.
             needed, b = min(len(b), target - len(a)), []
             start = generator.integers(max(np.count_nonzero(behind[other] >= needed), 1))
             for segment in documents[other][start:]:
