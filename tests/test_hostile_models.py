@@ -461,7 +461,7 @@ def test_a_score_function_of_torch_is_kept(saved, tmp_path):
 
 
 def test_our_own_names_make_no_message(saved, tmp_path, capsys):
-    loading.load_reported(AutoModelForMaskedLM, saved / "masked")
+    loading.load_pretrained(AutoModelForMaskedLM, saved / "masked")
     loading.saved_tokenizer(saved / "masked")
     assert "names" not in capsys.readouterr().err
 

@@ -10,11 +10,10 @@ from transformers.utils import logging
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
+from minibert.training.common.files import check_new_folder, new_folder
 from minibert.training.common.loading import (
-    check_new,
-    load_predictor,
-    load_reported,
-    new_folder,
+    load_masked_lm,
+    load_pretrained,
     wrap_load_errors,
 )
 
@@ -45,24 +44,24 @@ def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
 
 def test_what_a_killed_command_left_is_in_the_way_of_none(tmp_path):
     (tmp_path / ".unfinishedabc").mkdir()
-    check_new(tmp_path)
+    check_new_folder(tmp_path)
     (tmp_path / ".hidden").touch()
     with pytest.raises(ValueError, match="exists already"):
-        check_new(tmp_path)
+        check_new_folder(tmp_path)
 
 
 def test_a_head_of_another_width_is_new_in_another_task(tmp_path):
     """That of masked tokens ends at the width of the word vectors."""
     model = build("ForMaskedLM", embedding_size=8)
     model.save_pretrained(tmp_path)
-    loaded, new = load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False)
+    loaded, new = load_pretrained(modeling.MiniBertForSequenceClassification, tmp_path, head=False)
     assert {"head.dense.weight", "head.norm.weight", "classifier.weight"} <= set(new)
     assert not any(name.startswith("model.") for name in new)
     for name, expected in model.base_model.named_parameters():
         assert torch.equal(loaded.base_model.get_parameter(name), expected)
     narrow = MiniBertConfig.from_pretrained(tmp_path, intermediate_size=20)
     with pytest.raises(ValueError, match="lacks the weights model.layers"):
-        load_reported(
+        load_pretrained(
             modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow
         )
 
@@ -76,7 +75,7 @@ def test_models_are_loaded_by_several_threads(tmp_path):
 
     def load(_):
         with wrap_load_errors(tmp_path):
-            return load_predictor(str(tmp_path), modeling.MiniBertForMaskedLM)
+            return load_masked_lm(str(tmp_path), modeling.MiniBertForMaskedLM)
 
     with ThreadPoolExecutor(8) as pool:
         models = list(pool.map(load, range(32)))

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import minibert.modeling_minibert as minibert
 from minibert.tokenization import train_tokenizer
-from minibert.training.common.loading import load_reported, saved_tokenizer
+from minibert.training.common.loading import load_pretrained, saved_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.teachers import open_teacher
@@ -80,7 +80,7 @@ def test_an_untied_decoder_of_a_minibert_is_kept(tmp_path, capsys):
         actual = AutoModelForMaskedLM.from_pretrained(tmp_path / "native")(ids).logits
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
-    loaded, _ = load_reported(minibert.MiniBertForMaskedLM, tmp_path / "source", head=False)
+    loaded, _ = load_pretrained(minibert.MiniBertForMaskedLM, tmp_path / "source", head=False)
     loaded.tie_weights()
     assert torch.equal(loaded.decoder.weight, model.decoder.weight)
     assert "ties decoder.weight" in capsys.readouterr().out
@@ -153,8 +153,8 @@ def test_weights_of_the_encoder_are_never_dropped_silently(name, tokenizers, tmp
     tokenizers["wordpiece"].save_pretrained(tmp_path)
     edit_weights(tmp_path, lambda weights: weights.update({name: torch.ones(3)}))
     roads = (
-        lambda: load_reported(minibert.MiniBertModel, tmp_path),
-        lambda: load_reported(minibert.MiniBertForTokenClassification, tmp_path, head=False),
+        lambda: load_pretrained(minibert.MiniBertModel, tmp_path),
+        lambda: load_pretrained(minibert.MiniBertForTokenClassification, tmp_path, head=False),
         lambda: open_encoder(str(tmp_path)),
     )
     for road in roads:

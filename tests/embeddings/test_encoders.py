@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 import minibert
 from minibert import MiniBertModel
 from minibert.training.common import precision
-from minibert.training.common.loading import load_reported
+from minibert.training.common.loading import load_pretrained
 from minibert.training.embeddings import encoders
 from minibert.training.embeddings.data import read_passages
 from minibert.training.embeddings.encoders import embed, encode, open_encoder
@@ -122,7 +122,7 @@ def test_weights_in_16_bits_where_the_processor_is_slow_at_them(
         )
         assert (
             half.transformers_model.dtype
-            == load_reported(MiniBertModel, tmp_path / "half")[0].dtype
+            == load_pretrained(MiniBertModel, tmp_path / "half")[0].dtype
             == expected
         )
         assert asked.transformers_model.dtype == dtype

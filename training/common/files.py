@@ -1,11 +1,12 @@
-"""Files that appear only when they are whole, locks of output folders, the files under a folder,
-and text that is safe to print."""
+"""Files and folders that appear only when they are whole, locks of output folders, the files under
+a folder, and text that is safe to print."""
 
 import glob
 import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -266,6 +267,45 @@ def _can_write(folder: Path) -> bool:
 def holds_something(folder: Path) -> bool:
     """Whether a folder has any file but the `HALF_WRITTEN` ones of a process that was killed."""
     return not all(HALF_WRITTEN.fullmatch(path.name) for path in folder.iterdir())
+
+
+def check_new_folder(target: Path) -> None:
+    """Refuse (a ValueError) a target that is not empty, or a broken link."""
+    if target.is_symlink() and not target.exists():
+        raise ValueError(
+            f"target {str(target)!r} is a link to {os.readlink(target)!r}, which does not exist"
+        )
+    if target.exists() and not (target.is_dir() and not holds_something(target)):
+        raise ValueError(
+            f"target {str(target)!r} exists already, and nothing is overwritten; give a new folder"
+        )
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder to write in; at the end, its files move to `target`, which is new or empty. An
+    error or SIGTERM leaves nothing."""
+    # only the main thread can handle signals
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    handler_before = None
+    if is_main_thread:
+        handler_before = signal.signal(signal.SIGTERM, _exit_by_sigterm)
+    try:
+        with lock_folder(target):
+            check_new_folder(target)  # again, since another process may have finished here
+            with tempfile.TemporaryDirectory(dir=target, prefix=".unfinished") as folder:
+                written = Path(folder, target.resolve().name)
+                written.mkdir()
+                yield written
+                for path in list(written.iterdir()):
+                    path.rename(target / path.name)
+    finally:
+        if is_main_thread:
+            signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
+
+
+def _exit_by_sigterm(*_: Any) -> None:
+    sys.exit(128 + signal.SIGTERM)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,12 +1,13 @@
-"""Loading saved models and tokenizers, with clear errors and without noise; and writing new
-folders."""
+"""Loading saved models and tokenizers, with clear errors, without noise, and without running their
+code.
+
+What a hostile or damaged folder may hold is refused in three places: the names of code in `trust`,
+tokenizers in `tokenization.coverage.check_tokenizer`, values of config.json in `_check_config`.
+"""
 
 import json
-import os
 import random
-import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,10 +31,9 @@ from transformers.utils import logging
 from ...configuration_minibert import MAX_LABELS, MiniBertConfig
 from ...tokenization.coverage import check_tokenizer, is_panic
 from ...tokenization.saved import follow_tokenizer_file, tokens_with_capitals
-from .files import holds_something, lock_folder
 from .precision import dtype_of_saved
 from .printing import warn
-from .trust import check_modules, drop_foreign_code, find_references
+from .trust import check_kernels, check_modules, drop_foreign_code
 from .weights import check_unused, keep_untied
 
 # The files that may hold the vocabulary of a tokenizer.
@@ -141,7 +141,7 @@ def _check_config(path: str, saved: Any) -> None:
             f"model: {path!r} has id2label={labels!r:.80} in config.json; use names by numbers from"
             " 0"
         )
-    list(find_references(saved, "config.json"))  # refuses kernels of other repositories
+    check_kernels(saved, "config.json")
 
 
 def _is_identifier(name: Any) -> bool:
@@ -173,18 +173,19 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     with wrap_load_errors(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     has_files = not Path(path).is_dir() or any(Path(path, name).exists() for name in VOCABULARIES)
-    if (
-        not has_files and len(tokenizer) < FEWEST_CHARACTERS
-    ):  # Transformers makes an empty one without any file
+    # without any file, Transformers makes an empty one
+    if not has_files and len(tokenizer) < FEWEST_CHARACTERS:
         raise ValueError(
             f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
         )
     drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
     check_tokenizer(tokenizer)
-    return fit_tokenizer(path, tokenizer)
+    return match_tokenizer_file(path, tokenizer)
 
 
-def fit_tokenizer(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+def match_tokenizer_file(
+    path: str | Path, tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedTokenizerBase:
     """`tokenizer`, which was loaded from `path`; or, with a warning, one that gives the ids of its
     tokenizer.json where it does not. Warn of a cased vocabulary whose text is lower-cased."""
     file = find_file(str(path), "tokenizer.json")
@@ -216,7 +217,7 @@ def load_sentence_transformer(
     modules_of(path)
     with wrap_load_errors(path, show_warnings):
         model = model_class(path, trust_remote_code=False, **options)
-    if type(model.tokenizer) is not type(tokenizer):  # see `fit_tokenizer`
+    if type(model.tokenizer) is not type(tokenizer):  # see `match_tokenizer_file`
         tokenizer.model_max_length = model.tokenizer.model_max_length
         model[0].processor = tokenizer
     if model.transformers_model is not None:
@@ -237,11 +238,12 @@ def minibert_config(path: str) -> MiniBertConfig:
     return config
 
 
-def load_reported(
+def load_pretrained(
     model_class: Any, path: str | Path, head: bool = True, **options: Any
 ) -> tuple[PreTrainedModel, list[str]]:
     """Call `model_class.from_pretrained` without remote code (by default in `dtype_of_saved`) and
-    `check_complete`; returns the model and the names of its new weights."""
+    `check_complete`; returns the model and the names of its new weights. Without `head`, the
+    weights of a head may be missing, and are new then."""
     if "config" not in options:
         options["config"] = saved_config(str(path))
     if "dtype" not in options:
@@ -252,17 +254,19 @@ def load_reported(
     )
     with _loading:
         model, report = model_class.from_pretrained(path, **options)
-    new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
-    check_complete(path, model, new, head)
+    new_weights = set(report["missing_keys"])
+    for name, *_ in report["mismatched_keys"]:
+        new_weights.add(name)
+    check_complete(path, model, new_weights, head)
     check_unused(path, model, report["unexpected_keys"])
     keep_untied(path, model)
-    return model, new
+    return model, sorted(new_weights)
 
 
-def load_predictor(path: str, model_class: Any) -> PreTrainedModel:
+def load_masked_lm(path: str, model_class: Any) -> PreTrainedModel:
     """Load a model with its head; a ValueError if it was not trained to predict masked tokens."""
-    model, new = load_reported(model_class, path, head=False)
-    if new or getattr(model.config, "is_causal", False):
+    model, new_weights = load_pretrained(model_class, path, head=False)
+    if new_weights or getattr(model.config, "is_causal", False):
         saved = ", ".join(model.config.architectures or ["no architecture"])
         raise ValueError(f"model: {path!r} has no head that predicts masked tokens ({saved})")
     return model
@@ -277,7 +281,9 @@ def check_complete(
     if not head:
         encoder = f"{model.base_model_prefix}."
         pooler = f"{encoder}pooler."
-        missing = [x for x in missing if x.startswith(encoder) and not x.startswith(pooler)]
+        missing = [
+            name for name in missing if name.startswith(encoder) and not name.startswith(pooler)
+        ]
     if missing:
         names = ", ".join(missing[:MAX_NAMES])
         if len(missing) > MAX_NAMES:
@@ -313,45 +319,6 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
         model.config.add_pooling_layer = False
         missing = []
     check_complete(path, model, missing, head)
-
-
-def check_new(target: Path) -> None:
-    """Refuse (a ValueError) a target that is not empty, or a broken link."""
-    if target.is_symlink() and not target.exists():
-        raise ValueError(
-            f"target {str(target)!r} is a link to {os.readlink(target)!r}, which does not exist"
-        )
-    if target.exists() and not (target.is_dir() and not holds_something(target)):
-        raise ValueError(
-            f"target {str(target)!r} exists already, and nothing is overwritten; give a new folder"
-        )
-
-
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder to write in; at the end, its files move to `target`, which is new or empty. An
-    error or SIGTERM leaves nothing."""
-    # only the main thread can handle signals
-    is_main_thread = threading.current_thread() is threading.main_thread()
-    handler_before = None
-    if is_main_thread:
-        handler_before = signal.signal(signal.SIGTERM, _exit_by_sigterm)
-    try:
-        with lock_folder(target):
-            check_new(target)  # again, since another process may have finished here
-            with tempfile.TemporaryDirectory(dir=target, prefix=".unfinished") as folder:
-                written = Path(folder, target.resolve().name)
-                written.mkdir()
-                yield written
-                for path in list(written.iterdir()):
-                    path.rename(target / path.name)
-    finally:
-        if is_main_thread:
-            signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
-
-
-def _exit_by_sigterm(*_: Any) -> None:
-    sys.exit(128 + signal.SIGTERM)
 
 
 @contextmanager

@@ -24,8 +24,9 @@ FILE_AND_CLASS = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", re.ASCII)
 DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 RELATIVE_IMPORT = re.compile(r"^\s*(?:from|import)\s+\.(\S+)", re.MULTILINE)
 LONGEST_NAME = 80  # characters of a name in a message
-# By the key of a JSON file that has names of code: the libraries whose names are allowed there.
-LIBRARIES = {
+# The keys of JSON files under which names of code stand, and the libraries whose names are allowed
+# there. A further key is a row here.
+LIBRARIES_BY_KEY = {
     "auto_map": (),
     "impl": (),  # in custom_pipelines
     "custom_generate": (),
@@ -36,14 +37,20 @@ LIBRARIES = {
     "sbert_ce_default_activation_function": ("torch.nn", "sentence_transformers"),
     "parent_library": ("transformers", "sentence_transformers", "minibert"),  # of an adapter
 }
-ACTIVATIONS = ("activation_fn", "activation_function", "sbert_ce_default_activation_function")
+# Under these, a name without a dot is one of a table of activations (gelu), and no code.
+ACTIVATION_KEYS = ("activation_fn", "activation_function", "sbert_ce_default_activation_function")
 # An attention implementation with a slash is a repository of compiled code.
-KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
+KERNEL_KEYS = ("attn_implementation", "_attn_implementation", "experts_implementation")
 # `sentence_transformers.MultiVectorEncoder` has classes of its own for these, and does not import
 # PyLate.
 PYLATE = "pylate.models."
 # Large files without any name of code.
-NO_NAMES = ("tokenizer.json", "vocab.json", "added_tokens.json", "model.safetensors.index.json")
+FILES_WITHOUT_CODE = (
+    "tokenizer.json",
+    "vocab.json",
+    "added_tokens.json",
+    "model.safetensors.index.json",
+)
 
 
 @dataclass(frozen=True)
@@ -63,9 +70,12 @@ class CodeReference:
     @property
     def is_of_library(self) -> bool:
         """Whether it is a name of a library that is allowed under this key."""
-        if not DOTTED_NAME.fullmatch(self.name) and self.name not in LIBRARIES[self.key]:
+        libraries = LIBRARIES_BY_KEY[self.key]
+        if self.name in libraries:  # the whole library, as an adapter names it
+            return True
+        if not DOTTED_NAME.fullmatch(self.name):
             return False
-        return any(f"{self.name}.".startswith(f"{library}.") for library in LIBRARIES[self.key])
+        return any(self.name.startswith(f"{library}.") for library in libraries)
 
     @property
     def is_ours(self) -> bool:
@@ -78,27 +88,28 @@ class CodeReference:
 
 
 def find_references(settings: Any, file: str) -> Iterator[CodeReference]:
-    """Every name of code in the content of a JSON file, however deep it lies."""
+    """Every name of code in the content of a JSON file, however deep it lies. A ValueError for a
+    kernel of another repository."""
     if isinstance(settings, list):
         for item in settings:
             yield from find_references(item, file)
     if not isinstance(settings, dict):
         return
     for key, value in settings.items():
-        if key in KERNELS:
+        if key in KERNEL_KEYS:
             _check_kernel(value, file)
         if not _may_name_code(key, file):
             yield from find_references(value, file)
             continue
         for name in _strings(value):
-            if key not in ACTIVATIONS or "." in name:  # "gelu" is a name in a table
+            if key not in ACTIVATION_KEYS or "." in name:
                 yield CodeReference(file, key, name)
 
 
 def _may_name_code(key: str, file: str) -> bool:
     if key == "type":
         return file == "modules.json"
-    return key in LIBRARIES
+    return key in LIBRARIES_BY_KEY
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -122,6 +133,12 @@ def _check_kernel(value: Any, file: str) -> None:
             )
 
 
+def check_kernels(settings: Any, file: str) -> None:
+    """Refuse (a ValueError) a JSON file that asks for a kernel of another repository."""
+    for _ in find_references(settings, file):
+        pass  # it refuses them on its way
+
+
 def read_settings(path: Path, name: str) -> Any:
     """The content of a JSON file; `name` is what an error calls it. A ValueError if it is none."""
     try:
@@ -137,7 +154,7 @@ def references_in(folder: Path) -> list[CodeReference]:
     """Every name of code in the JSON files of a folder and of its subfolders."""
     references = []
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
-        if path.name in NO_NAMES or not path.is_file():
+        if path.name in FILES_WITHOUT_CODE or not path.is_file():
             continue
         file = path.relative_to(folder).as_posix()
         settings = read_settings(path, file)
@@ -153,7 +170,7 @@ def references_in(folder: Path) -> list[CodeReference]:
 # --- a folder that is published ---
 
 
-def check_references(folder: Path, trust_remote_code: bool = False) -> list[str]:
+def check_published_code(folder: Path, trust_remote_code: bool = False) -> list[str]:
     """Refuse (a ValueError) a folder that names other code than ours and that of libraries.
 
     With `trust_remote_code`, files of Python in the folder are allowed, too; their names are
@@ -214,7 +231,9 @@ def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
         for reference in find_references(content, file):
             if reference.key == "type" and reference.name.startswith(PYLATE):
                 continue
-            if reference.key != "auto_map" and not reference.is_of_library:
+            if reference.key == "auto_map":
+                continue  # `drop_foreign_code` removes it from what is loaded
+            if not reference.is_of_library:
                 raise ValueError(
                     f"{where}: {reference}, which is no class of sentence-transformers; code of"
                     " others is never run"
@@ -225,6 +244,9 @@ def _is_module(module: Any) -> bool:
     if not isinstance(module, dict):
         return False
     return isinstance(module.get("path"), str) and isinstance(module.get("type"), str)
+
+
+_reported: set[str] = set()  # messages of `drop_foreign_code`, each of which is printed once
 
 
 def drop_foreign_code(
@@ -253,9 +275,6 @@ def drop_foreign_code(
         print(message, file=sys.stderr)
 
 
-_reported: set[str] = set()  # messages, each of which is printed once
-
-
 def _cleaned(value: Any, file: str, keep_files: bool, foreign: list[CodeReference]) -> Any:
     """A copy without what names foreign code; the names are added to `foreign`."""
     if isinstance(value, list):
@@ -264,18 +283,22 @@ def _cleaned(value: Any, file: str, keep_files: bool, foreign: list[CodeReferenc
         return value
     cleaned = {}
     for key, item in value.items():
-        if key == "custom_pipelines" or _may_name_code(key, file):
-            references = list(find_references({key: item}, file))
-            others = [x for x in references if not _may_stay(x, keep_files)]
-            foreign += others
-            if key == "auto_map" and isinstance(item, dict):
-                names = {x.name for x in others}
-                item = {name: x for name, x in item.items() if names.isdisjoint(_strings(x))}
-            elif others:
-                continue
-            cleaned[key] = item
-        else:
+        if key != "custom_pipelines" and not _may_name_code(key, file):
             cleaned[key] = _cleaned(item, file, keep_files, foreign)
+            continue
+        foreign_names = set()
+        for reference in find_references({key: item}, file):
+            if not _may_stay(reference, keep_files):
+                foreign.append(reference)
+                foreign_names.add(reference.name)
+        if key == "auto_map" and isinstance(item, dict):
+            # one entry for each Auto class: the others stay
+            cleaned[key] = {}
+            for auto_class, names in item.items():
+                if foreign_names.isdisjoint(_strings(names)):
+                    cleaned[key][auto_class] = names
+        elif not foreign_names:
+            cleaned[key] = item
     return cleaned
 
 

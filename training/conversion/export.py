@@ -23,13 +23,8 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from ... import modeling_minibert
-from ..common.loading import (
-    check_new,
-    minibert_config,
-    modules_of,
-    new_folder,
-    suppress_logging,
-)
+from ..common.files import check_new_folder, new_folder
+from ..common.loading import minibert_config, modules_of, suppress_logging
 from . import convert, to_native
 from .checkpoints import load_checkpoint
 from .folders import save_tokenizer_and_modules, tokenizer_of
@@ -76,24 +71,24 @@ def export(
     """
     source = str(source)
     target = Path(target)
-    check_new(target)
+    check_new_folder(target)
     if format == "onnx":
         import onnx  # noqa: F401 - missing it is told before any work
         import onnxruntime  # noqa: F401
     minibert_config(source)
     if format == "native":
         return convert(source, target)
-    with new_folder(target) as written:
+    with new_folder(target) as unfinished:
         if format == "onnx":
-            description = _write_onnx(source, written)
+            description = _write_onnx(source, unfinished)
         else:
-            description = _write_sentence_transformer(source, written, pooling, normalize)
+            description = _write_sentence_transformer(source, unfinished, pooling, normalize)
     print(f"{source} → {target}: {description}")
     return target
 
 
 def _write_sentence_transformer(
-    source: str, written: Path, pooling: str | None, normalize: bool | None
+    source: str, unfinished: Path, pooling: str | None, normalize: bool | None
 ) -> str:
     """Returns what was written, in words."""
     from ..embeddings.encoders import open_encoder
@@ -101,7 +96,7 @@ def _write_sentence_transformer(
     model = open_encoder(source, "dense", pooling, normalize, dtype="auto")
     with suppress_logging():
         # `push` writes a card that pins the code
-        model.save_pretrained(str(written), create_model_card=False)
+        model.save_pretrained(str(unfinished), create_model_card=False)
     modules = ", ".join(type(module).__name__ for module in model)
     return f"a SentenceTransformer ({modules}); it brings its code (trust_remote_code=True)"
 
@@ -109,7 +104,7 @@ def _write_sentence_transformer(
 # --- ONNX ---
 
 
-def _write_onnx(source: str, written: Path) -> str:
+def _write_onnx(source: str, unfinished: Path) -> str:
     """Write both graphs and what goes along; returns what was written, in words."""
     tokenizer = tokenizer_of(source)
     model = load_checkpoint(source, tokenizer)
@@ -119,18 +114,18 @@ def _write_onnx(source: str, written: Path) -> str:
     # They are no outputs of the graph.
     model.config.update({"output_hidden_states": False, "output_attentions": False})
     model.float().cpu().eval()
-    (written / GRAPH).parent.mkdir()
-    trace(model, written / GRAPH)
-    difference = compare(model, written / GRAPH)
+    (unfinished / GRAPH).parent.mkdir()
+    trace(model, unfinished / GRAPH)
+    difference = compare(model, unfinished / GRAPH)
     print(
         f"{GRAPH}: outputs as torch gives them, to {difference:.1e}"
         " (padding on either side, several lengths)"
     )
-    quantize(written / GRAPH, written / GRAPH_INT8)
+    quantize(unfinished / GRAPH, unfinished / GRAPH_INT8)
     config_model = _known_to_engines(model)
     config_model.config.architectures = [type(config_model).__name__]
-    config_model.config.save_pretrained(written)
-    save_tokenizer_and_modules(source, tokenizer, written)
+    config_model.config.save_pretrained(unfinished)
+    save_tokenizer_and_modules(source, tokenizer, unfinished)
     model_type = config_model.config.model_type
     return f"{type(model).__name__} as ONNX, for engines that know {model_type}"
 

@@ -11,13 +11,12 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
+from ..common.files import check_new_folder, new_folder
 from ..common.loading import (
     SENTENCE_CONFIGS,
     VOCABULARIES,
-    check_new,
     find_file,
     modules_of,
-    new_folder,
     read_json,
     saved_config,
     saved_tokenizer,
@@ -72,7 +71,7 @@ def convert(
     source = str(source)
     target = Path(target)
     changes = parse_changes(set)
-    check_new(target)
+    check_new_folder(target)
     is_minibert = isinstance(saved_config(source), MiniBertConfig)
     if architecture and not is_minibert:
         raise ValueError(

@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
-from ..common.loading import load_reported, saved_config, saved_tokenizer, wrap_load_errors
+from ..common.loading import load_pretrained, saved_config, saved_tokenizer, wrap_load_errors
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
 from .tasks.base import Task
@@ -61,18 +61,18 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
 def load_tokenizer(
     path: str, config: PreTrainedConfig, max_length: int | None
 ) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, which `fit_tokenizer` has seen. A ValueError if there is none."""
+    """The model's tokenizer, which `match_tokenizer_file` has seen. A ValueError if there is none."""
     try:
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}"
         ) from error
-    fit_tokenizer(tokenizer, config, max_length)
+    match_tokenizer_file(tokenizer, config, max_length)
     return tokenizer
 
 
-def fit_tokenizer(
+def match_tokenizer_file(
     tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, max_length: int | None
 ) -> None:
     """Set `model_max_length` to the longest input: `max_length`, or what both tokenizer and model
@@ -109,7 +109,7 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
             # The logits alone are wanted.
             config.update({"output_hidden_states": False, "output_attentions": False})
             has_head = trained_for(config) is not None  # of this task, see `check_head`
-            model, _ = load_reported(
+            model, _ = load_pretrained(
                 task.model_class, path, has_head, config=config, dtype=torch.float32
             )
             return model

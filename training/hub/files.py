@@ -11,7 +11,7 @@ from pathlib import Path
 from ..common.trust import (
     OUR_FILES,
     PACKAGE,
-    check_references,
+    check_published_code,
     read_settings,
     relative_imports,
 )
@@ -136,7 +136,7 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
         _check_adapter(folder, target)
     if "modules.json" in names:
         _check_modules(folder, target)
-    named_files = check_references(target, trust_remote_code)
+    named_files = check_published_code(target, trust_remote_code)
     changed = [name for name in names if name in OUR_FILES and _differs(target / name)]
     if changed and not trust_remote_code:
         raise ValueError(

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import AutoModelForMaskedLM, pipeline
 
-from ..common.loading import load_predictor, saved_config, saved_tokenizer, wrap_load_errors
+from ..common.loading import load_masked_lm, saved_config, saved_tokenizer, wrap_load_errors
 
 MASK = "[MASK]"
 
@@ -53,7 +53,7 @@ def fill_masks(
                 f"text: {text!r} has no {MASK}; write it where a word is to be filled in"
             )
     with wrap_load_errors(model):
-        loaded = load_predictor(model, AutoModelForMaskedLM)
+        loaded = load_masked_lm(model, AutoModelForMaskedLM)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
     filled = [filler(text, top_k=min(top_k, loaded.config.vocab_size)) for text in masked]
     # with a single mask, the pipeline leaves out the list of masks

@@ -7,7 +7,8 @@ from typing import Any
 import datasets
 
 from ...tokenization import adapt_tokenizer
-from ..common.loading import check_new, new_folder, saved_tokenizer, without_bars
+from ..common.files import check_new_folder, new_folder
+from ..common.loading import saved_tokenizer, without_bars
 from ..data.documents import check_sources, name_of
 from ..data.mixtures import Corpus, prepare_documents
 from ..data.packing import check_packing, pack_documents
@@ -54,7 +55,7 @@ def prepare(
         )
     check_sources(corpus.data)
     check_packing(args.packing, args.seq_length)
-    check_new(folder)
+    check_new_folder(folder)
     given = None if tokenizer is None else adapt_tokenizer(saved_tokenizer(tokenizer))
     with new_folder(folder) as written:
         documents = prepare_documents(corpus, validation_size=args.validation_size, seed=seed)

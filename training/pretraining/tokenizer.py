@@ -7,8 +7,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer
-from ..common.files import check_folder, lock_folder
-from ..common.loading import new_folder, saved_tokenizer
+from ..common.files import check_folder, lock_folder, new_folder
+from ..common.loading import saved_tokenizer
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, load_sample
 from ..data.tokenized import check_tokenization

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
 from ....tokenization import adapt_tokenizer
-from ...common.loading import load_reported
+from ...common.loading import load_pretrained
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import check_packing, pack_documents, unigram_counts
@@ -131,7 +131,9 @@ class Objective(abc.ABC):
 
     def load(self, path: str, config: MiniBertConfig) -> tuple[PreTrainedModel, list[str]]:
         """Load a saved model in fp32; returns it with the names of the weights that it lacked."""
-        return load_reported(self.model_class, path, head=False, config=config, dtype=torch.float32)
+        return load_pretrained(
+            self.model_class, path, head=False, config=config, dtype=torch.float32
+        )
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Count the targets of a micro-batch other than its `labels`, which `Trainer` counts. The
