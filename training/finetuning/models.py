@@ -61,18 +61,18 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
 def load_tokenizer(
     path: str, config: PreTrainedConfig, max_length: int | None
 ) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, which `match_tokenizer_file` has seen. A ValueError if there is none."""
+    """The model's tokenizer, which `fit_tokenizer` has seen. A ValueError if there is none."""
     try:
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}"
         ) from error
-    match_tokenizer_file(tokenizer, config, max_length)
+    fit_tokenizer(tokenizer, config, max_length)
     return tokenizer
 
 
-def match_tokenizer_file(
+def fit_tokenizer(
     tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, max_length: int | None
 ) -> None:
     """Set `model_max_length` to the longest input: `max_length`, or what both tokenizer and model

@@ -21,7 +21,7 @@ from .config import FinetuningConfig
 from .data import VALIDATION_SIZE, Source, load_splits
 from .freezing import add_lora, freeze
 from .imbalance import sum_of_weights, weighted_loss
-from .models import check_head, load_model, match_tokenizer_file, read_config, trained_for
+from .models import check_head, fit_tokenizer, load_model, read_config, trained_for
 from .predictor import TaskPredictor
 from .results import baseline, simple_scores
 from .survey import survey, warnings
@@ -83,7 +83,7 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         trains = train_dataset is not None
         check_start(type(task), model, args, trains)
         config = config_of(model)
-        match_tokenizer_file(task.tokenizer, config, None)
+        fit_tokenizer(task.tokenizer, config, None)
         task_options = task.options()
 
         splits = load_splits(
