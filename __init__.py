@@ -33,6 +33,7 @@ _PUBLIC_NAMES = {
     "training.pretraining.config": ["PretrainingConfig"],
     "training.pretraining.trainer": ["PretrainingTrainer"],
     "training.finetuning.run": ["finetune", "evaluate"],
+    "training.finetuning.predict": ["predict"],
     "training.finetuning.config": ["FinetuningConfig"],
     "training.finetuning.trainer": ["FinetuningTrainer"],
     "training.finetuning.tasks.classification": ["Classify", "Nli"],

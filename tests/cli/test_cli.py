@@ -199,6 +199,7 @@ HELP_IMPORTS = {
     "evaluate nli": HAS_METRICS,
     "evaluate choose": HAS_METRICS,
     "evaluate answer": HAS_METRICS,
+    "predict": HAS_METRICS,
     "finetune tag": READS_TAGS,
     "evaluate tag": READS_TAGS,
     "embed": EMBEDS,

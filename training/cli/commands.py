@@ -36,6 +36,9 @@ minibert evaluate embed sts.csv --columns first second gold --result scores.json
 minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed
 minibert evaluate rerank test-folder/ --depth 50 --result scores.json
 minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed --split validation
+minibert predict runs/finetune "a good book" "a dull book"
+minibert predict runs/finetune rows.csv --output predictions.csv
+minibert predict runs/tagger articles.jsonl --tokens_column body --output entities.jsonl
 minibert embed "a text" "another one" --model runs/embed
 minibert embed --file lines.txt --output vectors.npy
 minibert embed --file table.csv --column title --max_length 128
@@ -158,6 +161,12 @@ COMMANDS = {
     ),
     "evaluate rerank": Command(
         "Measure a reranker.", "embeddings.evaluate:evaluate_rerank", ("data",)
+    ),
+    "predict": Command(
+        "Predict with a fine-tuned model: labels, values, choices, entities, answers.",
+        "finetuning.predict:predict",
+        ("model", "data"),
+        defaults={"output": "-"},
     ),
     "embed": Command(
         "Turn texts into vectors.",

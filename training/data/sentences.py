@@ -1,4 +1,4 @@
-"""Documents cut into paragraphs and sentences."""
+"""Documents cut into paragraphs, sentences and words."""
 
 import re
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tokenizers import Regex, pre_tokenizers
 
 # Where a line is cut into sentences: after the marks that end one, and after closing quotes before
 # a capital.
@@ -14,6 +15,9 @@ SENTENCE_END = re.compile(
     r"|(?<=[.!?…][”’\"')])\s+(?=[A-Z\d“‘\"'(])"
     r"|(?<=[。！？｡])(?![”’」』）])"
 )
+# Words are letters with their marks, digits and underscores, in any script; every other character
+# that is no space stands alone. (Python's own `re` would cut the vowel signs off Indic letters.)
+WORDS_AND_MARKS = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), behavior="removed", invert=True)
 BLANK_LINE = r"\n[ \t\r]*\n"  # between paragraphs of a text file
 PARAGRAPH_END = re.compile(r"\n\s*\n")  # a single line break may only wrap a line
 
@@ -54,3 +58,9 @@ def split_sentences(text: str) -> list[str]:
         for sentence in SENTENCE_END.split(line)
         if sentence.strip()
     ]
+
+
+def split_words(text: str) -> list[tuple[str, tuple[int, int]]]:
+    """The words and single punctuation marks of a text, each with its first and last + 1
+    character. "Mr. O'Neil" is Mr . O ' Neil."""
+    return WORDS_AND_MARKS.pre_tokenize_str(text)

@@ -179,9 +179,7 @@ def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> l
     """The wrong predictions as a person reads them, the most confident first, of values the
     farthest off."""
     examples = predictions.examples
-    confidences = predictions.confidence
-    if "is_last" in predictions.encoded.column_names:
-        confidences = confidence_of_windows(task, predictions)
+    confidences = task.confidence_of_rows(predictions)
     sizes = []
     for label, true_label, confidence in zip(decoded, examples[LABEL], confidences):
         sizes.append(task.mistake(label, true_label, confidence))
@@ -201,13 +199,3 @@ def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> l
         }
         mistakes.append(mistake)
     return mistakes
-
-
-def confidence_of_windows(task: Task, predictions: Predictions) -> list[float]:
-    """Of a long text, which is read in windows, the confidence of the surest one; 0 for a text
-    without windows."""
-    window_ends = np.flatnonzero(predictions.encoded["is_last"])
-    window_starts = [0, *window_ends[:-1] + 1]
-    surest = iter(np.maximum.reduceat(predictions.confidence, window_starts))
-    texts = predictions.examples[task.text_columns[0]]
-    return [next(surest) if text else 0.0 for text in texts]

@@ -18,7 +18,7 @@ from ...evaluation.intervals import Interval
 from ...evaluation.metrics import SquadScores, answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
-from .base import LABEL, Labels, Predictions, Scores, Task, shortened
+from .base import LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, shortened
 
 # The column that `read` adds beside `LABEL`: the first characters of the answers.
 STARTS = "_starts"
@@ -180,6 +180,21 @@ class AnswerQuestions(Task):
                 yield best_answer(windows, context, self.max_answer_length, self.null_threshold)
                 windows = []
 
+    def placeholders(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
+        return [[]] * len(split)
+
+    @property
+    def prediction_features(self) -> datasets.Features:
+        return datasets.Features({"answer": STRING, "score": SCORE})
+
+    def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """An answer, empty if there is none, and the confidence of the surest part of the
+        context."""
+        return {
+            "answer": list(self.decode(predictions)),
+            "score": self.confidence_of_rows(predictions),
+        }
+
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
         return SquadScores().compute(predictions=list(predictions), references=references)
 
@@ -212,6 +227,12 @@ class AnswerQuestions(Task):
         self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
         return torch.stack(logits[:2]).float().softmax(-1).amax(-1).prod(0)
+
+    def confidence_of_rows(self, predictions: Predictions) -> list[float]:
+        """Of a context that is read in parts, the confidence of the surest one."""
+        last_windows = np.flatnonzero(predictions.encoded["is_last"])
+        first_windows = [0, *last_windows[:-1] + 1]
+        return np.maximum.reduceat(predictions.confidence, first_windows).tolist()
 
     def mistake(self, predicted: str, true: list[str], confidence: float) -> float:
         for answer in true or [""]:

@@ -39,6 +39,9 @@ LABEL = "_label"
 # The column of encoded rows that says whether a text lost its end.
 CUT = "cut"
 MAX_SHOWN_CHARACTERS = 200
+# Types of the columns that `predict` adds.
+STRING = datasets.Value("string")
+SCORE = datasets.Value("float64")
 
 # The labels of all rows, by split.
 Labels = dict[str, list[Any]]
@@ -158,6 +161,38 @@ class Task(abc.ABC):
         for."""
         return label
 
+    # --- rows without labels, for `predict` ---
+
+    def use_labels_of(self, config: PreTrainedConfig) -> None:  # noqa: B027
+        """Take what `decode` needs from the config of a trained model, as `learn_labels` does."""
+
+    @property
+    def required_columns(self) -> list[str]:
+        """The columns without whose texts nothing can be predicted for a row."""
+        return self.text_columns
+
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        """Check rows whose `text_columns` are known. Their column `LABEL` has a placeholder, which
+        `encode` wants and `decode` does not look at."""
+        self.check_inputs(split)
+        return self.with_labels(split, self.placeholders(split))
+
+    @abc.abstractmethod
+    def placeholders(self, split: datasets.Dataset) -> list[Any]:
+        """Something that could be the labels of the rows, in the form of `LABEL`."""
+
+    @property
+    def prediction_features(self) -> datasets.Features:
+        """The columns that `describe_predictions` gives."""
+        return datasets.Features({"label": STRING, "score": SCORE})
+
+    def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """What `decode` returns as a person reads it, by column, with a score up to 1: how sure the
+        model is."""
+        decoded = list(self.decode(predictions))
+        labels = [self.labels[label_id] for label_id in decoded]
+        return {"label": labels, "score": self.confidence_of_rows(predictions)}
+
     # --- the model's inputs and outputs ---
 
     def config_fields(self) -> dict[str, Any]:
@@ -221,6 +256,11 @@ class Task(abc.ABC):
     def compute_metrics(self, predictions: Predictions) -> Scores:
         return self.score(self.decode(predictions), predictions.examples[LABEL][:])
 
+    def pipeline_scores(self, predictions: Predictions) -> Scores:
+        """The metrics of what a pipeline of Transformers would predict, where it does not decide as
+        `decode` does."""
+        return {}
+
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         """The metrics that are defined for these examples."""
         scores = self.score(examples[LABEL][:], examples[LABEL][:])
@@ -276,6 +316,10 @@ class Task(abc.ABC):
     def confidence(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """How sure the model is of what it predicts for each row, [batch], up to 1."""
         return logits.float().softmax(-1).amax(-1)
+
+    def confidence_of_rows(self, predictions: Predictions) -> list[float]:
+        """The `confidence` in what is predicted for each example."""
+        return predictions.confidence.tolist()
 
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         """How much of a mistake a prediction is; 0 for none."""

@@ -17,7 +17,7 @@ from transformers import (
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
 from ..data import as_list, bad_value, check_texts, each_row, find_column, with_column
-from .base import CUT, LABEL, Labels, Predictions, Scores, Task, shortened
+from .base import CUT, LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, shortened
 
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
@@ -189,6 +189,25 @@ class Choose(Task):
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices)
+
+    @property
+    def required_columns(self) -> list[str]:
+        return [self.text_columns[0], *self.choices]
+
+    def placeholders(self, split: datasets.Dataset) -> list[int]:
+        return [0] * len(split)
+
+    @property
+    def prediction_features(self) -> datasets.Features:
+        number = datasets.Value("int64")
+        return datasets.Features({"label": number, "choice": STRING, "score": SCORE})
+
+    def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """The number of a choice, from 0, its text and its probability."""
+        numbers = self.decode(predictions)
+        choices = self._choices(predictions.examples)
+        texts = [row[number] for row, number in zip(choices, numbers)]
+        return {"label": numbers, "choice": texts, "score": self.confidence_of_rows(predictions)}
 
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
         return {"accuracy": float(accuracy_score(references, predictions))}

@@ -27,7 +27,7 @@ from ...evaluation.word_classifier import WordClassifier
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from ..imbalance import class_weights, describe_weights
 from ..thresholds import choose_threshold, describe_thresholds, shift_bias, to_log_odds
-from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
+from .base import CUT, LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, saved_labels
 
 # Names of the columns of two texts, best first.
 PAIR_COLUMNS = (
@@ -158,7 +158,9 @@ class Classify(Task):
         return columns
 
     def _guess_texts(self, split: datasets.Dataset) -> list[str]:
-        label_column = self.find_labels(split)
+        label_column = None
+        with suppress(ValueError):  # Rows to predict for have no label.
+            label_column = self.find_labels(split)
         candidates = [column for column in string_columns(split) if column != label_column]
         for pair in PAIR_COLUMNS:
             if set(pair) <= set(candidates):
@@ -269,6 +271,17 @@ class Classify(Task):
         elif self.class_weights or self.tune_threshold:
             self._balance(encoded["train"])
         return encoded
+
+    def use_labels_of(self, config: PreTrainedConfig) -> None:
+        self.problem_type = problem_type_of(config) or SINGLE
+        _, self.label_feature = METRIC_AND_FEATURE[self.problem_type]
+        self.labels = [config.id2label[label_id] for label_id in sorted(config.id2label)]
+        self.thresholds = getattr(config, "thresholds", None)
+
+    def placeholders(self, split: datasets.Dataset) -> list[Any]:
+        if self.problem_type == MULTI:
+            return [[0.0] * len(self.labels)] * len(split)
+        return [0] * len(split)
 
     def _mention_numbers(self, split: datasets.Dataset, labels: Sequence[Any]) -> None:
         """Say how many whole numbers could be learned as values, if they are that many."""
@@ -488,6 +501,37 @@ class Classify(Task):
                 thresholds = thresholds[1]  # that of the second class
             outputs = (outputs > to_log_odds(thresholds)).astype(np.int32)
         return outputs.tolist()
+
+    @property
+    def prediction_features(self) -> datasets.Features:
+        if self.problem_type == REGRESSION:
+            return datasets.Features({"score": SCORE})
+        if self.problem_type == MULTI:
+            return datasets.Features(
+                {"label": datasets.List(STRING), "score": datasets.List(SCORE)}
+            )
+        return super().prediction_features
+
+    def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """A class and its probability; of several labels, those of the row and theirs; or a
+        value."""
+        decoded = self.decode(predictions)
+        if self.problem_type == REGRESSION:
+            return {"score": decoded}
+        if not self._has_threshold:
+            return super().describe_predictions(predictions)
+        is_positive = np.asarray(decoded, bool)
+        probabilities = 1 / (1 + np.exp(-predictions.outputs.astype(np.float64)))
+        labels = []
+        scores = []
+        for row, has_label in zip(probabilities, is_positive):
+            if self.problem_type == MULTI:
+                labels.append([self.labels[label_id] for label_id in np.flatnonzero(has_label)])
+                scores.append(row[has_label].tolist())
+            else:
+                labels.append(self.labels[int(has_label)])
+                scores.append(float(row if has_label else 1 - row))
+        return {"label": labels, "score": scores}
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
         """Macro F1 is the mean over the labels that occur in `references`."""

@@ -19,14 +19,29 @@ from transformers import (
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
+from ...data.sentences import split_words
 from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import EntityScores, class_scores
-from ..data import FILE, as_list, bad_value, check_column, each_row
+from ..data import FILE, as_list, bad_value, check_column, each_row, string_columns, with_column
 from ..imbalance import class_weights, describe_weights
 from . import label_schemes as schemes
-from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels, shortened
+from .base import (
+    CUT,
+    LABEL,
+    SCORE,
+    STRING,
+    Labels,
+    Predictions,
+    Scores,
+    Task,
+    saved_labels,
+    shortened,
+)
 
+# Columns of rows without tags: their texts, and the first and last + 1 character of each word.
+TEXT = "_text"
+SPANS = "_spans"
 # The label that no loss counts.
 IGNORED = -100
 SENTENCE_EXAMPLE = (
@@ -79,6 +94,7 @@ class Tag(Task):
     def __post_init__(self):
         self.tokenizer = with_spaces_before_words(self.tokenizer)
         self.tokenizer.padding_side = "right"  # `decode` finds tokens by their column
+        self.reads_text = True  # else lists of words
 
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
@@ -151,11 +167,7 @@ class Tag(Task):
                 f"{self.label_column}: the rows to train on have no tag but O;"
                 " there is nothing to learn"
             )
-        # The tag of words that the model does not see, and of tags that it does not know.
-        self.fallback = 0
-        if schemes.OUTSIDE in self.labels:
-            self.fallback = self.labels.index(schemes.OUTSIDE)
-        self.allowed = schemes.may_follow(self.labels) if self.entities else None
+        self._settle_labels()
         self.metric_for_best_model = "f1" if self.entities else "accuracy"
         for name in labels:
             self._check_unknown_tags(name, labels[name])
@@ -165,6 +177,14 @@ class Tag(Task):
             print(describe_weights(self.labels, self.label_weights))
             self.metric_for_best_model = "f1" if self.entities else "f1_macro"
         return labels
+
+    def _settle_labels(self) -> None:
+        """What follows from the labels: which may follow each other, and the tag of words that the
+        model does not see, and of tags that it does not know."""
+        self.fallback = 0
+        if schemes.OUTSIDE in self.labels:
+            self.fallback = self.labels.index(schemes.OUTSIDE)
+        self.allowed = schemes.may_follow(self.labels) if self.entities else None
 
     def _check_model_labels(self, model_labels: list[str] | None) -> None:
         """Refuse a model whose labels are not named, or not those of BIO where they are of
@@ -215,6 +235,72 @@ class Tag(Task):
             f" (in the loss as {self.labels[self.fallback]!r})"
         )
 
+    # --- rows without tags ---
+
+    def use_labels_of(self, config: PreTrainedConfig) -> None:
+        model_labels = saved_labels(config)
+        self.entities = schemes.are_entities(model_labels or ())
+        self._check_model_labels(model_labels)
+        self.labels = model_labels
+        self._settle_labels()
+
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        """As `Task.read_unlabelled`, of texts, which `split_words` cuts, or of lists of words,
+        which are texts with a space between two words."""
+        (column,) = self.text_columns
+        self.reads_text = column in string_columns(split)
+        if not self.reads_text:
+            self.check_inputs(split)
+        texts = []
+        sentences = []
+        spans = []
+        for cell in split[column]:
+            text = cell if self.reads_text else " ".join(cell)
+            words_and_spans = split_words(cell) if self.reads_text else join_words(cell)
+            texts.append(text)
+            sentences.append([word for word, _ in words_and_spans])
+            spans.append([span for _, span in words_and_spans])
+        split = with_column(split, column, sentences, datasets.List(STRING))
+        split = with_column(split, TEXT, texts, STRING)
+        split = with_column(split, SPANS, spans)
+        return super().read_unlabelled(split)
+
+    def placeholders(self, split: datasets.Dataset) -> list[list[str]]:
+        tag = self.labels[self.fallback]
+        return [[tag] * len(words) for words in split[self.text_columns[0]]]
+
+    @property
+    def prediction_features(self) -> datasets.Features:
+        """Of texts their entities, or else their words and tags; of words their tags, and their
+        entities."""
+        number = datasets.Value("int64")
+        entity = {"type": STRING, "text": STRING, "start": number, "end": number}
+        features = {}
+        if self.entities:
+            features["entities"] = datasets.List(entity)
+        if self.reads_text and not self.entities:
+            features["words"] = datasets.List(STRING)
+        if not (self.reads_text and self.entities):
+            features["tags"] = datasets.List(STRING)
+        features["score"] = SCORE
+        return datasets.Features(features)
+
+    def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
+        """Entities with their characters, tags of words, and the probability of the word that is
+        least sure."""
+        examples = predictions.examples
+        rows_of_tags = self.decode(predictions)
+        described = {
+            "words": examples[self.text_columns[0]][:],
+            "tags": rows_of_tags,
+            "score": self.confidence_of_rows(predictions),
+        }
+        if self.entities:
+            described["entities"] = []
+            for text, spans, tags in zip(examples[TEXT], examples[SPANS], rows_of_tags):
+                described["entities"].append(entities_in(text, spans, tags))
+        return {name: described[name] for name in self.prediction_features}
+
     def class_of(self, label: str) -> str:
         return schemes.split_tag(label)[1] or label
 
@@ -226,20 +312,36 @@ class Tag(Task):
     def preprocess_logits(
         self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """The label of each word at its first subword, -100 elsewhere, [batch, length]: of entities
-        the likeliest ones that may follow each other, else the likeliest."""
+        """The likeliest label of each word at its first subword, [batch, length]. Of entities two
+        of them, -100 elsewhere, [batch, length, 2]: that of the likeliest sequence in which each
+        may follow the one before, and the likeliest by itself."""
+        likeliest = super().preprocess_logits(logits, inputs)
         if not self.entities:
-            return super().preprocess_logits(logits, inputs)
+            return likeliest
         scores = logits.float().log_softmax(-1).cpu().numpy()
         is_first_subword = (inputs["labels"] != IGNORED).cpu().numpy()
         label_ids = np.full(is_first_subword.shape, IGNORED)
         for row, is_first in enumerate(is_first_subword):
             label_ids[row, is_first] = schemes.best_path(scores[row, is_first], self.allowed)
-        return torch.from_numpy(label_ids).to(logits.device)
+        in_sequence = torch.from_numpy(label_ids).to(logits.device)
+        by_itself = torch.where(inputs["labels"] != IGNORED, likeliest, IGNORED)
+        return torch.stack([in_sequence, by_itself], -1)
 
     def decode(self, predictions: Predictions) -> list[list[str]]:
         """The tags of every sentence, one a word. A word without any subword, or behind the longest
         input, is outside of entities (of classes of words, in the most frequent one)."""
+        if self.entities:
+            predictions = predictions._replace(outputs=predictions.outputs[..., 0])
+        return self._tags_of(predictions)
+
+    def pipeline_scores(self, predictions: Predictions) -> Scores:
+        if not self.entities:
+            return {}
+        by_itself = predictions._replace(outputs=predictions.outputs[..., 1])
+        return self.score(self._tags_of(by_itself), predictions.examples[LABEL][:])
+
+    def _tags_of(self, predictions: Predictions) -> list[list[str]]:
+        """The tags of every sentence. `predictions.outputs`: label ids, [rows, length]."""
         decoded = []
         rows = zip(
             predictions.examples[self.text_columns[0]],
@@ -335,6 +437,30 @@ class Tag(Task):
             text = " ".join(words[first : last + 1])
             named_spans.append(f"{text} [{name}]")
         return shortened(", ".join(named_spans)) or "none"
+
+
+def join_words(words: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
+    """The words of a sentence, as `split_words` gives them, where a space stands between two."""
+    words_and_spans = []
+    start = 0
+    for word in words:
+        end = start + len(word)
+        words_and_spans.append((word, (start, end)))
+        start = end + 1
+    return words_and_spans
+
+
+def entities_in(
+    text: str, spans: Sequence[tuple[int, int]], tags: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The entities of a text whose words have these characters and tags."""
+    entities = []
+    for entity_type, first, last in schemes.get_entities(list(tags)):
+        start, _ = spans[first]
+        _, end = spans[last]
+        entity = {"type": entity_type, "text": text[start:end], "start": start, "end": end}
+        entities.append(entity)
+    return entities
 
 
 def flatten(rows: Sequence[list[str]]) -> list[str]:

@@ -1,0 +1,380 @@
+"""`minibert predict`: what is measured is what one gets, on every road."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from helpers import refusal, run, write_rows
+from toy_reviews import finetune, sentences
+from transformers import AutoTokenizer, pipeline
+
+import minibert
+from minibert.training.data.sentences import split_words
+from minibert.training.finetuning import predict as predict_module
+from minibert.training.finetuning.config import EvaluationConfig
+from minibert.training.finetuning.tasks import task_class
+from minibert.training.finetuning.trainer import FinetuningTrainer
+
+NUM_ROWS = 200
+
+
+# --- rows of every task, whose labels follow from their words ---
+
+
+def two_classes(text, good, film):
+    return {"text": text, "label": "good" if good else "bad"}
+
+
+def three_classes(text, good, film):
+    return {"text": text, "label": "bad" if not good else "film" if film else "good"}
+
+
+def several_labels(text, good, film):
+    return {"text": text, "label": ["good"] * good + ["film"] * film}
+
+
+def values(text, good, film):
+    return {"text": text, "label": 0.5 + 2 * good - film}
+
+
+def pairs(text, good, film):
+    label = "entailment" if good else "contradiction" if film else "neutral"
+    return {"premise": text, "hypothesis": "it was good", "label": label}
+
+
+def choices(text, good, film):
+    return {"text": text, "choices": ["it was dull", "it was great", "nothing"], "label": int(good)}
+
+
+def entities(text, good, film):
+    words = text.split()
+    tags = ["O"] * len(words)
+    tags[0] = "B-THING"
+    tags[1] = "I-THING"
+    if good:
+        tags[-1] = "B-GOOD"
+    return {"tokens": words, "ner_tags": tags}
+
+
+def word_classes(text, good, film):
+    words = text.split()
+    return {"tokens": words, "pos_tags": ["DET", "NOUN", "VERB", *["OTHER"] * (len(words) - 3)]}
+
+
+def answers(text, good, film):
+    """Some contexts are longer than the model's inputs, and some have no answer."""
+    noun = text.split()[1]
+    context = f"{text} and the meal was dull " * (4 if good else 1)
+    answer = {"text": [noun], "answer_start": [4]}
+    if film:
+        answer = {"text": [], "answer_start": []}
+    return {"question": "what was it", "context": context.strip(), "answers": answer}
+
+
+ROWS = {
+    "two classes": ("classify", two_classes, ["--tune_threshold"]),
+    "three classes": ("classify", three_classes, []),
+    "several labels": ("classify", several_labels, []),
+    "values": ("classify", values, []),
+    "pairs": ("nli", pairs, []),
+    "choices": ("choose", choices, []),
+    "entities": ("tag", entities, []),
+    "word classes": ("tag", word_classes, []),
+    "answers": ("answer", answers, []),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(start, tmp_path_factory):
+    """By name: the task, the folder of a model that learned a little, and a file of 200 rows."""
+    models = {}
+
+    def train(name):
+        if name not in models:
+            task, make_row, options = ROWS[name]
+            folder = tmp_path_factory.mktemp("trained")
+            file = write_rows(folder / "rows.jsonl", [make_row(*s) for s in sentences(NUM_ROWS)])
+            words = ["--model", start, "--train", file, "--validation", file, "--max_steps", "30"]
+            words += [
+                "--learning_rate",
+                "1e-2",
+                "--eval_strategy",
+                "no",
+                "--load_best_model_at_end",
+                "false",
+                "--save_strategy",
+                "no",
+                "--bf16",
+                "false",
+                "--disable_tqdm",
+                "true",
+            ]
+            finetune(task, *words, *options, "--output_dir", str(folder / "model"))
+            models[name] = (task, str(folder / "model"), file)
+        return models[name]
+
+    return train
+
+
+def evaluated(task_name, folder, file, tmp_path):
+    """What `evaluate` decides for each row, and the task."""
+    task = task_class(task_name)(AutoTokenizer.from_pretrained(folder))
+    args = EvaluationConfig(str(tmp_path), bf16=False, use_cpu=True, disable_tqdm=True)
+    trainer = FinetuningTrainer(task, folder, args, eval_dataset=file)
+    trainer.measure()
+    predictions = trainer.predictions["validation"]
+    return trainer.task, list(trainer.task.decode(predictions)), predictions.confidence
+
+
+def lines_of(file):
+    with open(file, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+# --- one decision on every road ---
+
+
+class TestDecisions:
+    """`evaluate` reads the rows in order, `predict` by length."""
+
+    @pytest.mark.parametrize("name", ["two classes", "three classes", "pairs"])
+    def test_of_classes(self, name, trained, tmp_path):
+        task_name, folder, file = trained(name)
+        task, decided, confidence = evaluated(task_name, folder, file, tmp_path)
+        predicted = minibert.predict(folder, file, bf16=False)
+        labels = predicted["predicted_label"][:]
+        assert labels == [task.labels[label_id] for label_id in decided]
+        assert len(set(labels)) > 1
+        np.testing.assert_allclose(predicted["score"], confidence, atol=1e-6)
+
+        rows = lines_of(file)
+        inputs = [row["text"] for row in rows] if name != "pairs" else []
+        for row in rows if name == "pairs" else ():
+            inputs.append({"text": row["premise"], "text_pair": row["hypothesis"]})
+        classify = pipeline("text-classification", folder)
+        results = [classify(item) for item in inputs]
+        results = [result[0] if isinstance(result, list) else result for result in results]
+        assert [result["label"] for result in results] == labels
+        scores = [result["score"] for result in results]
+        np.testing.assert_allclose(predicted["score"], scores, atol=1e-6)
+
+    def test_of_several_labels(self, trained, tmp_path):
+        task_name, folder, file = trained("several labels")
+        task, decided, _ = evaluated(task_name, folder, file, tmp_path)
+        predicted = minibert.predict(folder, file, bf16=False)
+        expected = [[task.labels[i] for i in np.flatnonzero(row)] for row in decided]
+        assert predicted["predicted_label"][:] == expected
+        assert len(set(map(tuple, expected))) > 1
+
+        classify = pipeline("text-classification", folder, function_to_apply="sigmoid", top_k=None)
+        results = classify(predicted["text"][:])
+        for row, result in zip(predicted, results):
+            scores = {item["label"]: item["score"] for item in result}
+            assert set(row["predicted_label"]) == {name for name in scores if scores[name] > 0.5}
+            for label, score in zip(row["predicted_label"], row["score"]):
+                assert score == pytest.approx(scores[label], abs=1e-6)
+
+    def test_of_values(self, trained, tmp_path):
+        task_name, folder, file = trained("values")
+        _, decided, _ = evaluated(task_name, folder, file, tmp_path)
+        predicted = minibert.predict(folder, file, bf16=False)
+        np.testing.assert_allclose(predicted["score"], decided, atol=1e-6)
+        classify = pipeline("text-classification", folder, function_to_apply="none")
+        values = [result["score"] for result in classify(predicted["text"][:])]
+        np.testing.assert_allclose(predicted["score"], values, atol=1e-6)
+
+    def test_of_choices(self, trained, tmp_path):
+        task_name, folder, file = trained("choices")
+        _, decided, confidence = evaluated(task_name, folder, file, tmp_path)
+        predicted = minibert.predict(folder, file, bf16=False)
+        assert predicted["predicted_label"][:] == decided and len(set(decided)) > 1
+        np.testing.assert_allclose(predicted["score"], confidence, atol=1e-6)
+        for row in predicted:
+            assert row["choice"] == row["choices"][row["predicted_label"]]
+
+    @pytest.mark.parametrize("name", ["entities", "word classes"])
+    def test_of_words(self, name, trained, tmp_path):
+        task_name, folder, file = trained(name)
+        _, decided, confidence = evaluated(task_name, folder, file, tmp_path)
+        predicted = minibert.predict(folder, file, bf16=False)
+        assert predicted["tags"][:] == decided
+        assert len({tag for tags in decided for tag in tags}) > 2
+        np.testing.assert_allclose(predicted["score"], confidence, atol=1e-6)
+
+        texts = [" ".join(words) for words in predicted["tokens"]]
+        of_texts = minibert.predict(folder, texts, bf16=False)
+        if name == "word classes":
+            assert of_texts["words"][:] == predicted["tokens"][:]
+            assert of_texts["tags"][:] == decided
+        else:  # these words are those that the text is cut into
+            assert of_texts["entities"][:] == predicted["entities"][:]
+            assert "tags" not in of_texts.column_names
+
+    def test_of_answers(self, trained, tmp_path):
+        task_name, folder, file = trained("answers")
+        _, decided, _ = evaluated(task_name, folder, file, tmp_path)
+        predicted = minibert.predict(folder, file, bf16=False)
+        assert predicted["answer"][:] == decided and len(set(decided)) > 1
+        assert all(0 < score <= 1 for score in predicted["score"])
+
+
+# --- entities in texts ---
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            (
+                "Mr. O'Neil's 3.5%…",
+                ["Mr", ".", "O", "'", "Neil", "'", "s", "3", ".", "5", "%", "…"],
+            ),
+            ("naïve_1 e\u0301te\u0301", ["naïve_1", "e\u0301te\u0301"]),
+            ("हिन्दी में।", ["हिन्दी", "में", "।"]),  # with its vowel signs
+            ("日本語です。", ["日本語です", "。"]),
+            ("a\u00a0b\tc\n", ["a", "b", "c"]),
+            ("😀👍", ["😀", "👍"]),
+            (" \n", []),
+        ],
+    )
+    def test_words_and_single_marks(self, text, words):
+        split = split_words(text)
+        assert [word for word, _ in split] == words
+        for word, (start, end) in split:
+            assert text[start:end] == word
+
+    def test_characters_are_those_of_the_text(self, trained):
+        _, folder, _ = trained("entities")
+        text = "  the film,  was “very” great!\n"
+        (row,) = minibert.predict(folder, [text], bf16=False)
+        assert row["text"] == text and row["entities"]
+        for entity in row["entities"]:
+            assert text[entity["start"] : entity["end"]] == entity["text"]
+            assert entity["type"] in ("THING", "GOOD")
+
+
+# --- rows in, the same rows out ---
+
+
+class TestRows:
+    def test_of_texts_rows_and_a_dataset(self, trained):
+        _, folder, file = trained("two classes")
+        rows = lines_of(file)[:5]
+        texts = [row["text"] for row in rows]
+        of_texts = minibert.predict(folder, texts)
+        assert of_texts.column_names == ["text", "label", "score"]
+        labels = of_texts["label"][:]
+        without_label = [{"id": f"00{i}", "text": text} for i, text in enumerate(texts)]
+        of_rows = minibert.predict(folder, without_label)
+        assert of_rows.column_names == ["id", "text", "label", "score"]
+        assert of_rows["id"][:] == [f"00{i}" for i in range(5)] and of_rows["label"][:] == labels
+        of_dataset = minibert.predict(folder, Dataset.from_list(rows))
+        assert of_dataset.column_names == ["text", "label", "predicted_label", "score"]
+        assert of_dataset["label"][:] == [row["label"] for row in rows]  # the given ones stay
+        assert of_dataset["predicted_label"][:] == labels
+        assert minibert.predict(folder, texts[0])["label"][:] == labels[:1]
+
+    def test_rows_without_text_keep_their_place(self, trained, capsys):
+        _, folder, _ = trained("two classes")
+        predicted = minibert.predict(folder, ["", "the film was great", "  "])
+        assert [label is None for label in predicted["label"]] == [True, False, True]
+        assert "2 of 3 rows have no text" in capsys.readouterr().out
+        _, folder, _ = trained("entities")
+        predicted = minibert.predict(folder, [{"tokens": []}, {"tokens": ["the", "film"]}])
+        assert [tags is None for tags in predicted["tags"]] == [True, False]
+
+    @pytest.mark.parametrize("name", ["several labels", "entities", "answers"])
+    def test_files(self, name, trained, tmp_path, capsys):
+        """jsonl and csv, with the same predictions; lists are JSON in csv."""
+        _, folder, file = trained(name)
+        run("predict", folder, file, "--output", tmp_path / "out.jsonl", "--bf16", "false")
+        rows = lines_of(tmp_path / "out.jsonl")
+        assert len(rows) == NUM_ROWS
+        for row, row_before in zip(rows, lines_of(file)):
+            assert row_before.items() <= row.items()
+        run("predict", folder, file, "--output", tmp_path / "out.csv", "--bf16", "false")
+        with open(tmp_path / "out.csv", encoding="utf-8", newline="") as stream:
+            cells = list(csv.DictReader(stream))
+        assert list(cells[0]) == list(rows[0]) and len(cells) == NUM_ROWS
+        for column, value in rows[3].items():
+            cell = cells[3][column]
+            assert (json.loads(cell) if isinstance(value, (list, dict)) else cell) == (
+                value if isinstance(value, (list, dict)) else str(value)
+            )
+
+    def test_of_csv_all_cells_stay(self, trained, tmp_path):
+        _, folder, _ = trained("two classes")
+        (tmp_path / "in.csv").write_text("id,body\n7,the film was great\n1.0,the book was dull\n")
+        predicted = minibert.predict(folder, str(tmp_path / "in.csv"))  # its one column of text
+        assert predicted["id"][:] == ["7", "1.0"] and len(set(predicted["label"])) == 2
+        (tmp_path / "in.txt").write_text("the film was great\n\nthe book was dull\n")
+        of_lines = minibert.predict(folder, tmp_path / "in.txt")
+        assert of_lines["label"][:] == [predicted["label"][0], None, predicted["label"][1]]
+
+    def test_the_console_gets_lines_of_json_and_nothing_else(self, trained, capsys):
+        _, folder, _ = trained("two classes")
+        capsys.readouterr()
+        printed = run("predict", folder, "the film was great", "the book was dull", capsys=capsys)
+        rows = [json.loads(line) for line in printed.splitlines()]
+        assert [row["text"] for row in rows] == ["the film was great", "the book was dull"]
+        assert [set(row) for row in rows] == [{"text", "label", "score"}] * 2
+
+    def test_chunks_are_read_predicted_and_written_one_by_one(self, trained, tmp_path, monkeypatch):
+        """So that the memory does not grow with the rows."""
+        _, folder, file = trained("two classes")
+        whole = minibert.predict(folder, file, bf16=False)
+        events = []
+        read_rows = predict_module.read_rows
+
+        def watched_rows(*arguments):
+            for numbered_row in read_rows(*arguments):
+                events.append("read")
+                yield numbered_row
+
+        write_json_lines = predict_module.write_json_lines
+
+        def watched_writes(chunk, stream):
+            write_json_lines(chunk, stream)
+            events.append("written")
+
+        monkeypatch.setattr(predict_module, "ROWS_PER_CHUNK", 64)
+        monkeypatch.setattr(predict_module, "read_rows", watched_rows)
+        monkeypatch.setattr(predict_module, "write_json_lines", watched_writes)
+        minibert.predict(folder, file, output=str(tmp_path / "out.jsonl"), bf16=False)
+        assert events == (["read"] * 64 + ["written"]) * 3 + ["read"] * 8 + ["written"]
+        labels = [row["predicted_label"] for row in lines_of(tmp_path / "out.jsonl")]
+        assert labels == whole["predicted_label"][:]
+
+
+# --- what is refused ---
+
+
+def test_refusals(start, trained, tmp_path, capsys):
+    _, folder, file = trained("two classes")
+    before = sorted(tmp_path.iterdir())
+    cases = [
+        ((start, "a text"), "was not fine-tuned for a task"),
+        ((folder, "nowhere.csv"), "'nowhere.csv' is not a file"),
+        ((folder, file, "--output", tmp_path / "out.xlsx"), "ends in .jsonl or .csv"),
+        ((folder, file, "--output", file), "is the file of the rows"),
+        ((folder, file, "--question_column", "text"), "it takes text_column, pair_column"),
+        ((folder, file, "--text_column", "body"), "has no column 'body'"),
+        ((folder,), "missing DATA"),
+    ]
+    for words, message in cases:
+        assert message in refusal(capsys, "predict", *words)
+    assert sorted(tmp_path.iterdir()) == before
+    with pytest.raises(ValueError, match="neither a text nor a row"):
+        minibert.predict(folder, [1, 2])
+    with pytest.raises(ValueError, match="no rows"):
+        minibert.predict(folder, [])
+
+
+def test_long_inputs_are_named(trained, capsys):
+    _, folder, _ = trained("two classes")
+    minibert.predict(folder, ["great " * 100, "dull"], max_length=16)
+    printed = capsys.readouterr().out
+    assert re.search(r"1 of 2 inputs are longer than 16 tokens", printed)

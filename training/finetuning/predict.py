@@ -1,0 +1,467 @@
+"""`minibert predict`: what a fine-tuned model says about rows that nobody has labelled.
+
+Rows are read, predicted and written in chunks, so that a file of any length needs the same memory.
+Each chunk goes the way of `minibert evaluate`: `Task.read_unlabelled` and `Task.encode`,
+`TaskPredictor`, `Task.decode`.
+"""
+
+import contextlib
+import csv
+import inspect
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from tqdm.auto import tqdm
+from transformers import PreTrainedConfig
+
+from ..common.files import atomic_write, check_folder, lock_file, printable
+from ..common.loading import modules_of, random_state_kept, without_bars
+from ..common.precision import resolve_precision
+from ..common.printing import warn
+from ..data.rows import CSV, conll_rows, detect_encoding, is_conll, read_rows
+from ..data.tables import FORMATS, from_numbered_rows, load_files, parquet_features, with_numbers
+from .config import EvaluationConfig
+from .data import FILE, ROW, with_column
+from .models import load_model, load_tokenizer, read_config, trained_for
+from .predictor import TaskPredictor
+from .tasks import task_class
+from .tasks.base import CUT, Predictions, Task
+
+TASK_OF_HEAD = {
+    "ForSequenceClassification": "classify",
+    "ForMultipleChoice": "choose",
+    "ForTokenClassification": "tag",
+    "ForQuestionAnswering": "answer",
+}
+ROWS_PER_CHUNK = 1_000
+# The output that prints the rows as lines of JSON.
+CONSOLE = "-"
+JSON_LINES = (".jsonl", ".ndjson", ".jsonlines")
+Data = str | os.PathLike | Sequence[str] | Sequence[Mapping[str, Any]] | datasets.Dataset
+
+
+@without_bars()
+def predict(
+    model: str | os.PathLike,
+    data: str | Sequence[str] | os.PathLike | Sequence[Mapping[str, Any]] | datasets.Dataset,
+    *,
+    output: str | None = None,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    tokens_column: str | None = None,
+    question_column: str | None = None,
+    context_column: str | None = None,
+    prefix_column: str | None = None,
+    choice_columns: list[str] | None = None,
+    columns: list[str] | None = None,
+    max_length: int | None = None,
+    batch_size: int = 64,
+    bf16: bool | None = None,
+) -> datasets.Dataset | None:
+    """Predict with a model that was fine-tuned to classify, choose, tag or answer.
+
+    The rows come out as they went in, with new columns. Classes: `label` and its probability,
+    `score`. Several labels: lists of both. Values: `score`. Choices: `label` (from 0), `choice` and
+    `score`. Entities: `entities`, of each its type, text, and first and last + 1 character; of lists
+    of words also `tags`. Answers: `answer` (empty: there is none) and `score`. A column that the
+    rows have already stays, and the new one is called predicted_NAME. A row without text gets empty
+    predictions.
+
+    Args:
+        model: The fine-tuned model: a folder or a Hub name.
+        data: Texts, or one file: a table (jsonl, csv, tsv, parquet, …), tagged words (CoNLL), or
+            txt with a text in each line. In Python also rows (dictionaries) or a Dataset.
+        output: The file of the predictions, .jsonl or .csv; "-" prints them as lines of JSON. In
+            Python, they are returned without it.
+        text_column: The column of the text (or of the first of two); by default guessed by its
+            name, as in training. This holds for the other columns, too.
+        pair_column: The column of the second text.
+        tokens_column: Of a tagger: the column of the texts, or of lists of words.
+        question_column: The column of the question.
+        context_column: The column of the text with the answer.
+        prefix_column: The column of a text that every choice begins with.
+        choice_columns: The columns of the choices.
+        columns: Names of the columns of a csv or tsv file without a header row.
+        max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
+        batch_size: Rows of a batch.
+        bf16: Compute in bf16; by default if the hardware is fast at it, as in `minibert evaluate`.
+
+    Returns:
+        The rows with the predictions; with `output`, None.
+    """
+    column_options = {
+        "text_column": text_column,
+        "pair_column": pair_column,
+        "tokens_column": tokens_column,
+        "question_column": question_column,
+        "context_column": context_column,
+        "prefix_column": prefix_column,
+        "choice_columns": choice_columns,
+    }
+    file_of(data)
+    check_output(output, data)
+    # Lines of JSON are all that goes to the console.
+    messages = contextlib.nullcontext()
+    if output == CONSOLE:
+        messages = contextlib.redirect_stdout(sys.stderr)
+    console = sys.stdout
+    with messages, random_state_kept(), tempfile.TemporaryDirectory() as folder:
+        predictor = RowPredictor(str(model), column_options, max_length, batch_size, bf16, folder)
+        chunks = predictor.predict(read_chunks(data, columns or ()), count_rows(data))
+        if output is None:
+            predicted = datasets.concatenate_datasets(list(chunks))
+        elif output == CONSOLE:
+            for chunk in chunks:
+                write_json_lines(chunk, console)
+            predicted = None
+        else:
+            write_file(chunks, Path(output))
+            predicted = None
+        predictor.report()
+    return predicted
+
+
+# --- predicting ---
+
+
+class RowPredictor:
+    """A fine-tuned model, which predicts for chunks of rows.
+
+    Args:
+        model: A folder or a Hub name.
+        column_options: Options of tasks that name columns, and None for those that are not given.
+        folder: For `Trainer`, which wants one. Nothing is left in it.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        column_options: Mapping[str, Any],
+        max_length: int | None,
+        batch_size: int,
+        bf16: bool | None,
+        folder: str,
+    ):
+        config = read_config(model)
+        options = {name: value for name, value in column_options.items() if value}
+        self.task = load_task_of(model, config, options, max_length)
+        self.task.use_labels_of(config)
+        args = resolve_precision(
+            EvaluationConfig(
+                folder,
+                per_device_eval_batch_size=batch_size,
+                bf16=bf16,
+                disable_tqdm=True,
+                eval_strategy="no",
+                load_best_model_at_end=False,
+                report_to="none",
+            )
+        )
+        loaded_model = load_model(model, type(self.task), self.task.config_fields())
+        self.predictor = TaskPredictor(self.task, loaded_model, args)
+        self.new_names: dict[str, str] = {}  # of the columns of predictions
+        self.num_rows = 0
+        self.num_blank = 0
+        self.num_cut = 0
+
+    def predict(
+        self, chunks: Iterable[datasets.Dataset], total: int | None
+    ) -> Iterator[datasets.Dataset]:
+        """Yield the chunks with the predictions. `total`: the number of all rows, if it is known,
+        for the progress bar (which a file that is no terminal does not get)."""
+        with tqdm(total=total, desc="Predicting", unit=" rows", disable=None) as progress:
+            for chunk in chunks:
+                yield self.predict_chunk(chunk)
+                progress.update(len(chunk))
+
+    def predict_chunk(self, chunk: datasets.Dataset) -> datasets.Dataset:
+        """The rows of a chunk with the predictions."""
+        if not self.num_rows:
+            self.task.text_columns = self.task.find_texts(for_guessing(chunk))
+        self.num_rows += len(chunk)
+        filled = rows_with_text(chunk, self.task.required_columns)
+        self.num_blank += len(chunk) - len(filled)
+        described: dict[str, list[Any]] = {}
+        if filled:
+            described = self._describe(chunk.select(filled))
+        return self._add_columns(chunk.remove_columns([FILE, ROW]), described, filled)
+
+    def _describe(self, rows: datasets.Dataset) -> dict[str, list[Any]]:
+        """The predictions for rows that all have texts, by column."""
+        examples = self.task.read_unlabelled(rows)
+        encoded = self.task.encode(examples)
+        if CUT in encoded.column_names:
+            self.num_cut += sum(encoded[CUT])
+        # Rows of similar length share a batch, the longest first: if the memory is too small, that
+        # shows at once.
+        longest_first = np.argsort([-input_length(ids) for ids in encoded["input_ids"]])
+        output = self.predictor.predict(encoded.select(longest_first))
+        in_order = np.argsort(longest_first)
+        outputs, confidence = output.predictions
+        predictions = Predictions(examples, encoded, outputs[in_order], confidence[in_order])
+        return self.task.describe_predictions(predictions)
+
+    def _add_columns(
+        self, chunk: datasets.Dataset, described: Mapping[str, list[Any]], filled: Sequence[int]
+    ) -> datasets.Dataset:
+        """`chunk` with the predictions for the rows `filled`; None for the other ones."""
+        features = self.task.prediction_features
+        if not self.new_names:
+            for name in features:
+                self.new_names[name] = name
+                if name in chunk.column_names:
+                    self.new_names[name] = f"predicted_{name}"
+        for name, feature in features.items():
+            values: list[Any] = [None] * len(chunk)
+            for index, value in zip(filled, described.get(name, ())):
+                values[index] = value
+            chunk = with_column(chunk, self.new_names[name], values, feature)
+        return chunk
+
+    def report(self) -> None:
+        """Say which rows got no full prediction."""
+        for name, new_name in self.new_names.items():
+            if new_name != name:
+                print(f"The rows have a column {name!r}; the prediction is in {new_name!r}")
+        if self.num_blank:
+            warn(
+                f"{self.num_blank:,} of {self.num_rows:,} rows have no text;"
+                " their predictions are empty"
+            )
+        if self.num_cut:
+            warn(
+                f"{self.num_cut:,} of {self.num_rows:,} inputs are longer than"
+                f" {self.task.tokenizer.model_max_length:,} tokens and were cut"
+            )
+
+
+def load_task_of(
+    model: str, config: PreTrainedConfig, options: Mapping[str, Any], max_length: int | None
+) -> Task:
+    """The task that a model was fine-tuned for, with its tokenizer; a ValueError for another model,
+    or for options of other tasks."""
+    head = trained_for(config)
+    if head is None:
+        raise ValueError(
+            f"model: {model!r} was not fine-tuned for a task; train it by `minibert finetune`"
+            " (for vectors of texts, use `minibert embed`; for masks, `minibert fill`)"
+        )
+    if head == "ForSequenceClassification" and modules_of(model):
+        raise ValueError(f"model: {model!r} is a reranker; use `minibert rerank`")
+    cls = task_class(TASK_OF_HEAD[head])
+    parameters = inspect.signature(cls).parameters
+    for name in options:
+        if name not in parameters:
+            usable = [option for option in parameters if option.endswith(("_column", "_columns"))]
+            raise ValueError(
+                f"{name}: {model!r} was trained for '{cls.name}', which does not take it;"
+                f" it takes {', '.join(usable)}"
+            )
+    tokenizer = load_tokenizer(model, config, max_length)
+    return cls(tokenizer, **options)
+
+
+def rows_with_text(chunk: datasets.Dataset, columns: Sequence[str]) -> list[int]:
+    """The numbers of the rows that have something in all of these columns."""
+    filled = []
+    for index, cells in enumerate(zip(*(chunk[column] for column in columns))):
+        if all(has_content(cell) for cell in cells):
+            filled.append(index)
+    return filled
+
+
+def has_content(cell: Any) -> bool:
+    if isinstance(cell, str):
+        return bool(cell.strip())
+    return cell is not None and cell != []
+
+
+def input_length(input_ids: Sequence[Any]) -> int:
+    """The tokens of an input; of choices, of the longest one."""
+    if isinstance(input_ids[0], Sequence):
+        return max(map(len, input_ids))
+    return len(input_ids)
+
+
+# --- reading ---
+
+
+def read_chunks(data: Data, columns: Sequence[str]) -> Iterator[datasets.Dataset]:
+    """The rows in chunks, each with the columns `FILE` and `ROW`. A ValueError if there are none.
+
+    Args:
+        columns: Those of a csv file without a header.
+    """
+    file = file_of(data)
+    name = "data" if file is None else file
+    if columns and not name.lower().endswith(CSV):
+        raise ValueError("columns: only csv and tsv files can lack a header; leave it out")
+    start = 0
+    for chunk in chunks_of(data, file, columns):
+        chunk = with_column(chunk, FILE, [name] * len(chunk))
+        chunk = with_column(chunk, ROW, list(range(start + 1, start + len(chunk) + 1)))
+        yield chunk
+        start += len(chunk)
+    if not start:
+        raise ValueError(f"data: {name!r} has no rows")
+
+
+def chunks_of(data: Data, file: str | None, columns: Sequence[str]) -> Iterator[datasets.Dataset]:
+    if isinstance(data, datasets.Dataset):
+        table = data
+    elif file is not None and file.lower().endswith(".parquet"):
+        table = load_files("parquet", [file], features=parquet_features([file]))
+    else:
+        rows = numbered_rows(data, file, columns)
+        for numbered in in_chunks(rows):
+            yield from_numbered_rows(file or "data", numbered)
+        return
+    for start in range(0, len(table), ROWS_PER_CHUNK):
+        yield table.select(range(start, min(start + ROWS_PER_CHUNK, len(table))))
+
+
+def in_chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(rows)
+    chunk = list(islice(iterator, ROWS_PER_CHUNK))
+    while chunk:
+        yield chunk
+        chunk = list(islice(iterator, ROWS_PER_CHUNK))
+
+
+def numbered_rows(
+    data: Data, file: str | None, columns: Sequence[str]
+) -> Iterable[tuple[int, dict[str, Any]]]:
+    """Rows with the number of their line, of a file or of what is in memory."""
+    if file is None:
+        rows = [data] if isinstance(data, str) else data
+        return enumerate(map(as_row, rows), 1)
+    if is_conll(file):
+        return conll_rows(file)
+    if file.lower().endswith(".txt"):
+        return text_lines(file)
+    return read_rows(file, columns)
+
+
+def as_row(item: Any) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"text": item}
+    if isinstance(item, Mapping):
+        return dict(item)
+    raise ValueError(f"data: {item!r:.200} is neither a text nor a row; give texts or dictionaries")
+
+
+def text_lines(file: str) -> Iterator[tuple[int, dict[str, str]]]:
+    with open(file, encoding=detect_encoding(file)) as lines:
+        for number, line in enumerate(lines, 1):
+            yield number, {"text": line.rstrip("\n")}
+
+
+def file_of(data: Data) -> str | None:
+    """The file that `data` names: a path, or a single word that is one; None for texts and rows."""
+    if isinstance(data, os.PathLike):
+        word = os.fspath(data)
+    elif isinstance(data, str):
+        word = data
+    elif isinstance(data, (list, tuple)) and len(data) == 1 and isinstance(data[0], str):
+        word = data[0]
+    else:
+        return None
+    has_suffix = Path(word).suffix.lower() in FORMATS and not any(map(str.isspace, word))
+    if os.path.isfile(word):
+        if has_suffix or is_conll(word):
+            return word
+        raise ValueError(
+            f"data: {word!r} is not a table; use a file that ends in one of {', '.join(FORMATS)}"
+        )
+    if has_suffix or isinstance(data, os.PathLike):
+        raise ValueError(f"data: {word!r} is not a file")
+    return None
+
+
+def count_rows(data: Data) -> int | None:
+    """The number of rows, where it is known before they are read."""
+    if isinstance(data, (str, os.PathLike)) or file_of(data) is not None:
+        return None
+    return len(data)
+
+
+def for_guessing(chunk: datasets.Dataset) -> datasets.Dataset:
+    """A chunk in which columns are what training would take them for: in csv, all cells are texts,
+    also numbers."""
+    if str(chunk[FILE][0]).lower().endswith(CSV):
+        [chunk] = with_numbers([chunk])
+    return chunk
+
+
+# --- writing ---
+
+
+def check_output(output: str | None, data: Data) -> None:
+    """Refuse (a ValueError) an output file that cannot be written, before the work."""
+    if output is None or output == CONSOLE:
+        return
+    path = Path(output)
+    if path.suffix.lower() not in (*JSON_LINES, ".csv"):
+        raise ValueError(f"output: {output!r}; use a name that ends in .jsonl or .csv")
+    check_folder(path.parent, "output")
+    if path.is_dir():
+        raise ValueError(f"output: {output!r} is a folder; give a file")
+    file = file_of(data)
+    if file is not None and path.exists() and path.samefile(file):
+        raise ValueError(f"output: {output!r} is the file of the rows; give another one")
+
+
+def write_file(chunks: Iterable[datasets.Dataset], path: Path) -> None:
+    """Write the chunks as they come. The file has its name when it is complete."""
+    num_rows = 0
+    with (
+        lock_file(path),
+        atomic_write(path) as unfinished,
+        open(unfinished, "w", encoding="utf-8", newline="") as stream,
+    ):
+        writer = None
+        for chunk in chunks:
+            num_rows += len(chunk)
+            if path.suffix.lower() != ".csv":
+                write_json_lines(chunk, stream)
+                continue
+            if writer is None:
+                writer = csv.DictWriter(stream, chunk.column_names)
+                writer.writeheader()
+            write_csv(chunk, writer)
+    print(f"{num_rows:,} rows with predictions → {printable(path)}")
+
+
+def write_json_lines(chunk: datasets.Dataset, stream: Any) -> None:
+    for row in chunk:
+        stream.write(as_json(row) + "\n")
+    stream.flush()
+
+
+def write_csv(chunk: datasets.Dataset, writer: csv.DictWriter) -> None:
+    """Rows as csv; lists are written as JSON."""
+    unknown = [name for name in chunk.column_names if name not in writer.fieldnames]
+    if unknown:
+        raise ValueError(
+            f"output: a csv file has the columns of the first rows, but a later row has"
+            f" {unknown[0]!r}; write a .jsonl file"
+        )
+    for row in chunk:
+        cells = {}
+        for name, value in row.items():
+            is_nested = isinstance(value, (list, dict))
+            cells[name] = as_json(value) if is_nested else value
+        writer.writerow(cells)
+
+
+def as_json(value: Any) -> str:
+    """A line of JSON; dates and the like become text."""
+    return json.dumps(value, ensure_ascii=False, default=str)
