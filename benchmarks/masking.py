@@ -17,7 +17,7 @@ from minibert import MaskedLMCollator, MiniBertConfig, MiniBertForMaskedLM, trai
 from minibert.training.data.sentences import sentences_of
 
 PLAIN = re.compile(r"[A-Z][A-Za-z ,;'()-]{40,160}\.")  # a sentence of words, without code in it
-KINDS = ("token", "whole_word", "span")
+KINDS = ("token", "whole_word", "span", "ngram")
 VOCAB_SIZE, TEST_SENTENCES = 1500, 500
 SHAPE = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128)
 

@@ -1,6 +1,7 @@
-"""What helps? The runs of notebook 4: from BERT to MiniBERT one change at a time, and four objectives.
+"""What helps? The runs of notebook 4: from BERT to MiniBERT one change at a time, shared layers, and four objectives.
 
 python benchmarks/what_helps.py switches
+python benchmarks/what_helps.py sharing
 python benchmarks/what_helps.py objectives [--data FOLDER]
 """
 
@@ -14,7 +15,20 @@ from minibert import MiniBertConfig, train_tokenizer
 from minibert.training.data.builtin_corpus import builtin_documents, builtin_files
 from minibert.training.data.sentences import split_sentences
 
+SHARING_STEPS = 300
 FITTED, MEASURED = 2000, 1200  # rows that a probe is fitted on, and measured on
+
+
+def documentation(*packings):
+    """A tokenizer of the documentation of Python, its rows to train on by packing, and 64 held-out rows."""
+    texts = list(builtin_documents(builtin_files()[:200]))
+    held_out, train = texts[::10], [text for number, text in enumerate(texts) if number % 10]
+    tokenizer = train_tokenizer(
+        train, vocab_size=1024, model_max_length=LENGTH, show_progress=False
+    )
+    held_out = rows_of(held_out, tokenizer).shuffle(seed=0).select(range(64))
+    rows = {packing: rows_of(train, tokenizer, packing) for packing in packings}
+    return tokenizer, rows, held_out
 
 
 def switches(data):
@@ -50,19 +64,33 @@ def switches(data):
             key: value for key, value in change.items() if not hasattr(MiniBertConfig, key)
         }
         runs[name] = (fields, settings)
-    texts = list(builtin_documents(builtin_files()[:200]))
-    held_out, train = texts[::10], [text for number, text in enumerate(texts) if number % 10]
-    tokenizer = train_tokenizer(
-        train, vocab_size=1024, model_max_length=LENGTH, show_progress=False
-    )
-    held_out = rows_of(held_out, tokenizer).shuffle(seed=0).select(range(64))
-    rows = {packing: rows_of(train, tokenizer, packing) for packing in ("padded", "packed")}
+    tokenizer, rows, held_out = documentation("padded", "packed")
     for seed in SEEDS:
         for name, (fields, settings) in runs.items():
             config = MiniBertConfig.modernbert("tiny", **fields)
             trainer, curve = pretrain(
                 config, rows[settings["packing"]], held_out, tokenizer, seed, **settings
             )
+            yield dict(
+                name=name, seed=seed, parameters=trainer.model.num_parameters(), curve=curve.points
+            )
+
+
+def sharing(data):
+    """ALBERT's shared layers: six layers, one layer used six times, and one layer used once, on the same rows."""
+    shape = dict(hidden_size=64, num_attention_heads=2, intermediate_size=256, type_vocab_size=0)
+    shape |= dict(max_position_embeddings=LENGTH, hidden_dropout=0.0, attention_dropout=0.0)
+    variants = {
+        "six layers": dict(num_hidden_layers=6),
+        "one layer, six times": dict(num_hidden_layers=6, share_layers=True),
+        "one layer, once": dict(num_hidden_layers=1),
+    }
+    tokenizer, rows, held_out = documentation("packed")
+    for seed in SEEDS:
+        for name, fields in variants.items():
+            config = MiniBertConfig.bert("tiny", **shape, **fields)
+            options = dict(mlm_probability=0.15, steps=SHARING_STEPS, evaluations=6)
+            trainer, curve = pretrain(config, rows["packed"], held_out, tokenizer, seed, **options)
             yield dict(
                 name=name, seed=seed, parameters=trainer.model.num_parameters(), curve=curve.points
             )
@@ -133,5 +161,6 @@ if __name__ == "__main__":
     main(
         __doc__,
         switches=(switches, "04_switches.json"),
+        sharing=(sharing, "04_sharing.json"),
         objectives=(objectives, "04_objectives.json"),
     )

@@ -48,7 +48,12 @@ SMALL = dict(
 )  # fmt: skip
 PRETRAININGS = {
     "mlm": dict(), "accumulated": dict(gradient_accumulation_steps=2, optimizer="adamw"),
-    "mlm+nsp": dict(objective="mlm+nsp", model="bert"), "rtd": dict(objective="rtd"), "clm": dict(objective="clm"),
+    "mlm+nsp": dict(objective="mlm+nsp", model="bert"),
+    "shared layers": dict(
+        objective="mlm+sop", model="bert",
+        config_overrides=SMALL["config_overrides"] | dict(share_layers=True),
+    ),
+    "rtd": dict(objective="rtd"), "clm": dict(objective="clm"),
     "stream": dict(streaming=True), "prepared": dict(streaming=True),
 }  # fmt: skip
 FINETUNINGS = ("classify", "weighted", "tag", "answer", "embed", "rerank")

@@ -153,7 +153,7 @@ def fates(word, found):
 
 
 @pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
-@pytest.mark.parametrize("masking", ["whole_word", "span"])
+@pytest.mark.parametrize("masking", ["whole_word", "span", "ngram"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_words_are_masked_whole(tokenizers, algorithm, masking, make_rows):
     tokenizer = tokenizers[algorithm]
@@ -206,11 +206,18 @@ def word_row(rng, tokenizer, words):
     }
 
 
-def test_span_lengths_are_geometric_and_capped(tokenizer):
-    """At a low rate spans seldom touch, so runs of targets are spans: p = 0.2, at most 10 (SpanBERT 3.1)."""
+@pytest.mark.parametrize(
+    ("masking", "weights", "mean_length"),
+    [
+        ("span", [0.2 * 0.8 ** (length - 1) for length in range(1, 11)], 3.8),  # SpanBERT 3.1
+        ("ngram", [1, 1 / 2, 1 / 3], 18 / 11),  # ALBERT 4.1
+    ],
+)
+def test_lengths_of_spans(tokenizer, masking, weights, mean_length):
+    """At a low rate spans seldom touch, so runs of targets are spans."""
     rng = np.random.default_rng(0)
     collator = MaskedLMCollator(
-        tokenizer, masking="span", mlm_probability=0.005, seed=0, at_least_one_target=False
+        tokenizer, masking=masking, mlm_probability=0.005, seed=0, at_least_one_target=False
     )
     runs = np.zeros(40)
     for _ in range(45):
@@ -222,15 +229,17 @@ def test_span_lengths_are_geometric_and_capped(tokenizer):
             elif length:
                 runs[length] += 1
                 length = 0
-    expected = np.array([0.2 * 0.8 ** (length - 1) for length in range(1, 11)])
-    expected /= expected.sum()
+    expected = np.array(weights) / sum(weights)
+    longest = len(weights)
     assert runs.sum() > 1000
     error = np.sqrt(expected * (1 - expected) / runs.sum())
     # Two spans touch once in about 750 spans, which the tolerance allows for.
-    assert (np.abs(runs[1:11] / runs.sum() - expected) <= STANDARD_ERRORS * error + 1 / 500).all()
-    assert runs[11:].sum() <= runs.sum() / 100
+    assert (
+        np.abs(runs[1 : longest + 1] / runs.sum() - expected) <= STANDARD_ERRORS * error + 1 / 500
+    ).all()
+    assert runs[longest + 1 :].sum() <= runs.sum() / 100
     mean = (np.arange(40) * runs).sum() / runs.sum()
-    assert mean == pytest.approx(3.8, abs=0.3)
+    assert mean == pytest.approx(mean_length, abs=0.3)
 
 
 def test_spans_are_as_frequent_at_the_edges_of_a_row(tokenizer):

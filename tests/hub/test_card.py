@@ -504,14 +504,17 @@ def test_the_figures_of_a_trainer_are_those_of_the_model_that_it_kept(save_steps
     assert trainer.evaluate()["eval_loss"] == pytest.approx(measured[kept])
 
 
-@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "clm"])
+@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "mlm+sop", "clm"])
 def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     folder = saved("MiniBertForPreTraining")
     report = {
         "validation_loss": 2.0, "perplexity": 7.389, "accuracy": 0.4, "targets": 1000, "unigram_loss": 5.0,
         "unigram_perplexity": 148.4, "unigram_accuracy": 0.1, "objective": objective, "steps": 1500, "epochs": 2.0,
         "training_tokens": 123456, "training_seconds": 120.0, "parameters": 1, "precision": "fp32",
-    } | ({"nsp_accuracy": 0.9} if objective == "mlm+nsp" else {})  # fmt: skip
+    }  # fmt: skip
+    pair_metrics = {"mlm+nsp": "nsp_accuracy", "mlm+sop": "sop_accuracy"}
+    if objective in pair_metrics:
+        report[pair_metrics[objective]] = 0.9
     recipe = {"seq_length": 128, "packing": "packed", "masking": "span", "mlm_probability": 0.3,
               "optimizer": "adamw"}  # fmt: skip
     training = TrainingArguments(str(tmp_path), use_cpu=True, hub_model_id="owner/model")
@@ -528,7 +531,8 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     assert (
         "At 1,000 targets" in card and "- tokens: 123,456" in card and "- time: 2.0 minutes" in card
     )
-    assert ("nsp_accuracy" in card) is (objective == "mlm+nsp")
+    for name, metric in pair_metrics.items():
+        assert (metric in card) is (objective == name)
     metrics = [result.metric_type for result in ModelCard(card).data.eval_results]
     assert metrics[:2] == ["accuracy", "perplexity"] and metrics[-1].endswith("loss")
     assert not {"steps", "targets", "parameters"} & set(metrics)

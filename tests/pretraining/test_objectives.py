@@ -22,7 +22,12 @@ from minibert.training.data.sentences import split_sentences
 from minibert.training.pretraining import config as settings
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 from minibert.training.pretraining.objectives import OBJECTIVES
-from minibert.training.pretraining.objectives.sentence_pairs import IS_NEXT, IS_RANDOM, make_pairs
+from minibert.training.pretraining.objectives.sentence_pairs import (
+    IS_NEXT,
+    IS_RANDOM,
+    IS_SWAPPED,
+    make_pairs,
+)
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -159,6 +164,65 @@ def test_pairs_are_balanced_and_form_does_not_tell(stories, word_tokenizer):
         assert abs(x[labels == 0].mean() - x[labels == 1].mean()) < 4 * spread
 
 
+def swapped_pairs(documents, tokenizer):
+    return make_pairs(
+        as_dataset(documents),
+        tokenizer,
+        seq_length=32,
+        short_seq_prob=0.0,
+        seed=1,
+        swaps_segments=True,
+    )
+
+
+def test_ordered_and_swapped_pairs_follow_each_other_in_one_text(stories, word_tokenizer):
+    """Half of them each; a token tells where it comes from."""
+    documents = [word_tokenizer(text, add_special_tokens=False)["input_ids"] for text in stories[0]]
+    places = {}
+    for number, ids in enumerate(documents):
+        for position, token in enumerate(ids):
+            places.setdefault(token, (number, position))
+    full_stop = word_tokenizer.convert_tokens_to_ids(".")
+    labels = Counter()
+    for row in swapped_pairs(stories[0], word_tokenizer):
+        ids = row["input_ids"]
+        middle = ids.index(word_tokenizer.sep_token_id)
+        segments = []
+        for segment in (ids[1:middle], ids[middle + 1 : -1]):
+            segments.append([places[token] for token in segment if token != full_stop])
+        if not all(segments):
+            continue
+        a, b = segments
+        assert len({number for number, _ in a + b}) == 1
+        is_swapped = a[0] > b[0]
+        assert row["next_sentence_label"] == (IS_SWAPPED if is_swapped else IS_NEXT)
+        first, second = (b, a) if is_swapped else (a, b)
+        assert first[-1] < second[0]
+        if len(ids) < 31:  # nothing was cut away but full stops
+            assert second[0][1] - first[-1][1] <= 2
+        labels[is_swapped] += 1
+    total = labels.total()
+    assert total > 300 and abs(labels[True] - total / 2) < 5 * math.sqrt(total / 4)
+
+
+def test_the_form_of_swapped_pairs_hardly_tells(stories, word_tokenizer):
+    """The sentence that fills a row is longer than others, and stands in the later segment, as in ALBERT: a small
+    difference of the lengths is left."""
+    pairs = swapped_pairs(stories[0] * 12, word_tokenizer)
+    labels = np.array(pairs["next_sentence_label"])
+    b = np.array([sum(segments) for segments in pairs["token_type_ids"]])
+    a = np.array([len(segments) for segments in pairs["token_type_ids"]]) - b
+    ends = np.array([ids[-2] == 5 for ids in pairs["input_ids"]])
+    for x in (a, b, a + b, ends):
+        assert abs(x[labels == 0].mean() - x[labels == 1].mean()) < 0.25 * x.std()
+
+
+def test_one_document_makes_swapped_pairs(word_tokenizer):
+    """No other document is needed."""
+    pairs = swapped_pairs(["w1 w2 . w3 w4 . w5 w6 ."], word_tokenizer)
+    assert len(pairs) == 1
+
+
 def with_sources(documents, sources):
     """As `load_documents` makes them of several entries of --data."""
     label = datasets.ClassLabel(names=["first", "second", "third"])
@@ -218,15 +282,19 @@ def trained(tmp_path, objective, rows, tokenizer, batch, accumulation, architect
     return trainer.state.log_history, trainer.model.state_dict(), trainer
 
 
-def test_both_losses_are_logged_and_accumulation_changes_nothing(tmp_path, word_tokenizer, pairs):
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop"])
+def test_both_losses_are_logged_and_accumulation_changes_nothing(
+    objective, tmp_path, word_tokenizer, pairs
+):
     rows = pairs.select(range(32))
-    whole, weights, _ = trained(tmp_path / "a", "mlm+nsp", rows, word_tokenizer, 16, 1)
-    parts, other, _ = trained(tmp_path / "b", "mlm+nsp", rows, word_tokenizer, 4, 4)
+    whole, weights, _ = trained(tmp_path / "a", objective, rows, word_tokenizer, 16, 1)
+    parts, other, _ = trained(tmp_path / "b", objective, rows, word_tokenizer, 4, 4)
     steps = [entry for entry in whole if "loss" in entry]
     assert len(steps) == 4
+    pair_loss = f"{objective.removeprefix('mlm+')}_loss"
     for entry, accumulated in zip(steps, (entry for entry in parts if "loss" in entry)):
-        assert entry["mlm_loss"] + entry["nsp_loss"] == pytest.approx(entry["loss"], abs=2e-4)
-        for name in ("loss", "mlm_loss", "nsp_loss"):
+        assert entry["mlm_loss"] + entry[pair_loss] == pytest.approx(entry["loss"], abs=2e-4)
+        for name in ("loss", "mlm_loss", pair_loss):
             assert accumulated[name] == pytest.approx(entry[name], abs=2e-4)
     for name, tensor in weights.items():
         torch.testing.assert_close(other[name], tensor, rtol=1e-4, atol=1e-5)
@@ -467,6 +535,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
     monkeypatch.setattr(settings, "train_tokenizer", None)  # nothing is trained before the refusal
     for arguments, said in (
         (["--objective", "mlm+nsp"], "type_vocab_size: objective mlm+nsp needs 2 or more"),
+        (["--objective", "mlm+sop"], "type_vocab_size: objective mlm+sop needs 2 or more"),
         (
             ["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"],
             "short_seq_prob must be",
@@ -512,7 +581,8 @@ def test_encoder_from_a_decoder_frames_texts_again(decoder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "masked"), [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("rtd", 0.15, 1.0)]
+    ("name", "rate", "masked"),
+    [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("mlm+sop", 0.15, 0.8), ("rtd", 0.15, 1.0)],
 )
 def test_masking_defaults(name, rate, masked):
     masking = make(name).masking_options

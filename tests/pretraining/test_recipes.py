@@ -1,9 +1,13 @@
 """Every recipe loads, says of every key what it does, and trains."""
 
+import os
 import random
 from pathlib import Path
 
 import pytest
+import torch
+from processes import Python
+from safetensors.torch import load_file
 
 import minibert
 from minibert.training import cli
@@ -48,6 +52,7 @@ def test_all_are_there():
         "roberta-style",
         "modern",
         "electra",
+        "albert-style",
         "decoder",
         "multilingual",
         "long-context",
@@ -103,6 +108,45 @@ def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
     if path.stem == "long-context":
         assert config.max_position_embeddings == 8192
         assert config.rope_parameters["full_attention"]["rope_theta"] == 160000.0
+
+
+@pytest.mark.slow
+def test_an_albert_resumes_bit_for_bit_and_loads_without_the_package(sources, tmp_path):
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    words = [*SMALL, "--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2",
+             "--save_total_limit", "9"]  # fmt: skip
+    words = ["pretrain", "--recipe", "albert-style", "--data", str(sources / "one.txt"), *words]
+    assert cli.main([*words, "--output_dir", str(whole)]) == 0
+    checkpoint = str(whole / "checkpoint-2")
+    assert (
+        cli.main([*words, "--output_dir", str(resumed), "--resume_from_checkpoint", checkpoint])
+        == 0
+    )
+    weights = load_file(whole / "model.safetensors")
+    again = load_file(resumed / "model.safetensors")
+    assert weights.keys() == again.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
+    before = load_file(whole / "checkpoint-2" / "model.safetensors")
+    assert not torch.equal(
+        before["model.layers.0.mlp.Wi.weight"], weights["model.layers.0.mlp.Wi.weight"]
+    )
+
+    model = minibert.MiniBertForPreTraining.from_pretrained(whole)
+    assert model.config.share_layers and len(model.model.layers) == 1
+    ids = torch.arange(5, 17).view(2, 6)
+    code = f"""
+        import torch
+        import transformers
+
+        model = transformers.AutoModelForPreTraining.from_pretrained({str(whole)!r}, trust_remote_code=True)
+        result = model(torch.tensor({ids.tolist()})).prediction_logits.tolist()
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "HF_MODULES_CACHE"}
+    environment["HF_HOME"] = str(tmp_path / "home")
+    with Python(tmp_path, environment, with_package=False) as python:
+        logits = torch.tensor(python.run(code))
+    with torch.no_grad():
+        torch.testing.assert_close(logits, model(ids).prediction_logits)
 
 
 @pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])

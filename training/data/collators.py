@@ -70,9 +70,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             the first token of each document.
         mlm_probability: the expected share of tokens, without special ones and padding, that become
             targets.
-        masking: "token"; "whole_word" (all tokens of a word or none); or "span" (words, with
-            geometric lengths, as in SpanBERT, arXiv 1907.10529). A word or a span is masked,
-            replaced or kept as a whole.
+        masking: "token"; "whole_word" (all tokens of a word or none); "span" (words, with geometric
+            lengths, as in SpanBERT, arXiv 1907.10529); or "ngram" (one to three words, as in
+            ALBERT, arXiv 1909.11942). A word or a span is masked, replaced or kept as a whole.
         last_mlm_probability: the share at the end of the training, reached in a straight line. It
             needs `MaskingProgress`.
         at_least_one_target: give every document a target, also if chance gives it none, which

@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-MASKING_KINDS = ("token", "whole_word", "span")
+MASKING_KINDS = ("token", "whole_word", "span", "ngram")
 
 # What each of the four uniform numbers of a token decides: whether the token is a target; the
 # length of a span, or the target of a document without one; whether a target becomes [MASK], a
@@ -20,10 +20,16 @@ SELECT, EXTENT, ACTION, REPLACEMENT = range(4)
 
 IGNORE_INDEX = -100
 
-# Span lengths follow a geometric distribution with p = 0.2, at most 10 words (SpanBERT, arXiv
-# 1907.10529, 3.1).
+# The probabilities of spans of 1, 2, … words. "span": a geometric distribution with p = 0.2, at most
+# 10 words (SpanBERT, arXiv 1907.10529, 3.1). "ngram": in inverse proportion to the length, at most
+# 3 words (ALBERT, arXiv 1909.11942, 4.1).
 SPAN_P = 0.2
 SPAN_MAX_WORDS = 10
+SPAN_WEIGHTS = {
+    "span": (1 - SPAN_P) ** np.arange(SPAN_MAX_WORDS),
+    "ngram": 1 / np.arange(1, 4),
+}
+SPAN_LENGTHS = {masking: weights / weights.sum() for masking, weights in SPAN_WEIGHTS.items()}
 
 
 def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
@@ -53,8 +59,8 @@ def choose_targets(
     """Choose the tokens to predict. Their expected share of the candidates is `rate` for every kind
     of masking.
 
-    "token" and "whole_word" draw once for each token or word, as BERT's collators do. "span" covers
-    words with spans, which end where their document or segment ends.
+    "token" and "whole_word" draw once for each token or word, as BERT's collators do. "span" and
+    "ngram" cover words with spans, which end where their document or segment ends.
 
     Args:
         masking: one of `MASKING_KINDS`.
@@ -79,9 +85,9 @@ def choose_targets(
         return np.zeros_like(candidates), np.arange(len(candidates))
     words = np.cumsum(word_starts) - 1  # [T] the word of every candidate
 
-    if masking == "span":
+    if masking in SPAN_LENGTHS:
         chosen, span_first_token = _spans(
-            rate, rows[firsts], ~follows[firsts], uniform_samples[:, firsts]
+            rate, SPAN_LENGTHS[masking], rows[firsts], ~follows[firsts], uniform_samples[:, firsts]
         )
         span_first_token = firsts[span_first_token]
     else:
@@ -103,20 +109,22 @@ def choose_targets(
 
 
 def _spans(
-    rate: float, rows: np.ndarray, breaks: np.ndarray, uniform_samples: np.ndarray
+    rate: float,
+    p_length: np.ndarray,
+    rows: np.ndarray,
+    breaks: np.ndarray,
+    uniform_samples: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cover words with spans: `covered`, bool [W], and `span_first_token`, int [W], the first word
     of the span of this one.
 
     Along each row, gaps and spans alternate in a stationary process, so that every word, including
     the first, is covered with probability `rate`. A gap has a geometric number of words (possibly
-    none), a span the capped geometric number above. The samples of the k-th word of a row are used
-    for its k-th pair of gap and span. `rows`, int [W], are the rows of the words; where `breaks`,
-    bool [W], a span that continues from the previous word is cut in two.
+    none), a span has 1, 2, … words with the probabilities `p_length`. The samples of the k-th word
+    of a row are used for its k-th pair of gap and span. `rows`, int [W], are the rows of the words;
+    where `breaks`, bool [W], a span that continues from the previous word is cut in two.
     """
-    lengths = np.arange(1, SPAN_MAX_WORDS + 1)
-    p_length = (1 - SPAN_P) ** (lengths - 1)
-    p_length /= p_length.sum()
+    lengths = np.arange(1, len(p_length) + 1)
     mean = p_length @ lengths
     # A span that is already running has k more words (including this one) with probability P(length
     # >= k) / mean.

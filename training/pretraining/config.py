@@ -121,11 +121,11 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     )
     adam_beta2: float = option(0.98, "AdamW's second beta.")
 
-    objective: Literal["mlm", "mlm+nsp", "rtd", "clm"] = option(
+    objective: Literal["mlm", "mlm+nsp", "mlm+sop", "rtd", "clm"] = option(
         "mlm",
         "mlm: predict masked tokens; mlm+nsp: also whether one segment follows another (BERT);"
-        " rtd: find tokens that a small generator has replaced (ELECTRA); clm: predict next tokens"
-        " (a decoder).",
+        " mlm+sop: also whether two segments are in order (ALBERT); rtd: find tokens that a small"
+        " generator has replaced (ELECTRA); clm: predict next tokens (a decoder).",
     )
     embedding_init: Literal["cooccurrence", "random"] | None = option(
         None,
@@ -140,16 +140,18 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
 
     mlm_probability: float | None = option(
         None,
-        "Share of the tokens to mask in training; by default 0.3 (as ModernBERT), with mlm+nsp and"
-        " rtd 0.15.",
+        "Share of the tokens to mask in training; by default 0.3 (as ModernBERT), with mlm+nsp,"
+        " mlm+sop and rtd 0.15.",
     )
     last_mlm_probability: float | None = option(
         None,
         "Share of masked tokens at the end of the training, reached in a straight line; by default"
         " constant.",
     )
-    masking: Literal["token", "whole_word", "span"] = option(
-        "token", "What is masked together: single tokens, whole words, or spans of words."
+    masking: Literal["token", "whole_word", "span", "ngram"] = option(
+        "token",
+        "What is masked together: single tokens, whole words, spans of up to 10 words (SpanBERT),"
+        " or of up to 3 (ngram, ALBERT).",
     )
     mask_replace_prob: float | None = option(
         None, "Share of the chosen tokens that become [MASK]; by default 0.8, with rtd 1."
@@ -158,7 +160,7 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
         None, "Share of the chosen tokens that become random tokens; by default 0.1, with rtd 0."
     )
     short_seq_prob: float = option(
-        0.1, "With mlm+nsp, the share of pairs that are shorter than a row, as in BERT."
+        0.1, "With mlm+nsp and mlm+sop, the share of pairs that are shorter than a row, as in BERT."
     )
     generator_size: float = option(
         0.25, "With rtd, the width of the generator relative to the discriminator."
@@ -266,7 +268,7 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
         )  # `Trainer` needs a number of steps, which the clock never lets it reach
     # Batches without padding count all tokens. Those with padding count by the mask: the id of
     # padding may be [SEP]'s.
-    packed = args.objective != "mlm+nsp" and not args.torch_compile
+    packed = args.objective not in ("mlm+nsp", "mlm+sop") and not args.torch_compile
     args.include_num_input_tokens_seen = "all" if packed else "non_padding"
     return args
 

@@ -53,12 +53,14 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
         lines.append(
             f"The accuracy is {how} that of {REFERENCE_ACCURACIES[known]} (docs/troubleshooting.md)"
         )
-    if report.get("nsp_loss") is not None:
-        guessing = f"(guessing {math.log(2):.3f})"
-        lines.append(
-            f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy"
-            f" {report['nsp_accuracy']:.1%}"
-        )
+    for task, task_name in (("nsp", "next sentence"), ("sop", "sentence order")):
+        loss = report.get(f"{task}_loss")
+        if loss is not None:
+            accuracy = report[f"{task}_accuracy"]
+            lines.append(
+                f"{task_name}: loss {loss:.3f} (guessing {math.log(2):.3f}), accuracy"
+                f" {accuracy:.1%}"
+            )
     return "\n".join(lines)
 
 

@@ -87,8 +87,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
         train_dataset: a `Corpus`; or a path of text or of rows that `prepare` made; or a data set:
             rows with `text`, which are tokenized and packed; or with `input_ids` only, documents
             without special tokens, which are packed; or with `input_ids` and `position_ids`, which
-            are packed already. An `IterableDataset` needs an `eval_dataset`. The objective mlm+nsp
-            takes text.
+            are packed already. An `IterableDataset` needs an `eval_dataset`. The objectives mlm+nsp
+            and mlm+sop take text.
         eval_dataset: with a data set, rows of the same kinds. By default `args.validation_size` is
             held out.
         processing_class: a tokenizer, or the folder or Hub name of one. By default the saved
@@ -378,6 +378,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
             self._terms_since = self.state.global_step
         for name, term in outputs.items():
             if name.endswith("_loss"):
+                name = self.objective.loss_name(name)
                 self._loss_terms[name] = self._loss_terms.get(name, 0) + term.detach()
         return (loss, outputs) if return_outputs else loss
 

@@ -5,9 +5,15 @@ from .base import Objective
 from .causal_lm import CausalLM
 from .masked_lm import MaskedLM
 from .replaced_tokens import ReplacedTokenDetection
-from .sentence_pairs import MaskedLMWithNextSentence
+from .sentence_pairs import MaskedLMWithNextSentence, MaskedLMWithSentenceOrder
 
 OBJECTIVES: dict[str, type[Objective]] = {
     objective.name: objective
-    for objective in (MaskedLM, MaskedLMWithNextSentence, ReplacedTokenDetection, CausalLM)
+    for objective in (
+        MaskedLM,
+        MaskedLMWithNextSentence,
+        MaskedLMWithSentenceOrder,
+        ReplacedTokenDetection,
+        CausalLM,
+    )
 }

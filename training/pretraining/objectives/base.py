@@ -141,6 +141,10 @@ class Objective(abc.ABC):
         ranks of an optimizer step."""
         return {}
 
+    def loss_name(self, output_name: str) -> str:
+        """The name in the log of one of the losses that the model returns beside their sum."""
+        return output_name
+
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Reduce a batch of an evaluation to sums, fp32 [k]; `outputs` are made with
         `sparse_prediction=True`."""

@@ -1,5 +1,5 @@
-"""Masked language modelling and next-sentence prediction, on pairs of segments (BERT, arXiv
-1810.04805, A.2)."""
+"""Masked language modelling on pairs of segments, with next-sentence prediction (BERT, arXiv
+1810.04805, A.2) or sentence-order prediction (ALBERT, arXiv 1909.11942, 3.1)."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +26,7 @@ from .masked_lm import MaskedLM
 WINDOW = 2048
 
 IS_NEXT, IS_RANDOM = 0, 1
+IS_SWAPPED = 1
 
 
 class MaskedLMWithNextSentence(MaskedLM):
@@ -35,18 +36,34 @@ class MaskedLMWithNextSentence(MaskedLM):
     model_class = MiniBertForPreTraining
     masking_defaults = MaskedLM.masking_defaults | {"mlm_probability": 0.15}
     packs_documents = False
+    pair_task = "nsp"  # the name of its loss and its accuracy in logs and reports
+    swaps_segments = False
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
         super().check(config, streaming)
         if config.type_vocab_size < 2:
-            need = "objective mlm+nsp needs 2 or more, for pairs of segments (--model bert has 2)"
-            raise ValueError(f"type_vocab_size: {need}, got {config.type_vocab_size}")
+            raise ValueError(
+                f"type_vocab_size: objective {self.name} needs 2 or more, for pairs of segments"
+                f" (--model bert has 2), got {config.type_vocab_size}"
+            )
 
     def rows(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
     ) -> datasets.Dataset:
         args = self.args
-        return make_pairs(documents, tokenizer, args.seq_length, args.short_seq_prob, args.seed)
+        return make_pairs(
+            documents,
+            tokenizer,
+            args.seq_length,
+            args.short_seq_prob,
+            args.seed,
+            swaps_segments=self.swaps_segments,
+        )
+
+    def loss_name(self, output_name: str) -> str:
+        if output_name == "nsp_loss":
+            return f"{self.pair_task}_loss"
+        return output_name
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}
@@ -58,11 +75,22 @@ class MaskedLMWithNextSentence(MaskedLM):
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         loss, right, pairs = sums[3:]
-        return super().metrics(sums[:3]) | means(pairs, nsp_loss=loss, nsp_accuracy=right)
+        pair_sums = {f"{self.pair_task}_loss": loss, f"{self.pair_task}_accuracy": right}
+        return super().metrics(sums[:3]) | means(pairs, **pair_sums)
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        nsp = {name: metrics.get(f"eval_{name}") for name in ("nsp_loss", "nsp_accuracy")}
-        return super().report(metrics, baseline) | nsp
+        report = super().report(metrics, baseline)
+        for name in (f"{self.pair_task}_loss", f"{self.pair_task}_accuracy"):
+            report[name] = metrics.get(f"eval_{name}")
+        return report
+
+
+class MaskedLMWithSentenceOrder(MaskedLMWithNextSentence):
+    """Predict masked tokens, and whether two segments that follow each other have been swapped."""
+
+    name = "mlm+sop"
+    pair_task = "sop"
+    swaps_segments = True
 
 
 def make_pairs(
@@ -71,6 +99,7 @@ def make_pairs(
     seq_length: int,
     short_seq_prob: float,
     seed: int,
+    swaps_segments: bool = False,
 ) -> datasets.Dataset:
     """Make rows of pairs, `[CLS] A [SEP] B [SEP]`: `input_ids`, `token_type_ids` (0 up to the first
     [SEP], then 1) and `next_sentence_label` (0: B follows A in the text, 1: B begins at a random
@@ -84,6 +113,9 @@ def make_pairs(
     text of a single segment makes no pair (but may be a random B). A ValueError if there are no two
     different documents, or none with two segments.
 
+    With `swaps_segments`, both segments follow each other in the text, and half of the pairs are
+    swapped, as in ALBERT (`next_sentence_label` 1: A follows B).
+
     Args:
         documents: a column `text`, whose segments are its sentences; if there are several
             languages, a column `source`.
@@ -96,7 +128,11 @@ def make_pairs(
             documents.select(np.flatnonzero(source == language)) for language in np.unique(source)
         ]
     options = dict(
-        desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed
+        desc="Making pairs",
+        seq_length=seq_length,
+        short_seq_prob=short_seq_prob,
+        seed=seed,
+        swaps_segments=swaps_segments,
     )
     options |= special_ids(tokenizer) | dict(backend=tokenizer_backend(tokenizer))
     pairs = []
@@ -113,7 +149,13 @@ def make_pairs(
 
 
 def _pairs(
-    table: pa.Table, backend: str, seq_length: int, short_seq_prob: float, seed: int, **special: int
+    table: pa.Table,
+    backend: str,
+    seq_length: int,
+    short_seq_prob: float,
+    seed: int,
+    swaps_segments: bool,
+    **special: int,
 ) -> pa.Table:
     cls, sep = special["cls_token_id"], special["sep_token_id"]
     texts = table["text"].to_pylist()
@@ -129,9 +171,18 @@ def _pairs(
     behind = [np.cumsum([*map(len, document)][::-1])[::-1] for document in documents]
     generator = np.random.default_rng([seed, zlib.crc32("".join(flat).encode())])
     ids, segments, labels = [], [], []
-    for number in range(len(documents)) if len(set(texts)) > 1 else ():
+    if len(set(texts)) < 2 and not swaps_segments:
+        documents = []  # there is no other text to take a random segment of
+    for number in range(len(documents)):
         for a, b, label in _pairs_of(
-            documents, behind, texts, number, seq_length - 3, short_seq_prob, generator
+            documents,
+            behind,
+            texts,
+            number,
+            seq_length - 3,
+            short_seq_prob,
+            swaps_segments,
+            generator,
         ):
             ids.append([cls, *a, sep, *b, sep])
             segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
@@ -151,6 +202,7 @@ def _pairs_of(
     number: int,
     room: int,
     short_seq_prob: float,
+    swaps_segments: bool,
     generator: np.random.Generator,
 ) -> Iterator[tuple[list[int], list[int], int]]:
     """Yield the pairs (A, B, label) that begin in one document; A and B together have at most
@@ -173,7 +225,8 @@ def _pairs_of(
         middle = int(generator.integers(position + 1, end))
         a, b = (list(chain(*part)) for part in (document[position:middle], document[middle:end]))
         label, position = IS_NEXT, end
-        if generator.random() < 0.5:
+        is_changed = generator.random() < 0.5
+        if is_changed and not swaps_segments:
             label, position = IS_RANDOM, middle
             other = number
             while (
@@ -191,4 +244,7 @@ def _pairs_of(
         while len(a) + len(b) > target:
             longer = a if len(a) > len(b) else b
             longer.pop(0 if generator.random() < 0.5 else -1)
+        if is_changed and swaps_segments:
+            label = IS_SWAPPED
+            a, b = b, a
         yield a, b, label
