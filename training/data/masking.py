@@ -20,7 +20,7 @@ SELECT, EXTENT, ACTION, REPLACEMENT = range(4)
 
 IGNORE_INDEX = -100
 
-# The probabilities of spans of 1, 2, … words. "span": a geometric distribution with p = 0.2, at most
+# The probabilities of spans of 1, 2, … words. "span": geometric with p = 0.2, at most
 # 10 words (SpanBERT, arXiv 1907.10529, 3.1). "ngram": in inverse proportion to the length, at most
 # 3 words (ALBERT, arXiv 1909.11942, 4.1).
 SPAN_P = 0.2
