@@ -182,8 +182,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     is_number = isinstance(max_length, (int, float)) and not isinstance(max_length, bool)
     if not is_number or not max_length >= 1:  # `not >=` is true for NaN as well
         raise ValueError(
-            f"tokenizer: {name} has model_max_length={max_length!r};"
-            " put its longest input there, in tokens"
+            f"tokenizer: {name} has model_max_length={max_length!r}; put its longest input there,"
+            " in tokens"
         )
     if not tokenizer.is_fast:
         return

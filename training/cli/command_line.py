@@ -220,7 +220,7 @@ def overview() -> str:
         lines.append(f"  {command_name:19}{command.help}")
     lines.append("")
     lines.append(
-        "`minibert COMMAND --help` shows its options; --version; "
-        "--traceback shows where an error came from."
+        "`minibert COMMAND --help` shows its options; --version; --traceback shows where an error"
+        " came from."
     )
     return "\n".join(lines)

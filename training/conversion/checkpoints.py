@@ -109,8 +109,8 @@ def _check_report(
     if tokenizer is not None and vocabulary_size(tokenizer) > vocab_size:
         largest_id = vocabulary_size(tokenizer) - 1
         problems.append(
-            "has a tokenizer that does not fit: "
-            f"ids up to {largest_id} for {vocab_size} word vectors"
+            f"has a tokenizer that does not fit: ids up to {largest_id} for {vocab_size} word"
+            " vectors"
         )
     if problems:
         raise ValueError(

@@ -118,8 +118,8 @@ def _write_onnx(source: str, unfinished: Path) -> str:
     trace(model, unfinished / GRAPH)
     difference = compare(model, unfinished / GRAPH)
     print(
-        f"{GRAPH}: outputs as torch gives them, to {difference:.1e}"
-        " (padding on either side, several lengths)"
+        f"{GRAPH}: outputs as torch gives them, to {difference:.1e} (padding on either side,"
+        " several lengths)"
     )
     quantize(unfinished / GRAPH, unfinished / GRAPH_INT8)
     config_model = _known_to_engines(model)

@@ -40,8 +40,8 @@ class BertArchitecture(Architecture):
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act"
         " hidden_dropout_prob attention_probs_dropout_prob classifier_dropout"
-        " max_position_embeddings type_vocab_size initializer_range"
-        " layer_norm_eps tie_word_embeddings",
+        " max_position_embeddings type_vocab_size initializer_range layer_norm_eps"
+        " tie_word_embeddings",
         is_decoder="is_causal",
     )
     switches = dict(
@@ -379,8 +379,8 @@ class ModernBertArchitecture(Architecture):
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
         " hidden_activation max_position_embeddings initializer_range initializer_cutoff_factor"
         " norm_eps norm_bias attention_bias attention_dropout embedding_dropout classifier_dropout"
-        " layer_types rope_parameters local_attention mlp_bias"
-        " decoder_bias classifier_pooling classifier_activation tie_word_embeddings",
+        " layer_types rope_parameters local_attention mlp_bias decoder_bias classifier_pooling"
+        " classifier_activation tie_word_embeddings",
         classifier_bias="head_bias",
         mlp_dropout="hidden_dropout",
     )
@@ -403,8 +403,7 @@ class EuroBertArchitecture(Architecture):
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act"
         " max_position_embeddings initializer_range tie_word_embeddings attention_bias"
-        " attention_dropout mlp_bias"
-        " rope_parameters",
+        " attention_dropout mlp_bias rope_parameters",
         rms_norm_eps="norm_eps",
     )
     switches = dict(

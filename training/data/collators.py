@@ -313,8 +313,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             logger.warning_once(
                 "MaskedLMCollator does not know the epoch: a row gets the same masks in every"
                 " epoch, and the share of masked tokens stays. Give the Trainer"
-                " callbacks=[MaskingProgress(collator)], or"
-                " call collator.set_progress(epoch) before each epoch."
+                " callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)"
+                " before each epoch."
             )
         if progress.updates != self._updates:
             self._updates = progress.updates

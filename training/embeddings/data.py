@@ -14,7 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,9 +185,8 @@ class Retrieval:
     passages: list[Passage]
     queries: dict[str, str]  # id: text
     relevant: dict[str, dict[str, float]]
-    ignore_identical_ids: bool = (
-        False  # a query is not found as a passage (that is not relevant to itself)
-    )
+    # a query is not found as a passage (that is not relevant to itself)
+    ignore_identical_ids: bool = False
 
 
 def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> Retrieval:
@@ -199,9 +198,10 @@ def read_retrieval(folder: str | Path, split: str = "test", field: str = "data")
     judgements = [stem + suffix for stem in stems for suffix in (".csv", ".tsv")]
     judgements_file = _find_file(folder, judgements, field)
     passages = []
+    passage_ids = set()
     for document in _documents_of_rows(read_table(corpus_file), "", corpus_file):
         passages.append(Passage(document.id, f"{document.title} {document.text}".strip()))
-    passage_ids = {passage.id for passage in passages}
+        passage_ids.add(document.id)
     if len(passage_ids) < len(passages):
         raise ValueError(f"{corpus_file}: several rows have the same _id")
     table = read_table(queries_file, ["_id", "text"])
@@ -251,19 +251,20 @@ def _read_judgements(
     if len(missing) > MAX_MISSING_SHARE * len(table):
         raise ValueError(
             f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that"
-            " is not there,"
-            f" as {missing[0]}; give files that belong together"
+            f" is not there, as {missing[0]}; give files that belong together"
         )
     if missing:
         print(
             f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that"
-            " is not there,"
-            f" as {printable(missing[0])}; such a passage counts as not found"
+            f" is not there, as {printable(missing[0])}; such a passage counts as not found"
         )
-    relevant = {query: grades for query, grades in relevant.items() if max(grades.values()) > 0}
-    if not relevant:
+    with_relevant_passage = {}
+    for query_id, grades in relevant.items():
+        if max(grades.values()) > 0:
+            with_relevant_passage[query_id] = grades
+    if not with_relevant_passage:
         raise ValueError(f"{file}: no query has a relevant passage (a score above 0)")
-    return relevant
+    return with_relevant_passage
 
 
 # --- Pairs of texts ---
@@ -301,7 +302,9 @@ def read_pairs(
         raise ValueError(
             f"{field}: {name_of(sources)!r}: give tables, all with the same kinds of columns"
         )
-    pairs = {name: [value for part in parts for value in part[name]] for name in names}
+    pairs = {}
+    for name in names:
+        pairs[name] = list(chain.from_iterable(part[name] for part in parts))
     if "label" in pairs:
         largest = max(1.0, *pairs["label"])
         pairs["label"] = [score / largest for score in pairs["label"]]
@@ -345,8 +348,8 @@ def _guess_columns(table: Dataset, where: str) -> list[str]:
     first = next((name for name in FIRST if name in table.column_names), None)
     second = next((name for name in SECOND if name in table.column_names), None)
     if first is None or second is None:
-        there = ", ".join(table.column_names)
-        raise ValueError(f"columns: cannot be guessed from {there} of {where!r}; {USE_COLUMNS}")
+        names = ", ".join(table.column_names)
+        raise ValueError(f"columns: cannot be guessed from {names} of {where!r}; {USE_COLUMNS}")
     negatives = [name for name in table.column_names if NEGATIVE.fullmatch(name)]
     if negatives:
         if len(negatives) > 1:
@@ -375,28 +378,27 @@ def _check_scores(
     if isinstance(feature, ClassLabel) and not _are_scores(feature.names):
         raise ValueError(
             f"columns: {column!r} of {where!r} has the classes {', '.join(feature.names[:9])},"
-            " which are no scores; train"
-            " on them by `minibert finetune nli` or `classify`, or give scores, or the pairs that"
-            " belong together"
+            " which are no scores; train on them by `minibert finetune nli` or `classify`, or give"
+            " scores, or the pairs that belong together"
         )
     is_inference = is_guessed and names[0] == "premise" and column == "label"
     if is_inference and {to_number(value) for value in table[column]} <= {0.0, 1.0, 2.0, -1.0}:
         raise ValueError(
-            f"columns: {column!r} of {where!r} looks like the classes of inference (0, 1, 2), which"
-            " are no scores; train"
-            " on them by `minibert finetune nli`, or if they are scores, give --columns"
-            f" {' '.join(names)}"
+            f"columns: {column!r} of {where!r} looks like the classes of inference (0, 1, 2),"
+            " which are no scores; train on them by `minibert finetune nli`, or if they are"
+            f" scores, give --columns {' '.join(names)}"
         )
 
 
 def _are_scores(class_names: Sequence[str]) -> bool:
     """Whether the numbers of classes are scores: each is its name, or there are two, of which the
     first says no."""
-    if [to_number(name) for name in class_names] == list(range(len(class_names))):
+    if list(map(to_number, class_names)) == list(range(len(class_names))):
         return True
     if len(class_names) != 2:
         return False
-    first, second = (name.lower() for name in class_names)
+    first = class_names[0].lower()
+    second = class_names[1].lower()
     return first in NO or re.fullmatch(rf"(not|non|no|un|dis)[ _-]?{re.escape(second)}", first)
 
 
@@ -404,7 +406,8 @@ def _negatives_of(table: Dataset, columns: Sequence[str], where: str) -> list[li
     """The negatives of each row, from columns of texts or of lists of texts; empty cells are left
     out."""
     rows = []
-    for number, cells in enumerate(zip(*(table[column] for column in columns)), 1):
+    columns_of_cells = [table[column] for column in columns]
+    for number, cells in enumerate(zip(*columns_of_cells), 1):
         negatives = []
         for column, cell in zip(columns, cells):
             for text in cell if isinstance(cell, list) else [cell]:

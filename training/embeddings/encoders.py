@@ -80,7 +80,7 @@ def check_encoder(
     return config
 
 
-def saved_kind(path: str) -> str:
+def saved_encoder_type(path: str) -> str:
     """The kind that sentence-transformers saved a model as; dense if it did not."""
     settings = read_json(path, "config_sentence_transformers.json")
     if isinstance(settings, dict):
@@ -103,7 +103,7 @@ def open_encoder(
     ValueError for another kind or another task's head.
     """
     config = check_encoder(path, max_length=max_length)
-    saved = saved_kind(path)
+    saved = saved_encoder_type(path)
     if kind is None:
         kind = "dense" if pooling else saved
     if saved not in ("dense", kind) and not pooling:
@@ -114,8 +114,7 @@ def open_encoder(
     if kind == "sparse" and (config.architectures or [""])[0] != "MiniBertForMaskedLM":
         raise ValueError(
             f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; use a model"
-            " as it was"
-            " pretrained, before fine-tuning"
+            " as it was pretrained, before fine-tuning"
         )
     options = {"dtype": dtype or dtype_of_saved(config)}
     model = load_sentence_transformer(KINDS[kind], path, model_kwargs=options)
@@ -216,9 +215,8 @@ def _check_finite(rows: np.ndarray, texts: Sequence) -> None:
     if is_bad.any():
         first = int(is_bad.argmax())
         raise ValueError(
-            f"model: it gives no finite numbers for {is_bad.sum():,} of {len(rows):,} texts, as for"
-            " text"
-            f" {first + 1}: {texts[first]!r:.80}; its training diverged, or it is damaged"
+            f"model: it gives no finite numbers for {is_bad.sum():,} of {len(rows):,} texts, as"
+            f" for text {first + 1}: {texts[first]!r:.80}; its training diverged, or it is damaged"
         )
 
 
@@ -247,8 +245,7 @@ def warn_cut(model: SentenceTransformer, texts: Sequence[str]) -> None:
     if num_cut > MANY_CUT * len(rows):
         warn(
             f"{num_cut:,} of {len(rows):,} texts have more than {model.max_seq_length} tokens and"
-            " are cut;"
-            " use a larger --max_length, or shorter texts"
+            " are cut; use a larger --max_length, or shorter texts"
         )
 
 
@@ -289,9 +286,8 @@ def embed(
     texts = _read_texts(text, file, column)
     with nullcontext() if output is None else lock_file(Path(output)):
         if output is not None:
-            _check_output(
-                output
-            )  # again, since another process may have written it before the lock
+            # again, since another process may have written it before the lock
+            _check_output(output)
         encoder = open_encoder(model, "dense", pooling, normalize, max_length, dtype)
         vectors = encode(encoder, texts, None, "Embedding")
         if output is not None:

@@ -33,12 +33,12 @@ SHARED_WORDS = "shared words (TF-IDF)"  # the baseline
 MAX_TEXTS = 8  # encoded at once, where each token has a score for every word of the vocabulary
 MAX_COUNTED_TEXTS = 200  # of which the numbers of sparse vectors that are not zero are counted
 MAX_QUERIES = 64  # compared with all passages at once
-RETRIEVAL = tuple(f"{name}@{k}" for k in RANKS for name in ("hit", "recall", "mrr", "ndcg"))
+RETRIEVAL_METRICS = tuple(f"{name}@{k}" for k in RANKS for name in ("hit", "recall", "mrr", "ndcg"))
 
 
 class SharedWords:
-    """In the place of a model: texts are as similar as the words that they share, rare ones
-    first."""
+    """The baseline, with the methods of a model: texts are as similar as the words that they share,
+    rare ones first."""
 
     def __init__(self, task: Retrieval | Dataset):
         if isinstance(task, Retrieval):
@@ -139,13 +139,13 @@ def find_tasks(names: Sequence[Any]) -> list[Any]:
     unknown name."""
     import mteb
 
-    benchmarks = {benchmark.name: list(benchmark.tasks) for benchmark in mteb.get_benchmarks()}
+    benchmarks = {benchmark.name: benchmark for benchmark in mteb.get_benchmarks()}
     tasks = []
     for name in names:
         if not isinstance(name, str):
             tasks.append(name)
         elif name in benchmarks:
-            tasks += benchmarks[name]
+            tasks += benchmarks[name].tasks
         else:
             try:
                 tasks.append(mteb.get_task(name))
@@ -164,18 +164,21 @@ def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[s
         if isinstance(encoder, MultiVectorEncoder) and not isinstance(task, AbsTaskRetrieval):
             raise ValueError(
                 f"tasks: {task.metadata.name} ({task.metadata.type}) needs one vector of each text,"
-                f" and {model!r}"
-                " has one of each token; choose tasks of retrieval or reranking"
+                f" and {model!r} has one of each token; choose tasks of retrieval or reranking"
             )
     # its cache knows a model by name, also after another training
     measured = mteb.evaluate(encoder, tasks, cache=None, show_progress_bar=False)
-    main_scores = {task.metadata.name: task.metadata.main_score for task in tasks}
-    scores = {result.task_name: float(result.get_score()) for result in measured.task_results}
+    main_metrics = {task.metadata.name: task.metadata.main_score for task in tasks}
+    scores = {}
+    for result in measured.task_results:
+        scores[result.task_name] = float(result.get_score())
     header = ["task", "metric", "score"]
-    rows = [[name, main_scores[name], f"{score:.4f}"] for name, score in scores.items()]
+    rows = []
+    for name, main_score in scores.items():
+        rows.append([name, main_metrics[name], f"{main_score:.4f}"])
     print(format_table(header, rows))
     add_table(model, "MTEB", f"Main scores by mteb {mteb.__version__}.", header, rows)
-    return {"model": model, "tasks": main_scores, "metrics": scores}
+    return {"model": model, "tasks": main_metrics, "metrics": scores}
 
 
 def evaluate_rerank(
@@ -240,9 +243,10 @@ def measure(
     progress: str | None = None,
     predicted: list[list[Passage]] | list[float] | None = None,
 ) -> dict[str, float]:
-    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine
-    (of what is not dense: of its own similarity) with the score. Of sparse vectors also
-    `active_dims`, how many of a passage's (or a text's) numbers are not zero, in the mean.
+    """The scores of a model by name: `RETRIEVAL_METRICS` of retrieval; of scored pairs the
+    correlations of the cosine (if vectors are not dense, of the model's own similarity) with the
+    score. Of sparse vectors also `active_dims`: how many numbers of a vector are not zero, in the
+    mean over the first passages or texts.
 
     Args:
         predicted: What `predict` returned, if that was called before.
@@ -266,10 +270,12 @@ def similarities(
 ) -> list[float]:
     """How similar each text is to the one at the same index: [texts]."""
     if isinstance(model, NOT_DENSE):
-        vectors = [model.encode(texts, batch_size=MAX_TEXTS) for texts in (first, second)]
-        return model.similarity_pairwise(*vectors).tolist()
-    vectors = [encode(model, texts, progress=progress) for texts in (first, second)]
-    return pairwise_cos_sim(*vectors).tolist()
+        first_vectors = model.encode(first, batch_size=MAX_TEXTS)
+        second_vectors = model.encode(second, batch_size=MAX_TEXTS)
+        return model.similarity_pairwise(first_vectors, second_vectors).tolist()
+    first_vectors = encode(model, first, progress=progress)
+    second_vectors = encode(model, second, progress=progress)
+    return pairwise_cos_sim(first_vectors, second_vectors).tolist()
 
 
 def find_passages(
@@ -280,9 +286,12 @@ def find_passages(
     count = depth + 1 if task.ignore_identical_ids else depth
     nearest_passages = []
     for query_id, indices in zip(task.queries, _nearest(model, task, count, progress)):
-        passages = [task.passages[index] for index in indices]
-        if task.ignore_identical_ids and query_id not in task.relevant[query_id]:
-            passages = [passage for passage in passages if passage.id != query_id]
+        leaves_query_out = task.ignore_identical_ids and query_id not in task.relevant[query_id]
+        passages = []
+        for index in indices:
+            passage = task.passages[index]
+            if not (leaves_query_out and passage.id == query_id):
+                passages.append(passage)
         nearest_passages.append(passages[:depth])
     return nearest_passages
 
@@ -291,13 +300,15 @@ def _nearest(model: Encoder, task: Retrieval, count: int, progress: str | None) 
     """The indices of the passages nearest to each query, best first: [queries, count]."""
     texts = [passage.text for passage in task.passages]
     queries = list(task.queries.values())
+    indices = []
     if not isinstance(model, NOT_DENSE):
         vectors = encode(model, texts, "document", progress)
-        hits = semantic_search(encode(model, queries, "query", progress), vectors, top_k=count)
-        return [[hit["corpus_id"] for hit in hits_of_query] for hits_of_query in hits]
+        query_vectors = encode(model, queries, "query", progress)
+        for hits in semantic_search(query_vectors, vectors, top_k=count):
+            indices.append([hit["corpus_id"] for hit in hits])
+        return indices
     has_bar = progress is not None
     vectors = model.encode_document(texts, batch_size=MAX_TEXTS, show_progress_bar=has_bar)
-    indices = []
     for start in range(0, len(queries), MAX_QUERIES):
         batch = model.encode_query(queries[start : start + MAX_QUERIES], batch_size=MAX_TEXTS)
         similarity = model.similarity(batch, vectors)
@@ -313,9 +324,11 @@ def reorder(
 ) -> list[list[Passage]]:
     """The candidates of each query in the order of the reranker's scores."""
     pairs = []
+    ends = []
     for query, passages in zip(task.queries.values(), candidates):
-        pairs += [(query, passage.text) for passage in passages]
-    ends = np.cumsum([len(passages) for passages in candidates])
+        for passage in passages:
+            pairs.append((query, passage.text))
+        ends.append(len(pairs))
     scores = np.split(score_pairs(reranker, pairs, progress), ends[:-1])
     reordered = []
     for passages, scores_of_query in zip(candidates, scores):

@@ -63,8 +63,7 @@ def find_loss(name: str, encoder_type: str, labels: str) -> type[torch.nn.Module
     if loss_name not in classes or needed_labels != labels:
         raise ValueError(
             f"loss: {name!r} is not a loss for {encoder_type} vectors from labels of the kind"
-            f" {labels!r};"
-            f" use {', '.join(usable)}"
+            f" {labels!r}; use {', '.join(usable)}"
         )
     return classes[loss_name]
 

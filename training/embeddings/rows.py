@@ -45,7 +45,7 @@ def _hold_out(
     distinct_groups = sorted(set(groups))
     random.Random(seed).shuffle(distinct_groups)
     size = validation_size
-    if validation_size < 1:
+    if validation_size < 1:  # a share
         size = validation_size * len(distinct_groups)
     count = round(size)
     if not 0 < count < len(distinct_groups):
@@ -70,8 +70,11 @@ def as_retrieval(pairs: Dataset) -> Retrieval:
     if "third" in pairs.column_names:
         texts += pairs["third"]
     passages = [Passage(text, text) for text in dict.fromkeys(texts)]
-    relevant = {query: dict.fromkeys(texts, 1.0) for query, texts in passages_of(pairs).items()}
-    queries = {query: query for query in relevant}
+    queries = {}
+    relevant = {}
+    for query, relevant_texts in passages_of(pairs).items():
+        queries[query] = query
+        relevant[query] = dict.fromkeys(relevant_texts, 1.0)
     return Retrieval(passages, queries, relevant, ignore_identical_ids=True)
 
 
@@ -88,7 +91,10 @@ def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = Non
     up to `count` texts of `pool` that are neither the query nor one of its passages: any, or some
     that a `miner` finds nearest."""
     passages = passages_of(pairs)
-    positives = [(query, text) for query, texts in passages.items() for text in texts]
+    positives = []
+    for query, texts in passages.items():
+        for text in texts:
+            positives.append((query, text))
     if "third" in pairs.column_names:
         negatives = list(zip(pairs["first"], pairs["third"]))
     elif miner is not None and count > 0:
@@ -99,9 +105,9 @@ def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = Non
         raise ValueError(
             f"negatives: there are none for {count} a query; give data with more passages"
         )
-    first, second = map(list, zip(*positives, *negatives))
+    queries, texts = zip(*positives, *negatives)
     labels = [1.0] * len(positives) + [0.0] * len(negatives)
-    return Dataset.from_dict({"first": first, "second": second, "label": labels})
+    return Dataset.from_dict({"first": list(queries), "second": list(texts), "label": labels})
 
 
 def _mine_negatives(
@@ -135,7 +141,8 @@ def _draw_negatives(
         # enough are left without the excluded ones
         sample = random.sample(pool, min(len(pool), count + len(excluded)))
         usable = [text for text in sample if text not in excluded]
-        negatives += [(query, text) for text in usable[:count]]
+        for text in usable[:count]:
+            negatives.append((query, text))
     return negatives
 
 
@@ -150,9 +157,12 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
         negatives.setdefault(query, [])
         side = positives if label else negatives
         side[query].append(text)
-    relevant = {query: dict.fromkeys(texts, 1.0) for query, texts in positives.items()}
+    queries = {}
+    relevant = {}
     candidates = []
     for query, texts in positives.items():
+        queries[query] = query
+        relevant[query] = dict.fromkeys(texts, 1.0)
         distinct_texts = dict.fromkeys(negatives[query] + texts)
         candidates.append([Passage(text, text) for text in distinct_texts])
-    return Retrieval([], {query: query for query in positives}, relevant), candidates
+    return Retrieval([], queries, relevant), candidates

@@ -116,8 +116,8 @@ class Index:
         if not is_same:
             raise ValueError(
                 f"index: its vectors were made by {self.model!r} (with"
-                f" max_length={self.max_length}), as it was then;"
-                " build it again for another model by --data"
+                f" max_length={self.max_length}), as it was then; build it again for another model"
+                " by --data"
             )
 
     def search(

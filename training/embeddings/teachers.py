@@ -15,7 +15,7 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from ..common.loading import load_sentence_transformer, saved_config
-from .encoders import encode, saved_kind, score_pairs
+from .encoders import encode, saved_encoder_type, score_pairs
 
 
 def open_teacher(
@@ -31,7 +31,7 @@ def open_teacher(
     classifies = head.endswith("ForSequenceClassification")
     if classifies and config.num_labels == 1:
         return load_sentence_transformer(CrossEncoder, path, show_warnings=True)
-    if classifies or reranker or saved_kind(path) != "dense":
+    if classifies or reranker or saved_encoder_type(path) != "dense":
         raise ValueError(
             f"teacher: {path!r} is neither a reranker with one score nor a dense embedding model;"
             " give one"
@@ -39,21 +39,24 @@ def open_teacher(
     return load_sentence_transformer(SentenceTransformer, path, show_warnings=True)
 
 
-def labels_of(teacher: Any, columns: Sequence[str], kind: str) -> str:
-    """What the rows are labelled with, by their own scores or by a teacher: a key of
+def label_type_of(teacher: Any, columns: Sequence[str], encoder_type: str) -> str:
+    """What the rows are labelled with, by their own scores or by a teacher, for a student of this
+    `encoder_type` (dense, sparse, multi-vector): none, scores, margins or vectors, the keys of
     `losses.BY_LABELS`."""
     has_scores = "label" in columns
+    has_negatives = "third" in columns
     if teacher is None:
         return "scores" if has_scores else "none"
     if not isinstance(teacher, CrossEncoder):
-        if kind != "dense":
+        if encoder_type != "dense":
             raise ValueError(
-                f"teacher: it is an embedding model, whose vectors --kind {kind} does not learn"
+                f"teacher: it is an embedding model, whose vectors --kind {encoder_type} does not"
+                " learn"
             )
         return "vectors"
-    if "third" in columns:
-        return "scores" if has_scores else "margins"
-    if kind != "dense" or not has_scores:
+    if has_negatives and not has_scores:
+        return "margins"
+    if not has_negatives and (encoder_type != "dense" or not has_scores):
         raise ValueError("teacher: a reranker teaches by triples; give the rows a column negative")
     return "scores"
 
@@ -63,7 +66,10 @@ def teach(teacher: Any | None, rows: Dataset, student: Any, labels: str, progres
     if teacher is None:
         return rows
     bar = "Teacher" if progress else None
-    columns = {name: rows[name][:] for name in rows.column_names if name != "label"}
+    columns = {}
+    for name in rows.column_names:
+        if name != "label":
+            columns[name] = rows[name][:]
     if labels == "vectors":
         has_scores = "label" in rows.column_names
         values = vectors_of_teacher(teacher, columns, has_scores, student, bar)
@@ -90,8 +96,12 @@ def vectors_of_teacher(
         )
     vectors = []
     for name, texts in columns.items():
-        task = "query" if name == "first" else "document"
-        vectors.append(encode(teacher, texts, None if has_scores else task, bar))
+        task = "document"
+        if has_scores:
+            task = None
+        elif name == "first":
+            task = "query"
+        vectors.append(encode(teacher, texts, task, bar))
     return fit_width(np.stack(vectors, 1), student_width)
 
 
@@ -113,7 +123,9 @@ def scores_of_teacher(
     queries, *passages = columns.values()
     scores = [score_pairs(teacher, list(zip(queries, texts)), bar) for texts in passages]
     teacher.activation_fn = activation
-    return np.stack(scores, 1) if labels == "margins" else scores[0]
+    if labels == "margins":
+        return np.stack(scores, 1)
+    return scores[0]
 
 
 def fit_width(vectors: np.ndarray, width: int) -> np.ndarray:

@@ -43,10 +43,10 @@ from ..hub.trainer import HubMixin
 from .config import EmbeddingConfig, RerankerConfig
 from .data import Retrieval, name_of
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
-from .evaluate import RETRIEVAL, measure, print_table, reorder, score
+from .evaluate import RETRIEVAL_METRICS, measure, print_table, reorder, score
 from .losses import find_loss, make_loss
 from .rows import as_reranking, as_retrieval, split_pairs, with_negatives
-from .teachers import labels_of, open_teacher, teach
+from .teachers import label_type_of, open_teacher, teach
 
 NUM_NEGATIVES = 3  # of a query in training, by default
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
@@ -185,7 +185,7 @@ def make_embedding_trainer(
         options["pairs_from"],
     )
     teacher = open_teacher(options["teacher"], path)
-    labels = labels_of(teacher, pairs.column_names, encoder_type)
+    labels = label_type_of(teacher, pairs.column_names, encoder_type)
     loss_class = find_loss(options["loss"], encoder_type, labels)
     has_scores = "label" in pairs.column_names
     task = held_out
@@ -226,7 +226,7 @@ def embedding_fields(
     else:
         document = encoder.prompts.get("document")
         prompts = {"first": encoder.prompts.get("query"), "second": document, "third": document}
-        best = best_by(args, "ndcg@10", RETRIEVAL)
+        best = best_by(args, "ndcg@10", RETRIEVAL_METRICS)
     # a passage that stands twice in a batch (of one process) would be its own negative
     sampler = "no_duplicates" if labels == "none" else "batch_sampler"
     return {"prompts": prompts, "batch_sampler": sampler, **best}
@@ -317,7 +317,7 @@ def make_reranking_trainer(
         miner = open_encoder(options["miner"], "dense") if options["miner"] else None
         rows = with_negatives(pairs, passages, options["negatives"], miner)
         held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
-        best = best_by(args, "mrr@10", RETRIEVAL)
+        best = best_by(args, "mrr@10", RETRIEVAL_METRICS)
         evaluator = ranking_evaluator(held_out_rows, bar)
     path = options["model"]
     is_reranker = _is_reranker(path)
