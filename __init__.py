@@ -11,7 +11,7 @@ import importlib
 import importlib.machinery
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The public names, by the module that defines them.
 _PUBLIC_NAMES = {
