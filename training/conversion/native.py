@@ -146,8 +146,12 @@ def _unmet_requirements(architecture: str, model: PreTrainedModel, head: str) ->
     obstacles = []
     for name, needed in ARCHITECTURES[architecture].required(model, head).items():
         value = getattr(model.config, name)
-        if value != needed:
-            obstacles.append(f"{name}={needed!r} (it is {value!r})")
+        if value == needed:
+            continue
+        obstacle = f"{name}={needed!r} (it is {value!r})"
+        if name == "classifier_pooling":
+            obstacle += ", as --pooling of `minibert finetune` sets it"
+        obstacles.append(obstacle)
     return obstacles
 
 

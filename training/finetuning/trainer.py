@@ -83,6 +83,7 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         trains = train_dataset is not None
         check_start(type(task), model, args, trains)
         config = config_of(model)
+        check_pooling(task, config)
         fit_tokenizer(task.tokenizer, config, None)
         task_options = task.options()
 
@@ -307,6 +308,18 @@ def check_start(
             f"freeze must be none, encoder or a number up to {config.num_hidden_layers},"
             f" got {args.freeze!r}"
         )
+
+
+def check_pooling(task: Task, config: PreTrainedConfig) -> None:
+    """Refuse (a ValueError) another pooling than the one that a trained head learned to read."""
+    pooling = getattr(task, "pooling", None)
+    trained_pooling = getattr(config, "classifier_pooling", "cls")  # BERT has no such field
+    if pooling is None or trained_for(config) is None or pooling == trained_pooling:
+        return
+    raise ValueError(
+        f"pooling={pooling!r}: the head of this model was trained with {trained_pooling!r};"
+        " leave the option out, or start from a model without a head"
+    )
 
 
 def read_rows(

@@ -20,14 +20,18 @@ TASKS = {
     "classify": TaskEntry(
         "classify texts or pairs of texts, by one class, several labels or a value",
         "classification:Classify",
-        training_options=("class_weights", "tune_threshold", "regression"),
+        training_options=("class_weights", "tune_threshold", "regression", "pooling"),
     ),
     "nli": TaskEntry(
         "tell whether a premise entails a hypothesis",
         "classification:Nli",
-        training_options=("class_weights", "tune_threshold", "regression"),
+        training_options=("class_weights", "tune_threshold", "regression", "pooling"),
     ),
-    "choose": TaskEntry("choose one of several continuations or answers", "choice:Choose"),
+    "choose": TaskEntry(
+        "choose one of several continuations or answers",
+        "choice:Choose",
+        training_options=("pooling",),
+    ),
     "tag": TaskEntry(
         "tag words: entities, parts of speech",
         "tagging:Tag",

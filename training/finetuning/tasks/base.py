@@ -196,8 +196,8 @@ class Task(abc.ABC):
     # --- the model's inputs and outputs ---
 
     def config_fields(self) -> dict[str, Any]:
-        """Fields of the model's config that follow from the data: `id2label`, `label2id`,
-        `problem_type`."""
+        """Fields of the model's config that follow from the data and from the task's options:
+        `id2label`, `label2id`, `problem_type`, `classifier_pooling`."""
         if not self.labels:
             return {}
         id2label = dict(enumerate(self.labels))
@@ -369,6 +369,13 @@ def _labels_as_text(split: datasets.Dataset, column: str) -> set[str]:
         items = cell if isinstance(cell, list) else [cell]
         labels.update(map(str, items))
     return labels
+
+
+def pooling_fields(pooling: str | None) -> dict[str, Any]:
+    """The field of the model's config that says what its head reads; none leaves it as it is."""
+    if pooling is None:
+        return {}
+    return {"classifier_pooling": pooling}
 
 
 def shortened(text: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 from sklearn.metrics import accuracy_score
@@ -17,7 +17,18 @@ from transformers import (
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
 from ..data import as_list, bad_value, check_texts, each_row, find_column, with_column
-from .base import CUT, LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, shortened
+from .base import (
+    CUT,
+    LABEL,
+    SCORE,
+    STRING,
+    Labels,
+    Predictions,
+    Scores,
+    Task,
+    pooling_fields,
+    shortened,
+)
 
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
@@ -35,6 +46,8 @@ class Choose(Task):
         label_column: The column of the right choice, a number from 0 (from 1, if others are
             letters) or a letter (A, B, …); by default guessed by its name.
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
+        pooling: What a new head reads: mean, the mean of the last states, or cls, the state of the
+            first token. By default as the model's config says.
     """
 
     name = "choose"
@@ -63,6 +76,10 @@ class Choose(Task):
     choice_columns: Sequence[str] = ()
     label_column: str | None = None
     max_length: int | None = None
+    pooling: Literal["mean", "cls"] | None = None
+
+    def config_fields(self) -> dict[str, Any]:
+        return super().config_fields() | pooling_fields(self.pooling)
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import datasets
 import numpy as np
@@ -27,7 +27,18 @@ from ...evaluation.word_classifier import WordClassifier
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from ..imbalance import class_weights, describe_weights
 from ..thresholds import choose_threshold, describe_thresholds, shift_bias, to_log_odds
-from .base import CUT, LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, saved_labels
+from .base import (
+    CUT,
+    LABEL,
+    SCORE,
+    STRING,
+    Labels,
+    Predictions,
+    Scores,
+    Task,
+    pooling_fields,
+    saved_labels,
+)
 
 # Names of the columns of two texts, best first.
 PAIR_COLUMNS = (
@@ -88,6 +99,8 @@ class Classify(Task):
             the bias of the model, so that every program decides by them.
         regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as
             classes.
+        pooling: What a new head reads: mean, the mean of the last states, or cls, the state of the
+            first token. By default as the model's config says.
     """
 
     name = "classify"
@@ -131,6 +144,7 @@ class Classify(Task):
     class_weights: Sequence[str] | None = None
     tune_threshold: bool = False
     regression: bool = False
+    pooling: Literal["mean", "cls"] | None = None
 
     def __post_init__(self):
         if self.regression and self.labels:
@@ -431,6 +445,7 @@ class Classify(Task):
     def config_fields(self) -> dict[str, Any]:
         return {
             **super().config_fields(),
+            **pooling_fields(self.pooling),
             "problem_type": self.problem_type,
             "thresholds": self.thresholds,
         }
