@@ -296,7 +296,7 @@ def test_builtin_recipes_are_found_by_name():
     for file in sorted(RECIPES.glob("*.yaml")):
         assert read_recipe(file.stem) == read_recipe(str(file)) != {}
     with pytest.raises(
-        ValueError, match="'modren'; close matches: modern; use a YAML file, or one of bert-classic"
+        ValueError, match="'modren'; close matches: modern; use a YAML file, or one of albert-style"
     ):
         read_recipe("modren")
 
