@@ -297,10 +297,14 @@ def share_weights() -> None:
     # which is what `Trainer` wraps where nobody says it
     assert MiniBertForMaskedLM._no_split_modules == [settings["fsdp_transformer_layer_cls_to_wrap"]]
     ids = torch.randint(5, 64, (4, 12), generator=torch.Generator().manual_seed(1))
-    for preset in (MiniBertConfig.bert, MiniBertConfig.modernbert):
+    for preset, share_layers in (
+        (MiniBertConfig.bert, False),
+        (MiniBertConfig.modernbert, False),
+        (MiniBertConfig.bert, True),
+    ):
         torch.manual_seed(0)
         sizes = dict(vocab_size=64, num_hidden_layers=2, hidden_dropout=0.0, attention_dropout=0.0)
-        shared = MiniBertForMaskedLM(preset("tiny", **sizes)).train()
+        shared = MiniBertForMaskedLM(preset("tiny", **sizes, share_layers=share_layers)).train()
         whole = copy.deepcopy(shared)
         layers = [
             m
@@ -309,7 +313,7 @@ def share_weights() -> None:
         ]
         for module in (*layers, shared):
             fully_shard(module, mesh=mesh)
-        assert len(layers) == 2
+        assert len(layers) == (1 if share_layers else 2)
         optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (shared, whole)]
         for _ in range(3):
             losses = []

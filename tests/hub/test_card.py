@@ -176,6 +176,7 @@ def test_results_are_a_valid_model_index(saved):
         ({"is_causal": True}, "decoder"),
         ({"local_attention": 32}, "16 tokens"),
         ({"embedding_size": 32}, "width 32"),
+        ({"share_layers": True}, "4 passes through one layer (shared weights), width 128"),
         (
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
             "rotary positions (RoPE), scaled (linear)",
