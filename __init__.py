@@ -50,6 +50,8 @@ _PUBLIC_NAMES = {
     "tokenization": ["extend_tokenizer", "train_tokenizer"],
     "training.data.collators": ["MaskedLMCollator"],
     "training.data.mixtures": ["Corpus"],
+    "training.common.training_result": ["TrainingResult"],
+    "training.common.options": ["UnknownOptionError"],
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 __all__ = ["__version__", *_MODULE_OF]

@@ -56,11 +56,78 @@ def test_what_other_tasks_take_reaches_an_encoder_or_is_refused(verb, task, monk
             assert str(error).startswith(f"{name}: ")
             assert name not in inspect.signature(function).parameters
         else:
-            arguments = calls.pop()
-            arguments |= arguments.get("config", {})
-            assert arguments[name] == value
+            assert calls.pop()[name] == value
     with pytest.raises(ValueError, match="^lables: |^data: none given"):
         public(task, lables=["x"]) if verb == "evaluate" else public(task)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_typo_is_answered_by_the_option_that_was_meant(name):
+    """As on the command line, in every function, before any work."""
+    function = FUNCTIONS[name]
+    if function.__module__.startswith("minibert.tokenization"):
+        pytest.skip("the tokenizers import nothing of the training")
+    parameters = list(inspect.signature(function).parameters.values())
+    option = next(
+        p.name for p in reversed(parameters) if len(p.name) > 4 and p.kind != p.VAR_KEYWORD
+    )
+    required = [p.name for p in parameters if p.default is p.empty and p.kind != p.VAR_KEYWORD]
+    arguments = dict.fromkeys(required, "classify")
+    typo = option[:-2] + option[-1] + option[-2]
+    with pytest.raises(minibert.UnknownOptionError, match=f"'{typo}'.*; close matches: .*{option}"):
+        function(**arguments, **{typo: 1})
+
+
+@pytest.mark.parametrize(("function", "option", "meant"), [
+    (minibert.pretrain, "learnig_rate", "learning_rate"),
+    (minibert.pretrain, "samplig_alpha", "sampling_alpha"),
+    (minibert.pretrain, "epochs", "num_train_epochs"),
+    (minibert.prepare, "seq_lenght", "seq_length"),
+])  # fmt: skip
+def test_fields_of_configs_are_close_matches(function, option, meant):
+    for error in (TypeError, ValueError):
+        with pytest.raises(
+            error, match=f"^unknown option '{option}' of .*; close matches: {meant}"
+        ):
+            function(**{option: 1})
+
+
+@pytest.mark.parametrize("task", ["classify", "nli", "choose", "tag", "answer", "embed", "rerank"])
+def test_a_typo_of_each_task(task):
+    with pytest.raises(minibert.UnknownOptionError, match="; close matches: learning_rate"):
+        minibert.finetune(task, data="a.jsonl", learnig_rate=1)
+    for function in (minibert.finetune, minibert.evaluate):
+        with pytest.raises(minibert.UnknownOptionError, match="; close matches: .*model"):
+            function(task, data="a.jsonl", modle="runs/reviews")
+
+
+def test_an_option_that_nothing_resembles_is_answered_by_what_there_is():
+    with pytest.raises(
+        minibert.UnknownOptionError, match="'zzz' of fill; it takes text, model, top_k$"
+    ):
+        minibert.fill("A [MASK].", zzz=1)
+    with pytest.raises(minibert.UnknownOptionError, match="it takes data, model, size, .*, …$"):
+        minibert.pretrain(zzz=1)
+
+
+def test_signatures_name_the_fields_of_configs():
+    """What `help` and notebooks show."""
+    parameters = inspect.signature(minibert.pretrain).parameters
+    assert "options" not in parameters
+    assert parameters["learning_rate"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert parameters["weight_decay"].default is None and parameters["max_steps"].default == -1
+    assert parameters["sample_by"].default == "auto"
+    assert (
+        list(inspect.signature(minibert.finetune).parameters)[-1] == "options"
+    )  # those of the task
+
+
+def test_keywords_replace_fields_of_args(tmp_path):
+    from minibert.training.common.options import make_config
+
+    args = minibert.FinetuningConfig(str(tmp_path), learning_rate=0.5, seed=3)
+    config = make_config(minibert.FinetuningConfig, args, {"learning_rate": 0.25})
+    assert (config.learning_rate, config.seed, args.learning_rate) == (0.25, 3, 0.5)
 
 
 def test_validation_rows_and_a_size_of_them_exclude_each_other():

@@ -48,7 +48,7 @@ def prepare(task, *words):
     }
     model, size, args = (keywords.pop(name) for name in ("model", "validation_size", "args"))
     del keywords["task"], keywords["plan"]
-    cls, options, args = run.resolve_options(task, args, keywords, FinetuningConfig)
+    cls, options, args = run.resolve_options(run.finetune, task, args, keywords, FinetuningConfig)
     task = run.load_task(cls, options, model, args, trains=True)
     splits = load_splits(task, **sources, validation_size=size, seed=args.seed)
     return FinetuningTrainer(

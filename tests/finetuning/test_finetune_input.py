@@ -306,7 +306,7 @@ def test_a_data_set_in_memory(start, tmp_path):
     both = datasets.DatasetDict(train=rows, test=rows)
     assert "test" in minibert.finetune("classify", model=start, data=both, args=args).report
     with pytest.raises(
-        ValueError, match="unknown option 'lables' of classify; use one of class_weights, "
+        ValueError, match="unknown option 'lables' of finetune classify; close matches: label"
     ):
         minibert.finetune("classify", model=start, train=rows, lables=["a"])
 

@@ -26,6 +26,7 @@ def options_of(
     name, the first counts."""
     fields = {}
     for function in callables:
+        function = inspect.unwrap(function)  # whose `**options` are not spelled out
         descriptions = describe_parameters(function)
         annotated = function.__init__ if inspect.isclass(function) else function
         type_hints = typing.get_type_hints(annotated)

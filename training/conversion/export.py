@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 from ... import modeling_minibert
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import minibert_config, modules_of, suppress_logging
+from ..common.options import checked_options
 from . import convert, to_native
 from .checkpoints import load_checkpoint
 from .folders import save_tokenizer_and_modules, tokenizer_of
@@ -39,6 +40,7 @@ TOLERANCE = 1e-3
 BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))
 
 
+@checked_options()
 def export(
     source: str | PathLike,
     target: str | PathLike,

@@ -22,6 +22,7 @@ from ..common.loading import (
     saved_tokenizer,
     wrap_load_errors,
 )
+from ..common.options import checked_options
 from .checkpoints import load_checkpoint
 from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
 from .families import ArchitectureName
@@ -35,6 +36,7 @@ PYLATE_SETTINGS = {
 }  # fmt: skip
 
 
+@checked_options()
 def convert(
     source: str | PathLike,
     target: str | PathLike,

@@ -19,6 +19,7 @@ from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from ..common.files import lock_result, write_result
+from ..common.options import checked_options
 from ..common.printing import format_intervals, format_scores, format_table, warn
 from ..evaluation import metrics
 from ..evaluation.baselines import judge
@@ -62,6 +63,7 @@ class SharedWords:
 NOT_DENSE = (SparseEncoder, MultiVectorEncoder, SharedWords)
 
 
+@checked_options()
 def evaluate_embed(
     data: str | Dataset | None = None,
     *,
@@ -181,6 +183,7 @@ def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[s
     return {"model": model, "tasks": main_metrics, "metrics": scores}
 
 
+@checked_options()
 def evaluate_rerank(
     data: str,
     *,

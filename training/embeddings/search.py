@@ -23,6 +23,7 @@ from sentence_transformers.util import semantic_search
 
 from ..common.files import atomic_write, check_folder, lock_folder, printable
 from ..common.loading import wrap_load_errors
+from ..common.options import checked_options
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
 
@@ -131,6 +132,7 @@ class Index:
         return results
 
 
+@checked_options()
 def search(
     index: str | PathLike,
     queries: str | Iterable[str] = (),
@@ -225,6 +227,7 @@ def rank(
     return [(index, float(scores[index])) for index in order]
 
 
+@checked_options()
 def rerank(
     query: str,
     passages: str | Iterable[str] = (),

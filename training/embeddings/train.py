@@ -30,7 +30,7 @@ from ..common.callbacks import (
 from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..common.files import lock_output, write_json, written_whole
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, without_bars
-from ..common.options import close_matches
+from ..common.options import checked_options, make_config
 from ..common.precision import check_training, resolve_precision
 from ..common.printing import warn
 from ..common.training_result import TrainingResult
@@ -94,6 +94,7 @@ class FunctionEvaluator(BaseEvaluator):
 # --- embedding models ---
 
 
+@checked_options(EmbeddingConfig)
 def finetune_embed(
     data: str | list[str] | Dataset,
     *,
@@ -108,7 +109,7 @@ def finetune_embed(
     loss: str = "auto",
     loss_kwargs: str | None = None,
     args: EmbeddingConfig | None = None,
-    **config: Any,
+    **options: Any,
 ) -> TrainingResult:
     """Train an embedding model on pairs, triples or scored pairs of texts; the one best on the
     held-out data is saved for `SentenceTransformer(output_dir)`, `SparseEncoder` or
@@ -138,12 +139,12 @@ def finetune_embed(
             chosen by the data and the teacher.
         loss_kwargs: Keyword arguments of the loss, as JSON: {"scale": 30}.
         args: The settings of the training.
-        config: Fields of `EmbeddingConfig`.
+        options: Fields of `EmbeddingConfig`, which replace those of `args`.
 
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
-    options = {
+    arguments = {
         "model": model,
         "columns": columns,
         "pairs_from": pairs_from,
@@ -163,9 +164,10 @@ def finetune_embed(
         raise ValueError("columns: pairs_from makes pairs of whole documents; leave columns out")
 
     def make_trainer(args: EmbeddingConfig) -> tuple[Any, Any]:
-        return make_embedding_trainer(args, data, validation, options)
+        return make_embedding_trainer(args, data, validation, arguments)
 
-    return train(make_trainer, options, name_of(data), args or EmbeddingConfig(), config)
+    args = make_config(EmbeddingConfig, args, options)
+    return train(make_trainer, arguments, name_of(data), args)
 
 
 def make_embedding_trainer(
@@ -235,6 +237,7 @@ def embedding_fields(
 # --- rerankers ---
 
 
+@checked_options(RerankerConfig)
 def finetune_rerank(
     data: str | list[str] | Dataset,
     *,
@@ -245,7 +248,7 @@ def finetune_rerank(
     miner: str | None = None,
     teacher: str | None = None,
     args: RerankerConfig | None = None,
-    **config: Any,
+    **options: Any,
 ) -> TrainingResult:
     """Train a reranker on pairs and negatives found for them, or on scored pairs; the one best on
     the held-out data is saved for `CrossEncoder(output_dir)`.
@@ -265,12 +268,12 @@ def finetune_rerank(
             the query; by default negatives are random.
         teacher: A larger reranker to learn the scores of, instead of labels.
         args: The settings of the training.
-        config: Fields of `RerankerConfig`.
+        options: Fields of `RerankerConfig`, which replace those of `args`.
 
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
-    options = {
+    arguments = {
         "model": model,
         "columns": columns,
         "negatives": NUM_NEGATIVES if negatives is None else negatives,
@@ -291,10 +294,11 @@ def finetune_rerank(
             raise ValueError(
                 "negatives, miner: the rows have negatives or scores of their own; leave both out"
             )
-        trainer = make_reranking_trainer(args, pairs, held_out, opened_teacher, options)
+        trainer = make_reranking_trainer(args, pairs, held_out, opened_teacher, arguments)
         return trainer, opened_teacher
 
-    return train(make_trainer, options, name_of(data), args or RerankerConfig(), config)
+    args = make_config(RerankerConfig, args, options)
+    return train(make_trainer, arguments, name_of(data), args)
 
 
 def make_reranking_trainer(
@@ -376,16 +380,10 @@ def ranking_evaluator(held_out_rows: Dataset, bar: str | None) -> FunctionEvalua
 
 
 @without_bars()
-def train(
-    make_trainer: Callable, options: dict[str, Any], data: str, args: Any, config: dict
-) -> TrainingResult:
+def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any) -> TrainingResult:
     """Train what `make_trainer` makes of the settings (a trainer, and a teacher that is measured,
     too, or None) and save it; of several processes one does, and the others have no model and no
     report."""
-    fields = {field.name for field in dataclasses.fields(args) if field.init}
-    for name in sorted(config.keys() - fields):
-        raise ValueError(f"unknown option {name!r}{close_matches(name, fields | options.keys())}")
-    args = dataclasses.replace(args, **config)
     output = Path(args.output_dir)
     with lock_output(args):
         checkpoint = checkpoint_to_resume(args)

@@ -24,6 +24,7 @@ from transformers import PreTrainedConfig
 
 from ..common.files import atomic_write, check_folder, lock_file, printable
 from ..common.loading import modules_of, random_state_kept, without_bars
+from ..common.options import checked_options
 from ..common.precision import resolve_precision
 from ..common.printing import warn
 from ..data.rows import CSV, conll_rows, detect_encoding, is_conll, read_rows
@@ -48,6 +49,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".jsonlines")
 Data = str | os.PathLike | Sequence[str] | Sequence[Mapping[str, Any]] | datasets.Dataset
 
 
+@checked_options()
 @without_bars()
 def predict(
     model: str | os.PathLike,

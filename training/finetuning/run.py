@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,14 @@ from datasets import Dataset
 from ..common.checkpoints import checkpoint_to_resume
 from ..common.files import check_folder, lock_output, printable
 from ..common.loading import random_state_kept, without_bars
+from ..common.options import (
+    UnknownOptionError,
+    checked_options,
+    close_matches,
+    fields_of,
+    make_config,
+    unknown_option,
+)
 from ..common.precision import without_autocast
 from ..common.printing import warn
 from ..common.training_result import TrainingResult
@@ -28,6 +36,7 @@ from .tasks.base import Scores, Task
 from .trainer import FinetuningTrainer, check_start, read_rows
 
 
+@checked_options(FinetuningConfig, has_task_options=True)
 @without_bars()
 def finetune(
     task: str,
@@ -63,9 +72,9 @@ def finetune(
             or a number; by default 0.1 (embed, rerank: 0.05).
         plan: Train nothing; look at the data and write a recipe with reasons. Options that are
             given are kept.
-        args: The settings of the training; in Python, its fields can be given as keywords instead.
-        options: Options of the task (see its class in `training.finetuning.tasks`), and fields of
-            `FinetuningConfig`.
+        args: The settings of the training.
+        options: Options of the task, which are those of its class (`Classify`, `Tag`, …), and
+            fields of `FinetuningConfig`, which replace those of `args`.
 
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
@@ -86,7 +95,7 @@ def finetune(
         raise ValueError(
             "validation_size: validation rows are given, so that none are held out; leave it out"
         )
-    cls, task_options, args = resolve_options(task, args, options, FinetuningConfig)
+    cls, task_options, args = resolve_options(finetune, task, args, options, FinetuningConfig)
     output = Path(args.output_dir)
     with lock_output(args):
         if plan:
@@ -119,6 +128,7 @@ def finetune(
     return TrainingResult(saved_model, loaded_task.tokenizer, report, output)
 
 
+@checked_options(EvaluationConfig, has_task_options=True)
 @without_bars()
 def evaluate(
     task: str,
@@ -145,10 +155,9 @@ def evaluate(
         validation: Files to validate on, instead of those in data.
         test: Files to test on, instead of those in data.
         columns: Names of the columns of csv and tsv files without a header row.
-        args: The settings of the evaluation; in Python, its fields can be given as keywords
-            instead.
-        options: Options of the task (see its class in `training.finetuning.tasks`), and fields of
-            `EvaluationConfig`.
+        args: The settings of the evaluation.
+        options: Options of the task, which are those of its class (`Classify`, `Tag`, …), and
+            fields of `EvaluationConfig`, which replace those of `args`.
 
     Returns:
         The metrics of each split, by name; None for a metric that is not defined for these rows.
@@ -166,7 +175,7 @@ def evaluate(
         return call_encoder_function(f"evaluate:evaluate_{task}", arguments)
     if model is None:
         model = "runs/finetune"
-    cls, task_options, args = resolve_options(task, args, options, EvaluationConfig)
+    cls, task_options, args = resolve_options(evaluate, task, args, options, EvaluationConfig)
     for name in TASKS[task].training_options:
         if name in task_options:
             raise ValueError(f"{name}: it matters in training only; leave it out")
@@ -208,30 +217,28 @@ def evaluate(
 
 
 def resolve_options(
+    function: Callable,
     task_name: str,
     args: FinetuningConfig | None,
     options: Mapping[str, Any],
     config_class: type[FinetuningConfig],
 ) -> tuple[type[Task], dict[str, Any], FinetuningConfig]:
-    """Split the options: the task's class, its options that are not the defaults, and the settings
-    of the training. A ValueError for an unknown one."""
+    """Split the options of `finetune` or `evaluate` (`function`): the task's class, its options
+    that are not the defaults, and the settings. An UnknownOptionError for an unknown one."""
     cls = task_class(task_name)
     parameters = dict(inspect.signature(cls).parameters)
     del parameters["tokenizer"]
-    config_fields = set()
-    if args is None:
-        config_fields = {field.name for field in dataclasses.fields(config_class) if field.init}
-    for name in sorted(options):
+    config_fields = fields_of(config_class)
+    given_fields = {}
+    for name, value in options.items():
         if name in REMOVED_OPTIONS:
             raise ValueError(REMOVED_OPTIONS[name])
-        if name in parameters or name in config_fields:
-            continue
-        advice = f"use one of {', '.join(sorted(parameters))}"
-        if args is not None:
-            advice += "; give fields of the config in args"
-        raise ValueError(f"unknown option {name!r} of {task_name}; {advice}")
-    if args is None:
-        args = config_class(**{name: options[name] for name in options if name in config_fields})
+        if name in config_fields:
+            given_fields[name] = value
+        elif name not in parameters:
+            names = [*sorted(parameters), *inspect.signature(function).parameters]
+            raise unknown_option(name, f"{function.__name__} {task_name}", names)
+    args = make_config(config_class, args, given_fields)
     args = dataclasses.replace(args, output_dir=str(args.output_dir))
     task_options = {}
     for name, value in options.items():
@@ -291,11 +298,12 @@ def call_encoder_function(reference: str, arguments: Mapping[str, Any]) -> Any:
     parameters = inspect.signature(function).parameters
     arguments = {key: value for key, value in arguments.items() if value is not None}
     for key in arguments:
-        # fields of its config are checked by the function
-        is_field = "config" in parameters and key not in ("train", "test", "plan")
-        if key not in parameters and not is_field:
-            usable = ", ".join(parameter for parameter in parameters if parameter != "config")
-            raise ValueError(f"{key}: {name} does not take it; it takes {usable}")
+        if key not in parameters:
+            advice = close_matches(key, parameters)
+            if not advice:
+                usable = ", ".join(inspect.signature(inspect.unwrap(function)).parameters)
+                advice = f"; it takes {usable}"
+            raise UnknownOptionError(f"{key}: {name} does not take it{advice}")
     if "data" not in arguments and parameters["data"].default is inspect.Parameter.empty:
         raise ValueError("data: none given; give a table, or a data set of the Hub")
     return function(**arguments)

@@ -22,6 +22,7 @@ from transformers.trainer_utils import HubStrategy
 
 from ...configuration_minibert import MiniBertConfig
 from ..common.files import printable
+from ..common.options import checked_options
 from ..common.printing import format_table, warn
 from .card import CARD, card_for
 from .files import ALLOWED, stage
@@ -44,6 +45,7 @@ ENVIRONMENT = (
 )  # fmt: skip
 
 
+@checked_options()
 def push(
     folder: str | os.PathLike,
     repository: str,

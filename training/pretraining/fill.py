@@ -6,10 +6,12 @@ from typing import Any
 from transformers import AutoModelForMaskedLM, pipeline
 
 from ..common.loading import load_masked_lm, saved_config, saved_tokenizer, wrap_load_errors
+from ..common.options import checked_options
 
 MASK = "[MASK]"
 
 
+@checked_options()
 def fill(
     text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
 ) -> list[list[list[dict[str, Any]]]]:

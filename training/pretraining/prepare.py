@@ -9,6 +9,7 @@ import datasets
 from ...tokenization import adapt_tokenizer
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import saved_tokenizer, without_bars
+from ..common.options import checked_options, make_config
 from ..data.documents import check_sources, name_of
 from ..data.mixtures import Corpus, prepare_documents
 from ..data.packing import check_packing, pack_documents
@@ -18,6 +19,7 @@ from ..hub.card import describe_data
 from .config import RowsConfig
 
 
+@checked_options(Corpus, RowsConfig)
 @without_bars()
 def prepare(
     data: str | os.PathLike | list[str] | datasets.Dataset = (),
@@ -44,10 +46,10 @@ def prepare(
         seed: Seed of the documents that are held out and drawn; the default is that of pretrain,
             too.
         args: The settings of the rows and of a new tokenizer.
-        options: Fields of `Corpus`, and of `RowsConfig` instead of `args`.
+        options: Fields of `Corpus` and of `RowsConfig`; the latter replace those of `args`.
     """
     folder, corpus = Path(output_dir), Corpus.take(data, options)
-    args = args or RowsConfig(**options)
+    args = make_config(RowsConfig, args, options)
     if corpus.streaming:
         raise ValueError(
             "streaming: prepare reads text from disk; leave it out, or stream with minibert"

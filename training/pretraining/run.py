@@ -1,6 +1,5 @@
 """`minibert pretrain`: a config, a corpus, and `PretrainingTrainer`."""
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +7,7 @@ from typing import Any, Literal
 from ..common.checkpoints import checkpoint_to_resume
 from ..common.files import lock_output
 from ..common.loading import without_bars
+from ..common.options import checked_options, make_config
 from ..common.precision import without_autocast
 from ..common.training_result import TrainingResult
 from ..data.mixtures import Corpus
@@ -16,6 +16,7 @@ from .config import PretrainingConfig, preset_config, read_overrides
 from .trainer import PretrainingTrainer
 
 
+@checked_options(Corpus, PretrainingConfig)
 @without_bars()
 def pretrain(
     data: str | os.PathLike | list[str] = (),
@@ -55,7 +56,7 @@ def pretrain(
         folder.
     """
     corpus = Corpus.take(data, options)
-    args = dataclasses.replace(args, **options) if args else PretrainingConfig(**options)
+    args = make_config(PretrainingConfig, args, options)
     overrides = read_overrides(config_overrides)
     with lock_output(args):
         checkpoint = checkpoint_to_resume(args)

@@ -9,12 +9,14 @@ from transformers import PreTrainedTokenizerBase
 from ...tokenization import extend_tokenizer
 from ..common.files import check_folder, lock_folder, new_folder
 from ..common.loading import saved_tokenizer
+from ..common.options import checked_options, make_config
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, load_sample
 from ..data.tokenized import check_tokenization
 from .config import TokenizerConfig
 
 
+@checked_options(Corpus, TokenizerConfig)
 def make_tokenizer(
     data: str | os.PathLike | list[str] = (),
     *,
@@ -37,10 +39,10 @@ def make_tokenizer(
         extend_vocabulary: With extend, the number of words to add: those of the text that it cuts
             most.
         args: The settings of a new tokenizer.
-        options: Fields of `Corpus`, and of `TokenizerConfig` instead of `args`.
+        options: Fields of `Corpus` and of `TokenizerConfig`; the latter replace those of `args`.
     """
     output, corpus = Path(output_dir), Corpus.take(data, options)
-    args = args or TokenizerConfig(**options)
+    args = make_config(TokenizerConfig, args, options)
     check_sources(corpus.data)
     check_folder(output)
     if (output / "tokenizer.json").exists():
