@@ -81,7 +81,11 @@ class Results:
         decoded = {name: list(task.decode(predictions[name])) for name in predictions}
         self.by_class = {}
         self.intervals = {}
+        self.pipeline_scores = {}  # where pipelines of Transformers decide otherwise
         for name in predictions:
+            pipeline_scores = task.pipeline_scores(predictions[name])
+            if pipeline_scores:
+                self.pipeline_scores[name] = pipeline_scores
             references = predictions[name].examples[LABEL][:]
             self.by_class[name] = task.by_class(decoded[name], references)
             self.intervals[name] = task.intervals(decoded[name], references)
@@ -118,6 +122,8 @@ class Results:
         report["baseline"] = {"name": self.task.baseline, **self.baseline}
         if self.simple_scores:
             report["simple_model"] = {"name": self.task.simple_model, **self.simple_scores}
+        if self.pipeline_scores:
+            report["pipeline"] = self.pipeline_scores
         report["by_class"] = self.by_class
         report["intervals"] = self.intervals
         report["warning"] = self.warning
@@ -131,6 +137,8 @@ class Results:
         for name, scores in self.scores.items():
             rows[name] = {metric: scores.get(metric) for metric in metrics}
             rows[f"  95 % interval ({name})"] = format_intervals(self.intervals[name])
+            if name in self.pipeline_scores:
+                rows[f"  in a pipeline ({name})"] = self.pipeline_scores[name]
             if name in self.baseline:
                 rows[f"  {self.task.baseline} ({name})"] = self.baseline[name]
             if name in self.simple_scores:

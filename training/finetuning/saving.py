@@ -125,6 +125,8 @@ def card_facts(
                 baseline = trainer.baseline[split].get(metric)
                 measured.append(Result(metric, value, split_files, split, baseline))
     facts.results = headlines(measured)
+    facts.decisions = trainer.task.describe_decision()
+    facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
     facts.baseline = trainer.task.baseline
     facts.warning = results.warning
     facts.base_model = published_name(report["model"])

@@ -93,6 +93,9 @@ class CardFacts:
     language: str | list[str] | None = None
     tags: list[str] = field(default_factory=list)
     max_length: int | None = None  # the longest text of training, in tokens
+    decisions: list[str] = field(default_factory=list)  # which thresholds were chosen, and why
+    # The metrics in a pipeline of Transformers, where it decides otherwise than `minibert predict`.
+    pipeline_scores: dict[str, float] = field(default_factory=dict)
 
 
 # --- cards and folders ---
