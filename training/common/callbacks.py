@@ -58,16 +58,12 @@ NAMES = {"learning_rate": "rate"}
 def add_callbacks(trainer: Trainer) -> None:
     """Print a line for each log instead of what `Trainer` prints, save a checkpoint at SIGTERM and
     Ctrl-C, and stop if a number is no longer finite."""
-    for printer in (
-        PrinterCallback,
-        DEFAULT_PROGRESS_CALLBACK,
-    ):  # the latter prints a table in notebooks
-        trainer.pop_callback(printer)
+    trainer.pop_callback(PrinterCallback)
+    trainer.pop_callback(DEFAULT_PROGRESS_CALLBACK)  # it prints a table in notebooks
     budget = getattr(trainer, "budget", None)
 
-    def is_new() -> (
-        bool
-    ):  # asked when the training begins: what is new may be known after the trainer is made
+    # called when the training begins: what is new may be known after the trainer is made
+    def is_new() -> bool:
         return bool(getattr(trainer, "new_weights", False) or getattr(trainer, "is_new", False))
 
     for callback in (DivergenceCallback(is_new, budget), ConsoleLog(budget), SaveAndStop()):
@@ -444,13 +440,11 @@ class SaveAndStop(TrainerCallback):
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and args.dataloader_num_workers:
             loader.worker_init_fn = functools.partial(leave_group, loader.worker_init_fn)
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # other threads cannot handle signals
+        # other threads cannot handle signals
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                if (
-                    signal.getsignal(number) != signal.SIG_IGN
-                ):  # `nohup` and background jobs ignore signals
+                # `nohup` and background jobs ignore signals
+                if signal.getsignal(number) != signal.SIG_IGN:
                     self.before[number] = signal.signal(number, self.receive)
 
     def receive(self, number, *_):

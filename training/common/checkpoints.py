@@ -16,10 +16,8 @@ from .files import check_folder, printable, write_json
 from .processes import of_first_rank
 
 MANIFEST = "checkpoint_manifest.json"
-OPTIMIZER = (
-    "optimizer*",
-    "global_step*",
-)  # files of the optimizer's state, also of FSDP and DeepSpeed
+# Files of the optimizer's state, also of FSDP and DeepSpeed.
+OPTIMIZER = ("optimizer*", "global_step*")
 
 
 def checkpoint_to_resume(

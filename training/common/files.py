@@ -36,9 +36,8 @@ UNPRINTABLE = re.compile(
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path, and rename it to `path` once it is written: a file of that name is
     always complete."""
-    unfinished = path.with_name(
-        f".{path.name}.{os.getpid()}.unfinished"
-    )  # another process may write the same file
+    # another process may write the same file
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         yield unfinished
         os.replace(unfinished, path)

@@ -49,9 +49,8 @@ def _docstrings(file: Path) -> Iterator[str]:
     a template)."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # a SyntaxWarning in other people's code is not our user's concern
+            # a SyntaxWarning in other people's code is not our user's concern
+            warnings.simplefilter("ignore")
             tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return

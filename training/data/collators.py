@@ -99,13 +99,13 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             self.whole_word_mask = False  # the parent would mask with [MASK] only
         check_masking(self)
         super().__post_init__()
-        self.regular = regular_tokens(self.tokenizer)  # [V]
-        self._word_starts = (
-            self.regular if self.masking == "token" else word_start_table(self.tokenizer)
-        )  # [V]
-        self._cumulative = np.concatenate(
-            [[0], np.cumsum(self.regular.astype(np.int64))]
-        )  # [V + 1]
+        # [V], with a value for each token of the vocabulary
+        self.regular = regular_tokens(self.tokenizer)
+        self._word_starts = self.regular
+        if self.masking != "token":
+            self._word_starts = word_start_table(self.tokenizer)
+        # [V + 1]
+        self._cumulative = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])
         self._shared = torch.tensor(
             _Progress()
         ).share_memory_()  # shared with the workers of a data loader

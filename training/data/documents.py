@@ -62,10 +62,13 @@ def load_documents(
             )
     if len(parts) == 1:
         return parts[0]
-    names = [language or name_of(entry) for language, entry in map(language_of, data)]
+    names = []
+    for source in data:
+        language, entry = language_of(source)
+        names.append(language or name_of(entry))
     label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
-    source = np.repeat(label.str2int(names), [len(part) for part in parts])
-    return datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
+    label_ids = np.repeat(label.str2int(names), list(map(len, parts)))
+    return datasets.concatenate_datasets(parts).add_column("source", label_ids, feature=label)
 
 
 def load_sources(
@@ -78,31 +81,34 @@ def load_sources(
     """Load the documents of each entry of `data` as `load_documents` does; an entry may have none.
     With `streaming`, they are read on demand, in the order of the files."""
     layout = "auto" if sample_by == "sentence" else sample_by
+    # the files of all entries are found before any is read
+    groups_of_entries = [_group_files(entry, layout) for entry in data]
     sources = []
-    for entry, groups in [
-        (entry, _groups(entry, layout)) for entry in data
-    ]:  # all are found before any is read
+    for entry, groups in zip(data, groups_of_entries):
         parts = []
         for group, files in groups.items():
-            text = _load(group, files, text_column, streaming)
-            if isinstance(text, datasets.Dataset) and (
-                missing := text.data.table["text"].null_count
-            ):
-                print(
-                    f"{name_of(entry)!r}: {missing:,} of {len(text):,} rows have no text and are"
-                    " left out"
-                )
-            paragraphs = group.layout == "paragraph"
-            step = (
-                sentence_table
-                if sample_by == "sentence"
-                else split_paragraphs
-                if paragraphs
-                else strip_blank
-            )
-            parts.append(map_tables(text, step, desc="Reading documents", batch_size=1000))
+            texts = _load_texts(group, files, text_column, streaming)
+            _report_missing(texts, entry)
+            if sample_by == "sentence":
+                step = sentence_table
+            elif group.layout == "paragraph":
+                step = split_paragraphs
+            else:
+                step = strip_blank
+            parts.append(map_tables(texts, step, desc="Reading documents", batch_size=1000))
         sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
     return sources
+
+
+def _report_missing(texts: DatasetOrStream, entry: Source) -> None:
+    """Print how many rows have no text, if they are not a stream."""
+    if not isinstance(texts, datasets.Dataset):
+        return
+    missing = texts.data.table["text"].null_count
+    if missing:
+        print(
+            f"{name_of(entry)!r}: {missing:,} of {len(texts):,} rows have no text and are left out"
+        )
 
 
 def check_sources(data: Sequence[Source]) -> None:
@@ -114,11 +120,14 @@ def check_sources(data: Sequence[Source]) -> None:
 
 def language_of(entry: Source) -> tuple[str | None, Source]:
     """Split an entry `language=entry` into its language (None if it names none) and the rest."""
-    named = LANGUAGE.fullmatch(entry) if isinstance(entry, str) else None
-    if (
-        named is None or os.path.exists(entry) or matching_paths(entry)
-    ):  # a path may have a "=" in it
-        return None, entry if isinstance(entry, DatasetOrStream) else str(entry)
+    if isinstance(entry, DatasetOrStream):
+        return None, entry
+    if not isinstance(entry, str):
+        return None, str(entry)
+    named = LANGUAGE.fullmatch(entry)
+    # a path may have a "=" in it
+    if named is None or os.path.exists(entry) or matching_paths(entry):
+        return None, entry
     return named["language"], named["entry"]
 
 
@@ -138,7 +147,7 @@ class FileGroup(NamedTuple):
     encoding: str | None = None  # of text
 
 
-def _groups(entry: Source, sample_by: str) -> dict[FileGroup, Any]:
+def _group_files(entry: Source, sample_by: str) -> dict[FileGroup, Any]:
     """Group the content of an entry: the files that are read alike, a name of the Hub, or a data
     set."""
     path = language_of(entry)[1]
@@ -182,8 +191,10 @@ def _layout(file: str, encoding: str) -> str:
     return "paragraph" if re.search(BLANK_LINE, begins) else "line"
 
 
-def _load(group: FileGroup, source: Any, column: str | None, streaming: bool) -> DatasetOrStream:
-    """The texts of a group, in a column `text`."""
+def _load_texts(
+    group: FileGroup, source: Any, column: str | None, streaming: bool
+) -> DatasetOrStream:
+    """The texts of a group, in a column `text`. Each format of `FORMATS` has its branch."""
     if group.file_format == "loaded":
         return _select_text(source, column)
     if group.file_format == "hub":
@@ -193,27 +204,45 @@ def _load(group: FileGroup, source: Any, column: str | None, streaming: bool) ->
         options = dict(encoding=group.encoding, sample_by=group.layout, streaming=streaming)
         return tables.load_files("text", source, name=version, **options)
     if group.file_format == "parquet":
-        features = tables.parquet_features(source)
-        column = _choose_column(tables.string_columns(features), column)
-        options = dict(
-            columns=[column],
-            features=datasets.Features({column: features[column]}),
-            streaming=streaming,
-            name=f"{version}-{Hasher.hash(column)}",
-        )
-        return _select_text(tables.load_files("parquet", source, **options), column)
-    first_rows = islice(read_rows(source[0]), ROWS_TO_SEE)
-    rows = tables.from_numbered_rows(source[0], first_rows)
-    column = _choose_column(
-        tables.string_columns(*tables.with_numbers([rows])), column, rows.column_names
+        return _load_parquet(source, column, version, streaming)
+    return _load_rows(source, column, version, streaming)
+
+
+def _load_parquet(
+    files: list[str], column: str | None, version: str, streaming: bool
+) -> DatasetOrStream:
+    features = tables.parquet_features(files)
+    column = _choose_column(tables.string_columns(features), column)
+    loaded = tables.load_files(
+        "parquet",
+        files,
+        columns=[column],
+        features=datasets.Features({column: features[column]}),
+        streaming=streaming,
+        name=f"{version}-{Hasher.hash(column)}",
     )
-    options = dict(features=datasets.Features({"text": datasets.Value("string")}))
-    made_of = {"files": source, "column": column}
+    return _select_text(loaded, column)
+
+
+def _load_rows(
+    files: list[str], column: str | None, version: str, streaming: bool
+) -> DatasetOrStream:
+    """The texts of JSON, csv and tsv files."""
+    first_rows = islice(read_rows(files[0]), ROWS_TO_SEE)
+    table = tables.from_numbered_rows(files[0], first_rows)
+    # a column of numbers is not a text, though its cells in a csv file are
+    converted = tables.with_numbers([table])[0]
+    column = _choose_column(tables.string_columns(converted), column, table.column_names)
+    features = datasets.Features({"text": datasets.Value("string")})
+    arguments = {"files": files, "column": column}
     if streaming:
-        return datasets.IterableDataset.from_generator(_texts, gen_kwargs=made_of, **options)
+        return datasets.IterableDataset.from_generator(
+            _texts, gen_kwargs=arguments, features=features
+        )
+    # a part of the key by which `datasets` caches the rows
+    arguments["version"] = version + revision_of(read_rows) + revision_of(_texts)
     try:
-        made_of |= {"version": version + revision_of(read_rows) + revision_of(_texts)}
-        return datasets.Dataset.from_generator(_texts, gen_kwargs=made_of, **options)
+        return datasets.Dataset.from_generator(_texts, gen_kwargs=arguments, features=features)
     except datasets.exceptions.DatasetGenerationError as error:
         raise error.__cause__ or error from None
 
@@ -221,7 +250,8 @@ def _load(group: FileGroup, source: Any, column: str | None, streaming: bool) ->
 def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[str, str | None]]:
     """Yield the texts in one column of JSON and csv files; other columns are not checked."""
     for file in files:
-        has_column, row = False, {}
+        has_column = False
+        row = {}
         for line, row in read_rows(file):
             text = row.get(column)
             if text is not None and not isinstance(text, str):
@@ -232,22 +262,35 @@ def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[st
             raise ReadError(f"{file!r} has no column {column!r}; it has {', '.join(row)}")
 
 
-def _choose_column(strings: Sequence[str], name: str | None, known: Sequence[str] = ()) -> str:
-    """The column of the text: `name`, or else "text", or the only column of strings."""
-    use = f"use one of the columns of strings: {', '.join(strings) or 'there is none'}"
-    if name is None and "text" not in strings and len(strings) != 1:
-        raise ValueError(f"text_column: the column of the text is not clear; {use}")
-    name = name or ("text" if "text" in strings else strings[0])
-    if name not in strings and name not in known:
-        raise ValueError(f"text_column: {name!r} is not a column of strings; {use}")
+def _choose_column(
+    string_columns: Sequence[str], name: str | None, other_columns: Sequence[str] = ()
+) -> str:
+    """The column of the text: `name`, or else "text", or the only column of strings. By its name,
+    it may be one of `other_columns` too."""
+    string_names = ", ".join(string_columns) or "there is none"
+    if name is None and "text" in string_columns:
+        name = "text"
+    elif name is None and len(string_columns) == 1:
+        name = string_columns[0]
+    if name is None:
+        raise ValueError(
+            "text_column: the column of the text is not clear; use one of the columns of strings:"
+            f" {string_names}"
+        )
+    if name not in string_columns and name not in other_columns:
+        raise ValueError(
+            f"text_column: {name!r} is not a column of strings; use one of the columns of strings:"
+            f" {string_names}"
+        )
     return name
 
 
 def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """Reduce a data set to its column of text, renamed to "text"."""
-    # a stream may not know its columns before it is read
-    known = dataset if dataset.features else tables.from_rows(list(islice(dataset, ROWS_TO_SEE)))
-    name = _choose_column(tables.string_columns(known), name)
+    table = dataset
+    if not dataset.features:  # a stream may not know its columns before it is read
+        table = tables.from_rows(list(islice(dataset, ROWS_TO_SEE)))
+    name = _choose_column(tables.string_columns(table), name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")
 

@@ -31,9 +31,8 @@ def hold_out(
     digests = np.concatenate(
         [text_digests(map(str, batch[column].to_pylist()), seed) for batch in batches]
     )
-    values, counts = np.unique(
-        digests, return_counts=True
-    )  # ascending: a random order of the distinct documents
+    # ascending: a random order of the distinct documents
+    values, counts = np.unique(digests, return_counts=True)
     held_out = values[: np.searchsorted(np.cumsum(counts), target) + 1]
     if len(held_out) == len(values):
         texts = f"{len(documents)} documents ({len(values)} different ones)"

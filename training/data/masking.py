@@ -95,9 +95,8 @@ def choose_targets(
         span_first_token = firsts
 
     if at_least_one:  # the word with the smallest draw, in every document without a chosen one
-        documents = np.flatnonzero(
-            np.diff(np.cumsum(begins)[firsts], prepend=-1)
-        )  # the first word of each
+        # the first word of each document
+        documents = np.flatnonzero(np.diff(np.cumsum(begins)[firsts], prepend=-1))
         extent = uniform_samples[EXTENT, firsts]
         smallest = np.where(
             np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents)
@@ -149,12 +148,10 @@ def _spans(
         np.cumsum(p_rest)[:-1], extent[first[running]], side="right"
     )
 
-    after = np.cumsum(
-        gaps + length
-    )  # where each span ends, counted from the first row's first word
-    after += np.repeat(
-        first - (after - gaps - length)[first], counts
-    )  # … and now from its own row's
+    # where each span ends, counted from the first row's first word
+    after = np.cumsum(gaps + length)
+    # … and now from its own row's
+    after += np.repeat(first - (after - gaps - length)[first], counts)
     starts = after - length
     inside = starts < ends
     starts = starts[inside]

@@ -120,9 +120,8 @@ class Corpus:
         """The share of each source, float64 [sources], from the weights or, without weights, from
         the `sizes`."""
         weights = np.asarray(self.weights or sizes, dtype=np.float64)
-        return softmax(
-            self.sampling_alpha * np.log(weights)
-        )  # a power of a large number could overflow
+        # as logarithms, since a power of a large number could overflow
+        return softmax(self.sampling_alpha * np.log(weights))
 
     def load(self) -> datasets.Dataset:
         return load_documents(self.data, text_column=self.text_column, sample_by=self.sample_by)

@@ -45,11 +45,15 @@ def pack_documents(
             document, or one piece, a row.
     """
     check_packing(mode, seq_length)
-    options = dict(
-        desc="Packing", batch_size=WINDOW
-    )  # in one process: each of several would start its own windows
+    # in one process: each of several would start its own windows
     return map_tables(
-        tokenized, pack_table, **options, mode=mode, seq_length=seq_length, **special_ids(tokenizer)
+        tokenized,
+        pack_table,
+        desc="Packing",
+        batch_size=WINDOW,
+        mode=mode,
+        seq_length=seq_length,
+        **special_ids(tokenizer),
     )
 
 

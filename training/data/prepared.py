@@ -39,9 +39,8 @@ def save_rows(
     values of `MADE`), and the other `arguments` for people and model cards."""
     folder = Path(folder)
     tokenizer.save_pretrained(folder)
-    loaded = AutoTokenizer.from_pretrained(
-        folder, trust_remote_code=False
-    )  # may be of another class
+    # it may be of another class than the one that was saved
+    loaded = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     manifest = {name: made[name] for name in MADE} | {
         "tokenizer_sha256": tokenizer_checksum(loaded)
     }

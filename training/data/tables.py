@@ -23,7 +23,8 @@ from ..common.printing import warn
 from .rows import ReadError, conll_rows, is_conll, read_rows
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
-# How a file is read, by its suffix.
+# How a file is read, by its suffix: by `_read_file` here as a table, by `_load_texts` in `documents`
+# as texts. A further format needs a branch in both.
 FORMATS = {
     ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json",
     ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
@@ -32,6 +33,11 @@ TABLES = tuple(suffix for suffix, file_format in FORMATS.items() if file_format 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # "name" or "owner/name", and perhaps a configuration.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
+STRING_TYPES = (
+    datasets.Value("string"),
+    datasets.Value("large_string"),
+    datasets.Value("string_view"),
+)
 # What `datasets` raises for values that Arrow cannot hold.
 STORAGE_ERRORS = (OverflowError, RecursionError, ValueError, pa.ArrowException)
 # A row of such names is a header, not data.
@@ -103,13 +109,16 @@ def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset
         return _read_parquet(file)
     if file_format == "conll":
         return from_numbered_rows(file, conll_rows(file))
+    # JSON, csv and tsv
     rows = list(read_rows(file, header))
     if header:
-        _check_headless(file, header, [row for _, row in rows])
+        _check_no_header(file, header, [row for _, row in rows])
     return from_numbered_rows(file, rows)
 
 
 def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
+    """Rows with any columns as a table. An OverflowError, or another of `STORAGE_ERRORS`, for a value
+    that it cannot hold."""
     columns = {}
     for name in dict.fromkeys(chain.from_iterable(rows)):
         columns[name] = [row.get(name) for row in rows]
@@ -166,12 +175,13 @@ def _first_unstorable(rows: Sequence[dict[str, Any]]) -> int:
     return first
 
 
-def _check_headless(file: str, header: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
+def _check_no_header(file: str, header: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
     """Refuse names for the columns of a file whose first row is a header; warn if it may be one."""
     if not rows:
         return
     first_row = rows[0]
-    is_header = all(cell.strip().casefold() in USUAL_COLUMNS for cell in first_row.values())
+    names_in_row = {cell.strip().casefold() for cell in first_row.values()}
+    is_header = names_in_row <= USUAL_COLUMNS
     for name in header:
         cell = first_row[name].strip()
         other_cells = [row[name].strip() for row in rows[1:]]
@@ -407,8 +417,7 @@ def _reason(error: BaseException) -> str:
 def string_columns(table: DatasetOrStream | datasets.Features) -> list[str]:
     """The columns of plain strings."""
     features = getattr(table, "features", table)
-    string_types = [datasets.Value(name) for name in ("string", "large_string", "string_view")]
-    return [name for name, feature in features.items() if feature in string_types]
+    return [name for name, feature in features.items() if feature in STRING_TYPES]
 
 
 def to_number(cell: Any) -> float:
@@ -421,24 +430,23 @@ def to_number(cell: Any) -> float:
 
 
 def with_numbers(parts: Sequence[datasets.Dataset]) -> list[datasets.Dataset]:
-    """Convert columns of text whose cells are numbers in all parts; blank cells become None."""
-    texts = []  # of each part its columns of strings
-    cells: dict[str, list[str | None]] = {}  # of each column those of all parts
-    for part in parts:
-        columns = part.select_columns(string_columns(part)).to_dict()
-        texts.append(columns)
-        for name, column in columns.items():
-            cells.setdefault(name, []).extend(column)
+    """The parts of one table, such as its splits: columns of text whose cells are numbers in all
+    parts are converted, with blank cells as None."""
+    columns_of_parts = [part.select_columns(string_columns(part)).to_dict() for part in parts]
+    all_cells: dict[str, list[str | None]] = {}  # of each column those of all parts
+    for columns in columns_of_parts:
+        for name, cells in columns.items():
+            all_cells.setdefault(name, []).extend(cells)
     features: dict[str, datasets.Value] = {}
-    for name, column in cells.items():
-        feature = _number_feature(column)
+    for name, cells in all_cells.items():
+        feature = _number_feature(cells)
         if feature is not None:
             features[name] = feature
     converted = []
-    for part, text in zip(parts, texts):
+    for part, columns in zip(parts, columns_of_parts):
         numbers = {}
-        for name in text.keys() & features.keys():
-            numbers[name] = list(map(_parse_number, text[name]))
+        for name in columns.keys() & features.keys():
+            numbers[name] = list(map(_parse_number, columns[name]))
         converted.append(_replace_columns(part, numbers, features))
     return converted
 
