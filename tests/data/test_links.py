@@ -8,7 +8,7 @@ from minibert.training.common.files import files_under, matching_paths, unique_f
 from minibert.training.data.documents import load_documents
 from minibert.training.data.tables import find_files
 from minibert.training.embeddings.data import read_documents
-from minibert.training.finetuning.data import _files_of
+from minibert.training.finetuning.data import load_splits
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -65,9 +65,10 @@ def test_documents_and_passages_come_once(folder):
 
 def test_a_linked_shard_comes_once(tmp_path):
     first = tmp_path / "train-00000-of-00002.jsonl"
-    first.write_text("{}")
+    first.write_text('{"text": "one"}')
     (tmp_path / "train-00001-of-00002.jsonl").symlink_to(first.name)
-    assert _files_of(tmp_path) == {"train": [first]}
+    splits = load_splits(None, data=str(tmp_path), validation_size=None)
+    assert splits["train"]["text"][:] == ["one"]
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "text.txt"])
@@ -76,7 +77,7 @@ def test_pipes_are_refused(tmp_path, name):
     os.mkfifo(pipe)
     for item in (str(pipe), "/dev/null"):
         with pytest.raises(
-            ValueError, match="is no file \\(but a pipe, a device or a broken link\\)"
+            ValueError, match="is not a regular file \\(but a pipe, a device or a broken link\\)"
         ):
             find_files(item)
     with pytest.raises(ValueError, match="there is no file in"):

@@ -10,8 +10,8 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +118,9 @@ def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str
 
 
 def _guess_delimiter(sample: Sequence[str], num_columns: int) -> str:
-    """The delimiter by which most of the first rows get the same number of cells: that of the
-    columns that are named (`num_columns` > 0), or else that of the first row. Marks inside of texts
-    do not count so often alike."""
+    """The delimiter by which most rows of the sample have as many cells as there are named columns
+    (`num_columns` > 0), or else as the first row has. A mark inside of texts does not occur in so
+    many rows equally often."""
     best = DELIMITERS[0]
     best_fit = (0, 0)
     for delimiter in DELIMITERS:
@@ -178,7 +178,11 @@ def _check_cells(cells: Sequence[str], columns: Sequence[str], is_tsv: bool, loc
 
 def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open(file, encoding=detect_encoding(file)) as lines:
-        first_line = next((line.strip() for line in lines if not line.isspace()), "{}")
+        first_line = "{}"  # of a file without any: it has no rows
+        for line in lines:
+            if not line.isspace():
+                first_line = line.strip()
+                break
         lines.seek(0)
         if first_line.startswith("{") and first_line.endswith("}"):
             yield from _json_lines(file, lines)
@@ -282,13 +286,8 @@ def conll_rows(file: str | Path) -> Iterator[tuple[int, dict[str, list[str]]]]:
 def _read_sentences(file: str, lines: Sequence[str]) -> list[tuple[int, list[list[str]]]]:
     """The sentences, each with the line of its first word: the columns of its words. All have the
     number of columns that most lines of the file have."""
-    table = [_split_columns(line) for line in lines]
-    filled = [cells for cells in table if cells and cells[0] != "-DOCSTART-"]
-    uncommented = [cells for cells in filled if not cells[0].startswith("#")] or filled
-    widths = Counter(len(cells) for cells in uncommented)
-    width = widths.most_common(1)[0][0] if widths else 0
-    tags = {cells[-1] for cells in uncommented}
-
+    table = list(map(_split_columns, lines))
+    width, tags = _usual_columns(table)
     sentences = []
     words: list[list[str]] = []
     for number, (line, cells) in enumerate(zip(lines, table), 1):
@@ -309,6 +308,25 @@ def _read_sentences(file: str, lines: Sequence[str]) -> list[tuple[int, list[lis
     return sentences
 
 
+def _usual_columns(table: Sequence[Sequence[str]]) -> tuple[int, set[str]]:
+    """The number of columns of most lines, and what stands in the last one. Lines that begin with #
+    count only where there are no others."""
+    lines_of_words = []
+    lines_with_marks = []
+    for cells in table:
+        if not cells or cells[0] == "-DOCSTART-":
+            continue
+        if cells[0].startswith("#"):
+            lines_with_marks.append(cells)
+        else:
+            lines_of_words.append(cells)
+    lines = lines_of_words or lines_with_marks
+    if not lines:
+        return 0, set()
+    [(width, _)] = Counter(map(len, lines)).most_common(1)
+    return width, {cells[-1] for cells in lines}
+
+
 def _split_columns(line: str) -> list[str]:
     if "\t" in line.strip():
         return [cell.strip() for cell in line.split("\t")]
@@ -324,10 +342,13 @@ def _is_comment(line: str, cells: Sequence[str], width: int, tags: set[str]) -> 
         return True
     if cells[-1] in tags:
         return False
-    has_entities = all(ENTITY_TAG.fullmatch(tag) for tag in tags)
-    if has_entities:
+    if _are_entity_tags(tags):
         return not ENTITY_TAG.fullmatch(cells[-1])
     return cells[0] == "#"
+
+
+def _are_entity_tags(tags: Iterable[str]) -> bool:
+    return all(map(ENTITY_TAG.fullmatch, tags))
 
 
 def _name_columns(sentences: Sequence[Sequence[Sequence[str]]]) -> tuple[str, ...]:
@@ -340,10 +361,10 @@ def _name_columns(sentences: Sequence[Sequence[Sequence[str]]]) -> tuple[str, ..
     width = len(sentences[0][0]) if sentences else 2
     if width == 10:
         return ("", "tokens", "", "upos", "xpos", "", "", "", "", "")
-    is_numbered = width > 2 and all(_counts_words(words) for words in sentences)
+    is_numbered = width > 2 and all(map(_counts_words, sentences))
     if is_numbered and width == 4:
-        third_column = [cells[2] for words in sentences for cells in words]
-        if all(ENTITY_TAG.fullmatch(tag) for tag in third_column):
+        third_column = {cells[2] for cells in chain.from_iterable(sentences)}
+        if _are_entity_tags(third_column):
             return ("", "tokens", "ner_tags", "nested_ner_tags")
         return ("", "tokens", "pos_tags", "ner_tags")
     if is_numbered:
@@ -356,5 +377,5 @@ def _name_columns(sentences: Sequence[Sequence[Sequence[str]]]) -> tuple[str, ..
 def _counts_words(words: Sequence[Sequence[str]]) -> bool:
     """Whether the first column numbers the words of a sentence, from 0 or 1."""
     numbers = [cells[0] for cells in words]
-    from_zero = [str(number) for number in range(len(words) + 1)]
+    from_zero = list(map(str, range(len(words) + 1)))
     return numbers in (from_zero[:-1], from_zero[1:])

@@ -21,9 +21,12 @@ from .holdout import hold_out
 if TYPE_CHECKING:
     from .tasks.base import Task
 
+Part = str | datasets.Dataset  # a file, or rows in memory, which a split has one or more of
 Source = str | os.PathLike | Sequence[str | os.PathLike] | datasets.Dataset | None
 VALIDATION_SIZE = 0.1  # the share that is held out where no validation rows are given
-FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
+# Columns of every split: where a row came from.
+FILE = "_file"
+ROW = "_row"
 # The splits, with the names that files and data sets give them, best first. "eval" is none of them:
 # it means the validation rows to some, the test rows to others.
 SPLIT_NAMES = {
@@ -93,8 +96,8 @@ def load_splits(
 # --- Which tables are which split ---
 
 
-def _as_parts(source: Source) -> list[str | datasets.Dataset]:
-    """What a split is made of: files, or a data set in memory."""
+def _as_parts(source: Source) -> list[Part]:
+    """What `--train`, `--validation` or `--test` names: files, or a data set in memory."""
     if source is None:
         return []
     if isinstance(source, datasets.Dataset):
@@ -104,9 +107,9 @@ def _as_parts(source: Source) -> list[str | datasets.Dataset]:
     return list(map(str, source))
 
 
-def _find_splits(data: Source | datasets.DatasetDict) -> dict[str, list[str | datasets.Dataset]]:
-    """The parts of each split of a folder, a training file, a data set of the Hub or one in
-    memory."""
+def _find_splits(data: Source | datasets.DatasetDict) -> dict[str, list[Part]]:
+    """What `--data` names: the parts of each split of a folder, a training file, a data set of the
+    Hub or one in memory."""
     if data is None:
         return {}
     if isinstance(data, datasets.Dataset):
@@ -124,24 +127,23 @@ def _find_splits(data: Source | datasets.DatasetDict) -> dict[str, list[str | da
     return _choose_splits(loaded)
 
 
-def _choose_splits(
-    named: Mapping[str, list[str | datasets.Dataset]],
-) -> dict[str, list[str | datasets.Dataset]]:
-    """The tables of each split, of all tables by name. What is not used is said."""
+def _choose_splits(tables_by_name: Mapping[str, list[Part]]) -> dict[str, list[Part]]:
+    """The tables that are a split by their names (`SPLIT_NAMES`). It prints which are not used."""
     sources = {}
-    unused = dict(named)
+    unused = dict(tables_by_name)
     for split, names in SPLIT_NAMES.items():
-        name = next((name for name in names if name in named), None)
-        if name is not None:
-            sources[split] = unused.pop(name)
-    if not named:
+        for name in names:
+            if name in tables_by_name:
+                sources[split] = unused.pop(name)
+                break
+    if not tables_by_name:
         raise ValueError(
             "data: there is no table in the folder; use files or a data set with train, validation "
             "or test"
         )
     if not sources:
         raise ValueError(
-            f"data: the splits are {_list_names(named)}; use files or a data set with train, "
+            f"data: the splits are {_list_names(tables_by_name)}; use files or a data set with train, "
             "validation or test"
         )
     if unused:
@@ -152,12 +154,13 @@ def _choose_splits(
     return sources
 
 
-def _list_names(named: Mapping[str, Sequence[str | datasets.Dataset]]) -> str:
+def _list_names(tables_by_name: Mapping[str, Sequence[Part]]) -> str:
     """The names of some tables: of files those of the files."""
     names = []
-    for name, parts in named.items():
-        is_file = isinstance(parts[0], str)
-        names.append(printable(Path(parts[0]).name if is_file else name))
+    for name, parts in tables_by_name.items():
+        if isinstance(parts[0], str):
+            name = Path(parts[0]).name
+        names.append(printable(name))
     if len(names) > MAX_NAMES:
         return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more"
     return ", ".join(names)
@@ -165,16 +168,17 @@ def _list_names(named: Mapping[str, Sequence[str | datasets.Dataset]]) -> str:
 
 def _tables_in(folder: Path) -> dict[str, list[str]]:
     """The tables in a folder by the beginning of their names."""
-    shards: dict[str, list[str]] = {}
+    shards: dict[str, list[str]] = {}  # by their name without a number
     for file in sorted(folder.iterdir()):
         is_table = file.suffix.lower() in tables.TABLES or is_conll(file)
         if is_table and file.is_file():
             name = SHARD.sub("", file.stem).lower()
             shards.setdefault(name, []).append(str(file))
-    shards = {name: unique_files(files) for name, files in shards.items()}
+    for name, files in shards.items():
+        shards[name] = unique_files(files)
     for split, names in SPLIT_NAMES.items():
         for name in names:
-            files = [Path(file) for file in shards.get(name, [])]
+            files = list(map(Path, shards.get(name, [])))
             if len(files) > 1 and "-of-" not in files[0].stem:
                 raise ValueError(
                     f"data: {str(folder)!r} has {files[0].name!r} and {files[1].name!r}, which are "
@@ -187,37 +191,50 @@ def _tables_in(folder: Path) -> dict[str, list[str]]:
 
 
 def _read_splits(
-    sources: Mapping[str, list[str | datasets.Dataset]], header: Sequence[str] | None
+    sources: Mapping[str, list[Part]], header: Sequence[str] | None
 ) -> dict[str, datasets.Dataset]:
     """Read all parts. What their columns hold (numbers, spans) is settled over all of them
     together: one file may have no cell that tells."""
-    parts = {}  # by the name that messages give it: the file, or of rows in memory the split
-    for split, parts_of_split in sources.items():
-        for part in parts_of_split:
-            if isinstance(part, datasets.Dataset):
-                parts[split] = tables.read_table(part, field=split)
-            elif not os.path.isfile(part):
-                raise ValueError(f"data: {part!r} is not a file")
-            elif part not in parts:
-                parts[part] = tables.read_table(part, header=header or ())
-    csv_files = [name for name in parts if name.lower().endswith(CSV)]
-    parts |= zip(csv_files, tables.with_numbers([parts[file] for file in csv_files]))
-    for name, rows in parts.items():
+    tables_of_parts = _read_parts(sources, header)
+    csv_files = [name for name in tables_of_parts if name.lower().endswith(CSV)]
+    csv_tables = tables.with_numbers([tables_of_parts[file] for file in csv_files])
+    tables_of_parts.update(zip(csv_files, csv_tables))
+    for name, rows in tables_of_parts.items():
         if FILE not in rows.column_names:
-            parts[name] = _with_location(_flatten_squad(rows), name)
-    export = find_format(list(parts.values()))
-    for name, rows in parts.items():
+            tables_of_parts[name] = _with_location(_flatten_squad(rows), name)
+    export = find_format(list(tables_of_parts.values()))
+    for name, rows in tables_of_parts.items():
         try:
-            parts[name] = from_annotations(rows, export)
+            tables_of_parts[name] = from_annotations(rows, export)
         except ValueError as error:
             raise ValueError(f"data: {name!r}: {error}") from None
     splits = {}
-    for split, parts_of_split in sources.items():
-        tables_of_split = []
-        for part in parts_of_split:
-            tables_of_split.append(parts[part] if isinstance(part, str) else parts[split])
+    for split, parts in sources.items():
+        tables_of_split = [tables_of_parts[_name_of(part, split)] for part in parts]
         splits[split] = datasets.concatenate_datasets(tables_of_split)
     return splits
+
+
+def _read_parts(
+    sources: Mapping[str, list[Part]], header: Sequence[str] | None
+) -> dict[str, datasets.Dataset]:
+    """The table of each part, by `_name_of` it. A file of several splits is read once."""
+    tables_of_parts: dict[str, datasets.Dataset] = {}
+    for split, parts in sources.items():
+        for part in parts:
+            name = _name_of(part, split)
+            if isinstance(part, datasets.Dataset):
+                tables_of_parts[name] = tables.read_table(part, field=split)
+            elif not os.path.isfile(part):
+                raise ValueError(f"data: {part!r} is not a file")
+            elif name not in tables_of_parts:
+                tables_of_parts[name] = tables.read_table(part, header=header or ())
+    return tables_of_parts
+
+
+def _name_of(part: Part, split: str) -> str:
+    """What messages call a part: the file, or of rows in memory the split."""
+    return part if isinstance(part, str) else split
 
 
 def _with_location(rows: datasets.Dataset, name: str) -> datasets.Dataset:
@@ -244,10 +261,11 @@ def _squad_row(article: dict, paragraph: dict, question: dict) -> dict[str, Any]
     fields = article | paragraph | question
     row = {name: fields.get(name) for name in SQUAD}
     if row["answers"] is not None:
-        row["answers"] = {
-            "text": [answer["text"] for answer in row["answers"]],
-            "answer_start": [answer["answer_start"] for answer in row["answers"]],
-        }
+        answers: dict[str, list] = {"text": [], "answer_start": []}
+        for answer in row["answers"]:
+            answers["text"].append(answer["text"])
+            answers["answer_start"].append(answer["answer_start"])
+        row["answers"] = answers
     return row
 
 
@@ -288,8 +306,9 @@ def find_column(
 ) -> str:
     """The column that is named by `option`, or the first of `guesses` that the split has; a
     ValueError where there is none."""
-    if name is None:
-        name = next((guess for guess in guesses if guess in split.column_names), None)
+    for guess in guesses:
+        if name is None and guess in split.column_names:
+            name = guess
     if name is None:
         file = split[0][FILE]
         contents = option.replace("_columns", "s").removesuffix("_column")

@@ -15,7 +15,8 @@ from .results import baseline
 from .survey import Survey, survey, warnings
 from .tasks.base import Task
 
-RECIPE, PAGE = "recipe.yaml", "plan.md"
+RECIPE = "recipe.yaml"
+PAGE = "plan.md"
 HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
 MAX_CLASS_SHARE = 0.7  # the share of a class from which on accuracy hides the others
 # Rows of the rarest class that a model reads in a training, so that it does not ignore the class.
@@ -25,14 +26,14 @@ MAX_LABELS = 20  # that are listed
 AS_GIVEN = "as given"
 
 
-class Choice(NamedTuple):
-    """The value of an option, and the reason for it."""
+class Setting(NamedTuple):
+    """The value of an option in the recipe, and the reason for it."""
 
     value: Any
     reason: str
 
 
-Recipe = dict[str, Choice]  # by option
+Recipe = dict[str, Setting]  # by option
 
 
 def write_plan(
@@ -49,19 +50,15 @@ def write_plan(
     """
     limit = task.tokenizer.model_max_length
     task.tokenizer.model_max_length = 10**6  # to see all lengths as they are
-    surveys = {name: survey(task, split, task.encode(split)) for name, split in splits.items()}
-    options = {name: value for name, value in options.items() if value is not None}
-    settings = _changed_settings(args)
-    recipe = {name: Choice(value, AS_GIVEN) for name, value in options.items()}
-    for name, choice in propose(task, surveys, limit, options | settings).items():
-        recipe.setdefault(name, choice)
-    for name, value in settings.items():
-        recipe[name] = Choice(value, AS_GIVEN)
-    recipe["output_dir"] = Choice(str(args.output_dir), "where the trained model goes")
+    surveys = {}
+    for name, split in splits.items():
+        surveys[name] = survey(task, split, task.encode(split))
+    recipe = _make_recipe(task, surveys, limit, args, options)
 
     output = Path(args.output_dir)
     recipe_lines = [f"# minibert finetune {task.name} --recipe {RECIPE}"]
-    recipe_lines += [_recipe_line(name, choice) for name, choice in recipe.items()]
+    for name, setting in recipe.items():
+        recipe_lines.append(_recipe_line(name, setting))
     (output / RECIPE).write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
@@ -72,7 +69,29 @@ def write_plan(
     (output / PAGE).write_text(text, encoding="utf-8")
     for line in text.split("\n"):
         print(printable(line))
-    return {name: choice.value for name, choice in recipe.items()}
+    return {name: setting.value for name, setting in recipe.items()}
+
+
+def _make_recipe(
+    task: Task,
+    surveys: Mapping[str, Survey],
+    limit: int,
+    args: FinetuningConfig,
+    options: Mapping[str, Any],
+) -> Recipe:
+    """What the user gave, as it is, and proposals for the rest. The order is that of the page:
+    options beside `args`, proposals, fields of `args`."""
+    user_settings = _changed_settings(args)
+    user_options = {name: value for name, value in options.items() if value is not None}
+    recipe = {}
+    for name, value in user_options.items():
+        recipe[name] = Setting(value, AS_GIVEN)
+    for name, setting in propose(task, surveys, limit, user_options | user_settings).items():
+        recipe.setdefault(name, setting)
+    for name, value in user_settings.items():  # in the place of a proposal, if there is one
+        recipe[name] = Setting(value, AS_GIVEN)
+    recipe["output_dir"] = Setting(str(args.output_dir), "where the trained model goes")
+    return recipe
 
 
 def _changed_settings(args: FinetuningConfig) -> dict[str, Any]:
@@ -93,9 +112,11 @@ def _changed_settings(args: FinetuningConfig) -> dict[str, Any]:
 def propose(
     task: Task, surveys: Mapping[str, Survey], limit: int, options: Mapping[str, Any]
 ) -> Recipe:
-    """What to train with, after a survey of the splits, where `options` do not settle it.
+    """What to train with, after a survey of the splits. A further proposal is an entry of
+    `proposed`; the caller leaves out what the user has set.
 
     Args:
+        options: What the user has set, on which some proposals depend.
         limit: the longest input of the model, in tokens.
     """
     rows = surveys["train"].rows
@@ -107,10 +128,10 @@ def propose(
     proposed = {
         "freeze": freeze,
         "max_length": _propose_length(task, surveys, limit),
-        "per_device_train_batch_size": Choice(32, "the usual batch"),
-        "learning_rate": Choice(1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
+        "per_device_train_batch_size": Setting(32, "the usual batch"),
+        "learning_rate": Setting(1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
         "num_train_epochs": _propose_epochs(task, surveys["train"], freeze.value == "encoder"),
-        "patience": Choice(
+        "patience": Setting(
             3,
             f"once {options.get('metric_for_best_model', metric)} is above guessing, stop after so "
             "many evaluations without a better one",
@@ -118,45 +139,46 @@ def propose(
     }
     if rows < 2000:
         reason = "few rows: a smaller batch gives more steps"
-        proposed["per_device_train_batch_size"] = Choice(16, reason)
+        proposed["per_device_train_batch_size"] = Setting(16, reason)
     if freeze.value == "encoder":
-        proposed["learning_rate"] = Choice(1e-3, "only the head is trained")
+        proposed["learning_rate"] = Setting(1e-3, "only the head is trained")
     if hides_classes:
         largest = surveys["train"].labels.most_common(1)[0][0]
         reason = f"most rows are {largest!r}, so accuracy hides the other classes"
-        proposed["metric_for_best_model"] = Choice("f1_macro", reason)
+        proposed["metric_for_best_model"] = Setting("f1_macro", reason)
         if "label_smoothing_factor" not in options:  # which does not go with it
             reason = "all classes then count alike in the loss"
-            proposed["class_weights"] = Choice("balanced", reason)
+            proposed["class_weights"] = Setting("balanced", reason)
     if "max_steps" in options:
         del proposed["num_train_epochs"]
     return proposed
 
 
-def _propose_freeze(rows: int, options: Mapping[str, Any]) -> Choice:
+def _propose_freeze(rows: int, options: Mapping[str, Any]) -> Setting:
     """Few rows train the head only."""
     is_small = rows <= HEAD_ONLY_ROWS
     default = "encoder" if is_small and "lora" not in options else "none"
     freeze = options.get("freeze", default)
     if freeze == "encoder":
-        return Choice(freeze, f"{rows:,} training rows: the head only")
+        return Setting(freeze, f"{rows:,} training rows: the head only")
     if is_small:
-        return Choice(freeze, f"{rows:,} training rows: layers train")
-    return Choice(freeze, f"{rows:,} training rows: enough to train all")
+        return Setting(freeze, f"{rows:,} training rows: layers train")
+    return Setting(freeze, f"{rows:,} training rows: enough to train all")
 
 
-def _propose_length(task: Task, surveys: Mapping[str, Survey], limit: int) -> Choice:
+def _propose_length(task: Task, surveys: Mapping[str, Survey], limit: int) -> Setting:
     """A multiple of 8 that 99 of 100 inputs fit into."""
-    longest = limit
-    percentiles = [np.percentile(s.lengths, 99) for s in surveys.values() if len(s.lengths)]
-    if percentiles:
-        longest = int(max(percentiles))
+    percentiles = []
+    for split in surveys.values():
+        if len(split.lengths):
+            percentiles.append(np.percentile(split.lengths, 99))
+    longest = int(max(percentiles, default=limit))
     multiple = -(-max(task.shortest_input, longest) // 8) * 8
     reason = f"99 % of the inputs of every split have up to {longest} tokens"
-    return Choice(min(limit, multiple), reason)
+    return Setting(min(limit, multiple), reason)
 
 
-def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Choice:
+def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Setting:
     epochs = 8 if train.rows < 5000 else 3
     if is_head_only:
         epochs = MAX_EPOCHS
@@ -165,7 +187,7 @@ def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Choice:
     if task.metric_for_best_model == "accuracy" and rarest * epochs < MIN_ROWS_READ:
         epochs = min(MAX_EPOCHS, -(-MIN_ROWS_READ // rarest))
         reason = f"so that the model reads {rarest * epochs:,} rows of the rarest class"
-    return Choice(epochs, f"{reason}; the learning rate falls over all epochs")
+    return Setting(epochs, f"{reason}; the learning rate falls over all epochs")
 
 
 def _is_unbalanced(train: Survey) -> bool:
@@ -176,11 +198,11 @@ def _is_unbalanced(train: Survey) -> bool:
 # --- The files ---
 
 
-def _recipe_line(name: str, choice: Choice) -> str:
-    if _is_in_memory(choice.value):
+def _recipe_line(name: str, setting: Setting) -> str:
+    if _is_in_memory(setting.value):
         return f"# {name}: rows in memory, which a file cannot name; give a file, or use Python"
-    value = json.dumps(choice.value, ensure_ascii=False, default=str)
-    return f"{name}: {value}  # {choice.reason}"
+    value = json.dumps(setting.value, ensure_ascii=False, default=str)
+    return f"{name}: {value}  # {setting.reason}"
 
 
 def _is_in_memory(value: Any) -> bool:
@@ -191,12 +213,12 @@ def _describe_recipe(task: Task, recipe: Recipe, file: Path) -> list[str]:
     """The last part of the page, in Markdown."""
     lines = [f"## The proposal\n\n- head: `{task.model_class.__name__}`"]
     has_rows_in_memory = False
-    for name, choice in recipe.items():
-        value = choice.value
+    for name, setting in recipe.items():
+        value = setting.value
         if _is_in_memory(value):
             has_rows_in_memory = True
             value = "rows in memory"
-        lines.append(f"- `{name}`: {value} – {choice.reason}")
+        lines.append(f"- `{name}`: {value} – {setting.reason}")
     if has_rows_in_memory:
         call = f'minibert.finetune("{task.name}", **plan.report)'
         lines.append(f"\nNext, in Python: `{call}`, where `plan` is what `finetune` returned\n")
@@ -213,8 +235,11 @@ def describe_data(
     lines += [f"- {line}" for line in warnings(task, surveys)]
     lines.append("")
     for name, scores in baseline(task, splits).items():
-        defined = [f"{metric} {score:.4f}" for metric, score in scores.items() if score is not None]
-        reached = ", ".join(defined)
+        scores_in_words = []
+        for metric, score in scores.items():
+            if score is not None:
+                scores_in_words.append(f"{metric} {score:.4f}")
+        reached = ", ".join(scores_in_words)
         lines.append(f"Without a model, {task.baseline} reaches on {name}: {reached}.\n")
     return lines + _describe_labels(surveys["train"])
 
@@ -246,5 +271,7 @@ def _describe_labels(train: Survey) -> list[str]:
 
 
 def _table(header: Collection[str], rows: Iterable[Collection[str]]) -> list[str]:
-    table = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in table] + [""]
+    lines = []
+    for cells in (header, ["---"] * len(header), *rows):
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]

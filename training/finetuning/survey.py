@@ -31,18 +31,18 @@ class Survey:
     cut: int  # inputs that lost their end
     labels: Counter[str]  # how often each occurs
     labelled: int  # rows, or words, that may have them
-    answers: dict[int, set[str]]  # the labels that each different input (its hash) occurs with
+    labels_of_inputs: dict[int, set[str]]  # by the hash of an input: the labels it occurs with
     repeated: int  # inputs that occurred before
     coverage: Coverage  # what the tokenizer loses of the first rows
 
     @property
     def contradictions(self) -> int:
         """Inputs that occur with different labels."""
-        return sum(len(labels) > 1 for labels in self.answers.values())
+        return sum(len(labels) > 1 for labels in self.labels_of_inputs.values())
 
     def shared_with(self, other: Survey) -> int:
         """Different inputs that are in both."""
-        return len(self.answers.keys() & other.answers.keys())
+        return len(self.labels_of_inputs.keys() & other.labels_of_inputs.keys())
 
 
 # --- Counting ---
@@ -51,38 +51,44 @@ class Survey:
 def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) -> Survey:
     """Count the labels of a split as `Task.read` returned it, lengths and repeated inputs as
     `Task.encode` did."""
-    inputs = [_as_texts(ids) for ids in encoded["input_ids"]]
-    answers = _count_answers(inputs, encoded)
+    inputs = list(map(_sequences_of, encoded["input_ids"]))
+    lengths = []
+    for sequences in inputs:
+        lengths += map(len, sequences)
+    num_cut = 0
+    if CUT in encoded.column_names:
+        num_cut = sum(encoded[CUT])
+    labels_of_inputs = _group_labels(inputs, encoded)
     labels, labelled = _count_labels(task, examples)
     return Survey(
         rows=len(examples),
-        lengths=np.array([len(ids) for texts in inputs for ids in texts]),
-        cut=sum(encoded[CUT]) if CUT in encoded.column_names else 0,
+        lengths=np.array(lengths),
+        cut=num_cut,
         labels=labels,
         labelled=labelled,
-        answers=answers,
-        repeated=len(inputs) - len(answers),
+        labels_of_inputs=labels_of_inputs,
+        repeated=len(inputs) - len(labels_of_inputs),
         coverage=measure_coverage(task.tokenizer, _sample_texts(task, examples)),
     )
 
 
-def _as_texts(ids: list) -> list[list[int]]:
-    """What the model reads as one text each: the choices of a row, or the row."""
+def _sequences_of(ids: list) -> list[list[int]]:
+    """The sequences of token ids that the model reads for a row: one for each choice, or one."""
     has_choices = bool(ids) and isinstance(ids[0], list)
     return ids if has_choices else [ids]
 
 
-def _count_answers(
+def _group_labels(
     inputs: Sequence[list[list[int]]], encoded: datasets.Dataset
 ) -> dict[int, set[str]]:
     """The labels that each different input occurs with. Values (of regression) may well differ."""
     labels = [None] * len(inputs)
     if "labels" in encoded.column_names and not isinstance(encoded[0]["labels"], float):
         labels = encoded["labels"]
-    answers: dict[int, set[str]] = defaultdict(set)
-    for texts, label in zip(inputs, labels):
-        answers[hash(tuple(map(tuple, texts)))].add(json.dumps(label))
-    return answers
+    labels_of_inputs: dict[int, set[str]] = defaultdict(set)
+    for sequences, label in zip(inputs, labels):
+        labels_of_inputs[hash(tuple(map(tuple, sequences)))].add(json.dumps(label))
+    return labels_of_inputs
 
 
 def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str], int]:
@@ -93,13 +99,15 @@ def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str],
         return counts, labelled
     for label in examples[LABEL]:
         if isinstance(label, list) and label and isinstance(label[0], float):  # 0 or 1 for each
-            counts.update(task.labels[i] for i in np.flatnonzero(label))
+            for class_id in np.flatnonzero(label):
+                counts[task.labels[class_id]] += 1
             labelled += 1
         elif isinstance(label, list):  # the tags of words
             counts.update(label)
             labelled += len(label)
         else:
-            counts[label if isinstance(label, str) else task.labels[label]] += 1
+            class_name = label if isinstance(label, str) else task.labels[label]
+            counts[class_name] += 1
             labelled += 1
     return counts, labelled
 
@@ -108,7 +116,10 @@ def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
     sample = examples[:SAMPLE]
     for column in task.text_columns:
         for text in sample[column]:
-            yield text if isinstance(text, str) else " ".join(text)
+            if isinstance(text, str):
+                yield text
+            else:  # words
+                yield " ".join(text)
 
 
 # --- Warnings ---
@@ -122,23 +133,26 @@ def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     if "train" in surveys:
         lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of, task.labels))))
     for name, split in surveys.items():
-        lines += [f"{name}: {line}" for line in _text_warnings(task, split)]
-        lines += [f"{name}: {line}" for line in _label_warnings(task, split, name == "train")]
+        for line in _split_warnings(task, name, split, surveys.get("train")):
+            lines.append(f"{name}: {line}")
+    return lines
+
+
+def _split_warnings(task: Task, name: str, split: Survey, train: Survey | None) -> Iterator[str]:
+    """The warnings about one split."""
+    yield from _text_warnings(task, split)
+    yield from _label_warnings(task, split, name == "train")
+    if name == "validation":
         class_counts: list[int] = []
         if split.labelled == split.rows:  # each row has classes, not each word
             class_counts = list(split.labels.values())
         too_few = few_to_measure(split.rows, class_counts)
-        if name == "validation" and too_few:
-            lines.append(f"{name}: {too_few}")
-        if name == "train" or "train" not in surveys:
-            continue
-        shared = split.shared_with(surveys["train"])
+        if too_few:
+            yield too_few
+    if name != "train" and train is not None:
+        shared = split.shared_with(train)
         if shared:
-            lines.append(
-                f"{name}: {shared:,} inputs also occur in the training rows, so the scores are too "
-                "high"
-            )
-    return lines
+            yield (f"{shared:,} inputs also occur in the training rows, so the scores are too high")
 
 
 def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
@@ -148,7 +162,9 @@ def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
             "tokenizer knows this text"
         )
     if split.cut >= max(1, MIN_CUT_SHARE * split.rows):
-        count = "all" if split.cut == split.rows else f"{split.cut:,} of"
+        count = f"{split.cut:,} of"
+        if split.cut == split.rows:
+            count = "all"
         yield (
             f"{count} {split.rows:,} rows are longer than {task.tokenizer.model_max_length:,}"
             " tokens and are cut; use a larger --max_length, a model that reads more, or shorter"
