@@ -6,14 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import build
+from transformers import TrainingArguments
 from transformers.utils import logging
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
+from minibert.training.common import precision
 from minibert.training.common.files import check_new_folder, new_folder
 from minibert.training.common.loading import (
     load_masked_lm,
     load_pretrained,
+    saved_config,
+    saved_tokenizer,
     wrap_load_errors,
 )
 
@@ -83,3 +87,20 @@ def test_models_are_loaded_by_several_threads(tmp_path):
         assert model.decoder.weight is model.get_input_embeddings().weight
     assert modeling.MiniBertPreTrainedModel.tie_weights is tie_weights
     assert logging.get_verbosity() == verbosity
+
+
+@pytest.mark.parametrize("load", [saved_config, saved_tokenizer])
+def test_a_missing_folder_is_named(load):
+    """Not looked for on the Hub, which would say that there is no connection."""
+    for name in ("runs/nope", "./nope", "one/two/three"):
+        with pytest.raises(ValueError, match=f"there is no folder '{name}'"):
+            load(name)
+    with pytest.raises(OSError, match="there is no folder 'nope' here, and from the Hub"):
+        load("nope")
+
+
+def test_a_missing_tracker_is_named_before_the_data_is_read(monkeypatch):
+    monkeypatch.setattr(precision, "get_available_reporting_integrations", lambda: ["mlflow"])
+    precision.check_training(TrainingArguments(report_to=["mlflow"], use_cpu=True))
+    with pytest.raises(ValueError, match="report_to: wandb is not installed; pip install wandb"):
+        precision.check_training(TrainingArguments(report_to=["wandb"], use_cpu=True))

@@ -382,6 +382,7 @@ print("open" if distributed.is_initialized() else "left")
     ("embed --file nowhere", "file: 'nowhere' does not exist"),
     ("convert /no/where target", "source: '/no/where' does not exist"),
     ("fill 'A [MASK].' --model ./nowhere", "model: './nowhere' does not exist"),
+    ("fill 'A [MASK].' --model runs/nope", "model: 'runs/nope' does not exist"),
     ("pretrain --data owner/name here.txt *.txt de=owner/name:config", None),
     ("embed 'a / b / c' ./text.txt --model here.txt --file - ", None),
     ("search index --model owner/name ./query.txt 'a / b / c'", None),

@@ -43,6 +43,20 @@ def test_passages_of_scripts_without_spaces(tmp_path, line):
         assert min(map(len, passages[:-1])) > 20 and max(map(len, passages)) < 90
 
 
+def test_a_heading_belongs_to_the_passage_after_it(tmp_path):
+    text = (
+        "# Poe\n\n## The Skull ##\n\nThe skull was found.\nIt lay there.\n\nNo heading here.\n\n"
+        "Flour\n=====\n\nBread needs flour.\n\n### The end\n"
+    )
+    (tmp_path / "a.md").write_text(text)
+    assert [(p.id, p.text) for p in read_passages([str(tmp_path / "a.md")])] == [
+        ("a.md:1", "Poe / The Skull The skull was found. It lay there."),
+        ("a.md:8", "No heading here."),
+        ("a.md:10", "Flour Bread needs flour."),
+        ("a.md:15", "The end"),
+    ]
+
+
 def test_names_of_passages(tmp_path):
     """Folders may have files of one name; a row has a name where its _id is none."""
     for folder in ("one", "two"):

@@ -318,7 +318,7 @@ def test_an_option_that_was_removed_is_refused_by_the_page_that_replaces_it(tmp_
         assert cli.main(["finetune", "classify", *words]) == 2
         message = capsys.readouterr().err
         assert "this option was removed" in message
-        assert "docs/fine-tuning.md" in message
+        assert "Fine-tuning, Few labels" in message
         assert message.count("\n") == 1
-    with pytest.raises(ValueError, match=r"^few_shot: .* docs/fine-tuning\.md"):
+    with pytest.raises(ValueError, match=r"^few_shot: .* Few labels"):
         minibert.finetune("classify", train="missing.jsonl", few_shot=True)

@@ -219,7 +219,7 @@ class TestAUselessModel:
         (0.5, 0.5, (0.4, 0.6), "no better"),
         (0.51, 0.5, (0.41, 0.61), "chance"),
         (0.7, 0.5, (0.61, 0.79), None),
-        (1.0, 1.0, None, "too easy"),
+        (1.0, 1.0, None, "--validation_size"),
     ],
 )
 def test_warning_compares_with_the_baseline(value, baseline, interval, said):

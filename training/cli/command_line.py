@@ -203,7 +203,7 @@ def check_path(option: str, value: str) -> None:
         path = value.rpartition("=")[2]  # de=file.txt
     is_local = (
         option == "file"
-        or path.startswith((".", "/", "~"))
+        or path.startswith((".", "/", "~", "runs/"))
         or path.count("/") > 1
         or path.endswith(FILE_SUFFIXES)
     )

@@ -44,6 +44,7 @@ VOCABULARIES = (
 # A tokenizer of characters or bytes needs no such file. Others have only special tokens without it,
 # fewer than this.
 FEWEST_CHARACTERS = 20
+RUNS = "runs/"  # where commands save by default
 MAX_NAMES = 4  # of missing weights, in an error
 # While Transformers loads a model, it replaces `tie_weights` of all models and functions of
 # `torch.nn.init`, and then restores them. Of two threads that load at once, the second would
@@ -108,6 +109,7 @@ def modules_of(source: str | Path) -> list[dict[str, str]]:
 def saved_config(path: str) -> PreTrainedConfig:
     """The config of a model in a folder or on the Hub, without running its code; a ValueError for
     an adapter, or for so many labels that their names would fill the memory."""
+    check_exists(path)
     _check_no_adapter(path)
     saved = {}
     with suppress(OSError, ValueError, RecursionError):  # loading it says what is wrong
@@ -119,6 +121,17 @@ def saved_config(path: str) -> PreTrainedConfig:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     drop_foreign_code(vars(config), "config.json", path)
     return config
+
+
+def check_exists(path: str | Path) -> None:
+    """Refuse (a ValueError) the name of a folder that does not exist and can be no Hub name: our
+    commands save in `runs`."""
+    name = str(path)
+    is_folder_name = name.startswith((RUNS, ".", "/", "~")) or name.count("/") > 1
+    if is_folder_name and not Path(name).expanduser().exists():
+        raise ValueError(
+            f"there is no folder {name!r}; give the folder of a saved model, or a Hub name"
+        )
 
 
 def _check_config(path: str, saved: Any) -> None:
@@ -169,6 +182,7 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if
     there is none. Where its class gives other ids than its tokenizer.json, that file is used, with
     a warning."""
+    check_exists(path)
     _check_no_adapter(path)
     with wrap_load_errors(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
@@ -233,7 +247,7 @@ def minibert_config(path: str) -> MiniBertConfig:
     if not isinstance(config, MiniBertConfig):
         raise ValueError(
             f"model: {path!r} is a {config.model_type}, not a MiniBERT; convert it by"
-            f" `minibert convert {path} FOLDER`, if its family is in docs/convert-and-publish.md"
+            f" `minibert convert {path} FOLDER` (`minibert convert --help` lists the families)"
         )
     return config
 
@@ -378,6 +392,11 @@ def wrap_load_errors(path: str | Path, show_warnings: bool = False) -> Iterator[
             yield
     except BaseException as error:
         if isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError):
+            if isinstance(error, OSError) and not Path(path).exists():
+                raise OSError(
+                    f"there is no folder {str(path)!r} here, and from the Hub it cannot be loaded:"
+                    f" {error}"
+                ) from error
             raise  # it is clear
         if not isinstance(error, Exception) and not is_panic(error):
             raise  # such as KeyboardInterrupt

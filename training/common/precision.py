@@ -8,10 +8,24 @@ from pathlib import Path
 
 import torch
 from transformers import PreTrainedConfig, TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
 
 # Caches of kernels that oneDNN and torch make for every new shape in bf16 on CPU, up to 1,024 in
 # either, of 0.2 to 0.5 MB each; both read it when they make the first one.
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "256"}
+
+# Values of `report_to` that need a package, and what installs it.
+TRACKERS = {
+    "clearml": "clearml",
+    "codecarbon": "codecarbon",
+    "comet_ml": "comet-ml",
+    "dvclive": "dvclive",
+    "mlflow": "mlflow",
+    "swanlab": "swanlab",
+    "tensorboard": "tensorboard",
+    "trackio": "trackio",
+    "wandb": "wandb",
+}
 
 
 def resolve_precision(training: TrainingArguments) -> TrainingArguments:
@@ -101,3 +115,10 @@ def check_training(training: TrainingArguments) -> None:
             f"{training.n_gpu} GPUs need a process each: `torchrun --nproc_per_node"
             f" {training.n_gpu} -m minibert.training.cli …`; or set CUDA_VISIBLE_DEVICES=0"
         )
+    installed = get_available_reporting_integrations()
+    for name in training.report_to:
+        if name in TRACKERS and name not in installed:
+            raise ValueError(
+                f"report_to: {name} is not installed; pip install {TRACKERS[name]}, or leave"
+                " report_to out"
+            )

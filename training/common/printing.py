@@ -1,5 +1,6 @@
-"""Tables and warnings for the console."""
+"""Tables, warnings and the next step for the console."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,3 +64,17 @@ def warn(text: str | None) -> None:
     """Print a warning (if there is one to print), above the progress bar if there is one."""
     if text:
         tqdm.write(f"WARNING: {printable(text)}")
+
+
+def print_next_step(*command: Any, warning: str | None = None) -> None:
+    """Print the last line of a command: which command usually follows it.
+
+    Args:
+        command: Its words, without quotes; what the user has to fill in stands in capitals.
+        warning: What was warned of in the result, if anything; it comes first then.
+    """
+    if warning:
+        print("Next: read the WARNING above before you use the model")
+        return
+    words = [str(word) for word in command]
+    print(f"Next: {printable(shlex.join(words))}")

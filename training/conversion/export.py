@@ -26,6 +26,7 @@ from ... import modeling_minibert
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import minibert_config, modules_of, suppress_logging
 from ..common.options import checked_options
+from ..common.printing import print_next_step
 from . import convert, to_native
 from .checkpoints import load_checkpoint
 from .folders import save_tokenizer_and_modules, tokenizer_of
@@ -86,6 +87,8 @@ def export(
         else:
             description = _write_sentence_transformer(source, unfinished, pooling, normalize)
     print(f"{source} → {target}: {description}")
+    if format == "sentence-transformers":
+        print_next_step("minibert", "embed", "TEXT", "--model", target)
     return target
 
 

@@ -23,6 +23,7 @@ from ..common.loading import (
     wrap_load_errors,
 )
 from ..common.options import checked_options
+from ..common.printing import print_next_step
 from .checkpoints import load_checkpoint
 from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
 from .families import ArchitectureName
@@ -34,6 +35,9 @@ PYLATE_SETTINGS = {
     "query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens",
     "attend_to_mask_tokens", "query_prefix", "document_prefix", "skiplist_words",
 }  # fmt: skip
+
+# The classes of models that are fine-tuned next.
+PRETRAINED = ("MiniBertModel", "MiniBertForMaskedLM", "MiniBertForPreTraining")
 
 
 @checked_options()
@@ -116,6 +120,10 @@ def convert(
             difference = check_outputs(outputs, expected)
             print(f"source and target differ by {difference:.1e} of the largest logit on ten texts")
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
+    if modules and isinstance(model.config, MiniBertConfig):
+        print_next_step("minibert", "embed", "TEXT", "--model", target)
+    elif type(model).__name__ in PRETRAINED:
+        print_next_step("minibert", "finetune", "classify", "--model", target, "--data", "FOLDER")
     return target
 
 

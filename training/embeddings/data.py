@@ -27,6 +27,10 @@ from ..data.tables import TABLES, files_in, find_files, read_table, to_number
 
 Source = str | Path | Dataset | DatasetDict  # of a table
 BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters
+# A block of Markdown that is a heading: "# Title", or a line with a line of = or - below it.
+HEADING = re.compile(
+    r"#{1,6}[ \t]+(?P<marked>[^\n]+?)[ \t]*#*|(?P<underlined>[^\n]+)\n[ \t]*(=+|-{3,})[ \t]*"
+)
 MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
 
 
@@ -102,7 +106,7 @@ def read_documents(sources: Sequence[str | Path]) -> list[Document]:
     """The documents of files and folders, without those that have no text.
 
     The rows of tables have the columns `text`, and perhaps `_id` and `title`. In a text file, the
-    first of several lines is the title. Files are named as from the folder that all lie in.
+    title is the heading before the text, or else the first of several lines. Files are named as from the folder that all lie in.
     """
     suffixes = (".txt", ".md", *TABLES)
     files = []
@@ -135,14 +139,29 @@ def _documents_of_rows(table: Dataset, name: str, where: str) -> Iterator[Docume
 
 
 def _documents_of_text(text: str, name: str) -> Iterator[Document]:
+    """What stands between blank lines. A heading of Markdown is the title of what follows it; one
+    that nothing follows is a document of its own."""
     line = 1
+    headings: list[str] = []
+    headings_line = 1
     for block in re.split(r"(\n\s*\n)", text):
         first_line, _, other_lines = block.strip().partition("\n")
-        if other_lines:
+        heading = HEADING.fullmatch(block.strip())
+        if heading:
+            if not headings:
+                headings_line = line
+            headings.append(heading["marked"] or heading["underlined"])
+        elif headings and first_line:
+            title = " / ".join(headings)
+            yield Document(f"{name}:{headings_line}", title, block.strip(), is_row=False)
+            headings = []
+        elif other_lines:
             yield Document(f"{name}:{line}", first_line, other_lines, is_row=False)
         else:
             yield Document(f"{name}:{line}", "", first_line, is_row=False)
         line += block.count("\n")
+    if headings:
+        yield Document(f"{name}:{headings_line}", "", " / ".join(headings), is_row=False)
 
 
 def read_passages(sources: Sequence[str | Path], words: int = 150) -> list[Passage]:

@@ -24,6 +24,7 @@ from sentence_transformers.util import semantic_search
 from ..common.files import atomic_write, check_folder, lock_folder, printable
 from ..common.loading import wrap_load_errors
 from ..common.options import checked_options
+from ..common.printing import print_next_step
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
 
@@ -181,6 +182,7 @@ def search(
         encoder = open_encoder(path, "dense", max_length=max_length, dtype=dtype)
         opened_index.check_model(encoder)
     if not queries:
+        print_next_step("minibert", "search", root, "QUERY")
         return []
     if opened_reranker is None:
         results = opened_index.search(queries, encoder, top_k)

@@ -32,7 +32,7 @@ from ..common.files import lock_output, write_json, written_whole
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, without_bars
 from ..common.options import checked_options, make_config
 from ..common.precision import check_training, resolve_precision
-from ..common.printing import warn
+from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult
 from ..evaluation import metrics
 from ..evaluation.baselines import few_to_measure, judge
@@ -406,7 +406,18 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any)
         )
         if args.push_to_hub:
             push_output(trainer.args, trainer.hub_token)
+        print_next_step(*next_command(model, output), warning=report["warning"])
         return TrainingResult(model, model.tokenizer, report, output)
+
+
+def next_command(model: Any, output: Path) -> tuple[Any, ...]:
+    """The words of the command that usually follows the training of a model."""
+    if isinstance(model, st.CrossEncoder):
+        return ("minibert", "search", "INDEX", "QUERY", "--reranker", output)
+    if isinstance(model, st.SentenceTransformer):
+        return ("minibert", "search", "INDEX", "QUERY", "--data", "FOLDER", "--model", output)
+    # The other kinds have no vector of a text, which an index is made of.
+    return ("minibert", "evaluate", "embed", "FOLDER", "--model", output)
 
 
 def guard_resuming(trainer: Any, options: Mapping[str, Any], checkpoint: str | None) -> None:

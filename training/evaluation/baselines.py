@@ -98,7 +98,8 @@ def judge(
     is_perfect = value == 1 and is_better(metric, 1, 0)
     if is_perfect and baseline == 1:
         return (
-            f"these rows are too easy to compare this model with {figures}; measure both on others"
+            f"these rows are too easy to compare this model with {figures}; measure both on others,"
+            " or hold out more of the training rows (--validation_size)"
         )
     if not is_better(metric, value, baseline):
         comparison = "no better" if value == baseline else "worse"
@@ -127,7 +128,10 @@ def judge_simple(
         return None
     figures = f"{simple_name} ({metric} {simple_value:.4g}, against {value:.4g})"
     if value == simple_value == 1:
-        return f"these rows are too easy to compare this model with {figures}; measure on others"
+        return (
+            f"these rows are too easy to compare this model with {figures}; measure on others, or"
+            " hold out more of the training rows (--validation_size)"
+        )
     if not is_better(metric, value, simple_value):
         return (
             f"{figures} is as good or better, and smaller: use that, or train longer, or on more"

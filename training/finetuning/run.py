@@ -22,7 +22,7 @@ from ..common.options import (
     unknown_option,
 )
 from ..common.precision import without_autocast
-from ..common.printing import warn
+from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult
 from ..hub.push import check_push, push_output
 from .config import EvaluationConfig, FinetuningConfig
@@ -124,6 +124,9 @@ def finetune(
         report = save_finetuned(trainer, str(model), sources, output)
         if args.should_save and args.push_to_hub:
             push_output(args)
+        if args.should_save:
+            command = ("minibert", "evaluate", task, "--model", output, "--test", "FILE")
+            print_next_step(*command, warning=report["warning"])
     saved_model = without_autocast(trainer.model) if args.should_save else None
     return TrainingResult(saved_model, loaded_task.tokenizer, report, output)
 

@@ -23,7 +23,7 @@ from transformers.trainer_utils import HubStrategy
 from ...configuration_minibert import MiniBertConfig
 from ..common.files import printable
 from ..common.options import checked_options
-from ..common.printing import format_table, warn
+from ..common.printing import format_table, print_next_step, warn
 from .card import CARD, card_for
 from .files import ALLOWED, stage
 
@@ -113,6 +113,7 @@ def push(
         _print_contents(pushed, card)
         if dry_run:
             print("Dry run: nothing was uploaded")
+            print_next_step("minibert", "push", folder, repository)
             return pushed
         with hub_errors(folder, repository, **options):
             repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id

@@ -50,9 +50,7 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     if report["objective"] == "mlm":
         known = min(REFERENCE_ACCURACIES, key=lambda reached: abs(reached - report["accuracy"]))
         how = "about as high as" if report["accuracy"] > 0.8 * known else "lower than"
-        lines.append(
-            f"The accuracy is {how} that of {REFERENCE_ACCURACIES[known]} (docs/troubleshooting.md)"
-        )
+        lines.append(f"The accuracy is {how} that of {REFERENCE_ACCURACIES[known]}")
     for task, task_name in (("nsp", "next sentence"), ("sop", "sentence order")):
         loss = report.get(f"{task}_loss")
         if loss is not None:

@@ -44,7 +44,7 @@ TASKS = {
 REMOVED_OPTIONS = {
     "few_shot": (
         "few_shot: this option was removed; train by SetFit itself,"
-        " as docs/fine-tuning.md shows (Few labels)"
+        " as the documentation shows (Fine-tuning, Few labels)"
     )
 }
 

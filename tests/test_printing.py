@@ -1,0 +1,28 @@
+"""What commands print last, and where it points."""
+
+from pathlib import Path
+
+import pytest
+
+from minibert.training.common.printing import print_next_step
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_next_step_can_be_pasted_into_a_shell(capsys):
+    print_next_step("minibert", "embed", "TEXT", "--model", Path("runs/my model\n"))
+    assert capsys.readouterr().out == "Next: minibert embed TEXT --model 'runs/my model\\n'\n"
+
+
+def test_a_warning_comes_before_the_next_command(capsys):
+    print_next_step("minibert", "embed", warning="worse than guessing")
+    assert capsys.readouterr().out == "Next: read the WARNING above before you use the model\n"
+
+
+@pytest.mark.parametrize("folder", ["training", "tokenization"])
+def test_nothing_that_is_printed_points_into_the_checkout(folder):
+    """Who installed a wheel has no docs/. Docstrings count: they are the help of commands."""
+    for file in sorted((ROOT / folder).rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        for name in ("docs/", "dev/LOG.md", "RESULTS.md"):
+            assert name not in text, file.name
