@@ -125,8 +125,7 @@ def finetune(
         if args.should_save and args.push_to_hub:
             push_output(args)
         if args.should_save:
-            command = ("minibert", "evaluate", task, "--model", output, "--test", "FILE")
-            print_next_step(*command, warning=report["warning"])
+            print_next_step("minibert", "predict", output, "FILE", warning=report["warning"])
     saved_model = without_autocast(trainer.model) if args.should_save else None
     return TrainingResult(saved_model, loaded_task.tokenizer, report, output)
 
