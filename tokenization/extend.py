@@ -34,7 +34,8 @@ class Extension:
     were chosen."""
 
     tokenizer: PreTrainedTokenizerFast
-    # For the id of each new token the ids that stood for it, the most useful one first.
+    # For the id of each new token the ids of the pieces that its word was cut into; the most useful
+    # word first.
     pieces: dict[int, list[int]]
     # Tokens a word (between spaces) before and after; None if nothing was held out.
     fertility: tuple[float | None, float | None]
@@ -54,7 +55,7 @@ class Extension:
         first_ids = list(self.pieces)[:8]
         first_words = ", ".join(self.tokenizer.convert_ids_to_tokens(first_ids))
         before, after = self.fertility
-        if before is None:
+        if before is None:  # no text was held out
             before = math.nan
             after = math.nan
         return (
@@ -110,9 +111,9 @@ def extend_tokenizer(
     state = json.loads(backend.to_str())
     _add_words(state["model"], state["added_tokens"], pieces_of, first_id)
     extended = _reload(tokenizer, state)
-    new_pieces = {}
+    piece_ids = {}
     for token_id, word in enumerate(chosen, start=first_id):
-        new_pieces[token_id] = [piece.id for piece in pieces_of[word]]
+        piece_ids[token_id] = [piece.id for piece in pieces_of[word]]
     fertility = (None, None)
     if counts.held_out_words:
         fertility = (
@@ -120,7 +121,7 @@ def extend_tokenizer(
             _count_tokens(extended.backend_tokenizer, counts.held_out) / counts.held_out_words,
         )
     num_used = len(counts.held_out.keys() & set(chosen))
-    return Extension(extended, new_pieces, fertility, num_used)
+    return Extension(extended, piece_ids, fertility, num_used)
 
 
 def check_extendable(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -176,7 +177,7 @@ def _choose_words(
             saved_tokens[word] = count * (len(pieces) - 1)
     plain = plain_backend(tokenizer)
     added_ids = plain.get_added_tokens_decoder().keys()
-    words = [word for word in saved_tokens if _is_word(word, plain, added_ids)]
+    words = [piece for piece in saved_tokens if _is_word(piece, plain, added_ids)]
     words.sort(key=lambda word: (-saved_tokens[word], word))
     return words[:num_words]
 

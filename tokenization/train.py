@@ -109,11 +109,11 @@ def train_tokenizer(
         return trained
 
     backend = Tokenizer(models.BPE())  # the model is replaced by the trained one
-    backend.normalizer = _normalizer(algorithm, lowercase, strip_accents)
-    normalized_counts = _normalized(character_counts, backend.normalizer)
+    backend.normalizer = _make_normalizer(algorithm, lowercase, strip_accents)
+    normalized_counts = _normalize_counts(character_counts, backend.normalizer)
     train_model(backend, train, normalized_counts, vocab_size)
-    backend.post_processor = _frame(algorithm)
-    tokenizer = _wrap(backend, algorithm, model_max_length, token_type_ids)
+    backend.post_processor = _make_post_processor(algorithm)
+    tokenizer = _make_tokenizer(backend, algorithm, model_max_length, token_type_ids)
     if len(tokenizer) < vocab_size:
         warnings.warn(
             f"the texts gave a vocabulary of {len(tokenizer)} tokens,"
@@ -123,7 +123,7 @@ def train_tokenizer(
     return tokenizer
 
 
-def _frame(algorithm: str) -> processors.PostProcessor:
+def _make_post_processor(algorithm: str) -> processors.PostProcessor:
     """`[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]`."""
     frame = processors.BertProcessing((SEP, SPECIAL.index(SEP)), (CLS, SPECIAL.index(CLS)))
     if algorithm != "bpe":
@@ -132,7 +132,7 @@ def _frame(algorithm: str) -> processors.PostProcessor:
     return processors.Sequence([processors.ByteLevel(trim_offsets=True), frame])
 
 
-def _wrap(
+def _make_tokenizer(
     backend: Tokenizer, algorithm: str, model_max_length: int, token_type_ids: bool
 ) -> PreTrainedTokenizerFast:
     """The trained backend as a tokenizer of Transformers."""
@@ -155,7 +155,7 @@ def _wrap(
     )
 
 
-def _normalizer(
+def _make_normalizer(
     algorithm: str, lowercase: bool | None, strip_accents: bool
 ) -> normalizers.Normalizer | None:
     if algorithm == "wordpiece":
@@ -172,7 +172,9 @@ def _normalizer(
     return normalizers.Sequence(steps)
 
 
-def _normalized(counts: Counter[str], normalizer: normalizers.Normalizer | None) -> Counter[str]:
+def _normalize_counts(
+    counts: Counter[str], normalizer: normalizers.Normalizer | None
+) -> Counter[str]:
     """How often the characters occur in the normalized text; normalizers change one character at a
     time."""
     if normalizer is None:
@@ -184,8 +186,9 @@ def _normalized(counts: Counter[str], normalizer: normalizers.Normalizer | None)
     return normalized_counts
 
 
-# Each of the three gives a backend, which has its normalizer, all else that it needs. `train`
-# trains a copy of it.
+# One function for each algorithm. It gets a `backend` with nothing but a normalizer, and sets its
+# pre-tokenizer, its decoder and its trained model. `train` trains a copy of the backend as it is
+# then, and returns that.
 
 
 def _train_wordpiece(
@@ -196,7 +199,7 @@ def _train_wordpiece(
     backend.decoder = decoders.WordPiece()
 
     letters = {char: count for char, count in character_counts.items() if not char.isspace()}
-    alphabet = _alphabet(letters, vocab_size - len(SPECIAL))
+    alphabet = _choose_alphabet(letters, vocab_size - len(SPECIAL))
     continuing_pieces = []
     for char in alphabet:
         # Chinese characters and punctuation are words of their own and continue none.
@@ -262,7 +265,7 @@ def _train_unigram(
 
     reserved = SPECIAL + BYTE_PIECES
     letters = {char: count for char, count in character_counts.items() if char != " "}
-    alphabet = {SPACE, *_alphabet(letters, vocab_size - len(reserved))}
+    alphabet = {SPACE, *_choose_alphabet(letters, vocab_size - len(reserved))}
     _check_vocab_size(vocab_size, {"bytes": BYTE_PIECES, "characters": alphabet})
     # The trainer takes its first pieces from what repeats in the list of distinct words, where even
     # a frequent word stands once: "this" is found in "this," and "this." only. So it is trained on
@@ -313,13 +316,13 @@ def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]
     return counts
 
 
-def _alphabet(character_counts: Mapping[str, int], room: int) -> list[str]:
+def _choose_alphabet(character_counts: Mapping[str, int], room: int) -> list[str]:
     """The most frequent characters, as described under `vocab_size`; `room` is the part of it that
     is not reserved."""
     ranked = sorted(character_counts, key=lambda char: (-character_counts[char], char))
     covered = list(accumulate(character_counts[char] for char in ranked))
-    wanted = CHARACTER_COVERAGE * sum(character_counts.values())
-    num_needed = bisect_left(covered, wanted) + 1
+    count_to_cover = CHARACTER_COVERAGE * sum(character_counts.values())
+    num_needed = bisect_left(covered, count_to_cover) + 1
     return ranked[: max(num_needed, min(USUAL_ALPHABET_SIZE, room // 8))]
 
 

@@ -52,7 +52,7 @@ class Index:
         model: str,
         progress: str | None = None,
     ) -> Index:
-        vectors = encode(encoder, [passage.text for passage in passages], "document", progress)
+        vectors = encode(encoder, _texts_of(passages), "document", progress)
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
         if not lengths.all():
             first = passages[int(lengths.argmin())]
@@ -82,7 +82,8 @@ class Index:
         return index
 
     def find_damage(self) -> str | None:
-        """Say why this cannot be an index that `build` made; None if it can."""
+        """Say why this cannot be an index that `build` made; None if it can. Another check of the
+        file goes here; whether a model fits an index, `check_model` says."""
         if self.vectors.ndim != 2 or self.vectors.dtype != np.float32:
             return f"its vectors are {self.vectors.dtype} of the shape {self.vectors.shape}"
         if len(self.vectors) != len(self.passages):
@@ -129,7 +130,10 @@ class Index:
         query_vectors = encode(encoder, queries, "query")
         results = []
         for hits in semantic_search(query_vectors, self.vectors, top_k=k):
-            results.append([(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits])
+            passages = []
+            for hit in hits:
+                passages.append((self.passages[hit["corpus_id"]], hit["score"]))
+            results.append(passages)
         return results
 
 
@@ -174,7 +178,7 @@ def search(
     if sources:
         check_folder(root, "index")
         with lock_folder(root):
-            opened_index, encoder = _build(root, sources, model, max_length, dtype)
+            opened_index, encoder = _build_index(root, sources, model, max_length, dtype)
     else:
         opened_index = Index.load(root)
         path = model or opened_index.model
@@ -187,11 +191,12 @@ def search(
     if opened_reranker is None:
         results = opened_index.search(queries, encoder, top_k)
     else:
-        candidates = opened_index.search(queries, encoder, max(DEPTH, top_k))
         results = []
+        candidates = opened_index.search(queries, encoder, max(DEPTH, top_k))
         for query, hits in zip(queries, candidates):
-            ranking = rank(opened_reranker, query, [passage.text for passage, _ in hits], top_k)
-            results.append([(hits[index][0], score) for index, score in ranking])
+            passages = [passage for passage, _ in hits]
+            ranking = rank(opened_reranker, query, _texts_of(passages), top_k)
+            results.append([(passages[index], score) for index, score in ranking])
     for query, hits in zip(queries, results):
         print(printable(query))
         for passage, score in hits:
@@ -199,9 +204,10 @@ def search(
     return results
 
 
-def _build(
+def _build_index(
     root: Path, sources: list[str], model: str | None, max_length: int | None, dtype: str | None
 ) -> tuple[Index, SentenceTransformer]:
+    # an index that is built again keeps its model
     if model is None and (root / FILE).is_file():
         model = Index.load(root).model
     elif model is None:
@@ -215,8 +221,12 @@ def _build(
     index = Index.build(passages, encoder, model, "Embedding")
     index.save(root)
     print(f"{root}: {len(passages):,} passages, {index.vectors.shape[1]} numbers each")
-    warn_cut(encoder, [passage.text for passage in passages])
+    warn_cut(encoder, _texts_of(passages))
     return index, encoder
+
+
+def _texts_of(passages: Iterable[Passage]) -> list[str]:
+    return [passage.text for passage in passages]
 
 
 def rank(

@@ -289,8 +289,8 @@ def finetune_rerank(
             raise ValueError(
                 f"validation: {validation!r} is a folder; give a reranker a table like the data"
             )
-        has_own = "third" in pairs.column_names or "label" in pairs.column_names
-        if has_own and (negatives is not None or miner is not None):
+        needs_negatives = not {"third", "label"} & set(pairs.column_names)
+        if not needs_negatives and (negatives is not None or miner is not None):
             raise ValueError(
                 "negatives, miner: the rows have negatives or scores of their own; leave both out"
             )
@@ -325,16 +325,7 @@ def make_reranking_trainer(
         evaluator = ranking_evaluator(held_out_rows, bar)
     path = options["model"]
     is_reranker = _is_reranker(path)
-    encoder = load_sentence_transformer(
-        st.CrossEncoder,
-        path,
-        num_labels=1,
-        # another task's head may be of another width
-        model_kwargs={"dtype": "float32", "ignore_mismatched_sizes": not is_reranker},
-        # it would make a decoder compare its logits of "yes" and "no"
-        config_kwargs={"architectures": [RERANKER]},
-    )
-    check_weights(path, encoder.transformers_model, head=is_reranker)
+    encoder = _open_reranker_to_train(path, is_reranker)
     rows = teach(teacher, rows, encoder, "scores", not args.disable_tqdm)
     args = dataclasses.replace(
         args,
@@ -352,6 +343,21 @@ def make_reranking_trainer(
     )
     trainer.new_weights = not is_reranker
     return trainer
+
+
+def _open_reranker_to_train(path: str, is_reranker: bool) -> st.CrossEncoder:
+    """A reranker from a saved one, or from an encoder, whose head is new then; in fp32."""
+    encoder = load_sentence_transformer(
+        st.CrossEncoder,
+        path,
+        num_labels=1,
+        # another task's head may be of another width
+        model_kwargs={"dtype": "float32", "ignore_mismatched_sizes": not is_reranker},
+        # it would make a decoder compare its logits of "yes" and "no"
+        config_kwargs={"architectures": [RERANKER]},
+    )
+    check_weights(path, encoder.transformers_model, head=is_reranker)
+    return encoder
 
 
 def _is_reranker(path: str) -> bool:

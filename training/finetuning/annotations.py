@@ -1,5 +1,10 @@
 """Exports of annotation tools (doccano's and Prodigy's) as rows of `tokens` and `ner_tags`, or of
-`text` and `label`."""
+`text` and `label`.
+
+First `find_format` says, over all tables, what their columns mean; then `from_annotations` converts
+each of them. An export of another tool is a field of `ExportFormat` and a branch in both; if only
+its spans are written in another way, it is a case of `_is_span` and of `_sort_spans`.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +67,10 @@ def from_annotations(rows: datasets.Dataset, export: ExportFormat) -> datasets.D
     if export.has_answers and "answer" in rows.column_names:
         rows = _select_answered(rows, export.is_binary)
     columns = rows.column_names
-    text_column = next((name for name in TEXT_COLUMNS if name in columns), None)
+    text_column = None
+    for name in TEXT_COLUMNS:
+        if text_column is None and name in columns:
+            text_column = name
     if export.span_column not in columns or text_column is None or "ner_tags" in columns:
         return rows
     return _tag_words(rows, text_column, export.span_column)
@@ -93,10 +101,14 @@ def _is_span(item: Any) -> bool:
 def _select_answered(rows: datasets.Dataset, is_binary: bool) -> datasets.Dataset:
     """The rows that were answered. "accept" holds the options chosen; where one label is asked for,
     "label" has it in the rows that were accepted, and is empty in those that were rejected."""
-    selected_answers = {"accept", "reject"} if is_binary else {"accept"}
+    if is_binary:
+        selected_answers = {"accept", "reject"}
+        reasons = "ignored"
+    else:
+        selected_answers = {"accept"}
+        reasons = "ignored, rejected"
     selected = [i for i, answer in enumerate(rows["answer"]) if answer in selected_answers]
     num_left_out = len(rows) - len(selected)
-    reasons = "ignored" if is_binary else "ignored, rejected"
     if num_left_out:
         print(f"{num_left_out:,} of {len(rows):,} rows are left out ({reasons})")
     rows = rows.select(selected)
@@ -118,17 +130,17 @@ def _select_answered(rows: datasets.Dataset, is_binary: bool) -> datasets.Datase
 
 def _tag_words(rows: datasets.Dataset, text_column: str, span_column: str) -> datasets.Dataset:
     """`rows` with `tokens` and `ner_tags` in place of spans of characters."""
-    words = [None] * len(rows)
+    word_lists = [None] * len(rows)
     replaced = [span_column]
-    if "tokens" in rows.column_names:
-        words = rows["tokens"]
+    if "tokens" in rows.column_names:  # Prodigy's words, with their characters
+        word_lists = rows["tokens"]
         replaced.append("tokens")
     all_tokens = []
     all_tags = []
-    columns = zip(rows[text_column], rows[span_column], words)
-    for number, (text, spans, words_of_text) in enumerate(columns, 1):
+    columns = zip(rows[text_column], rows[span_column], word_lists)
+    for number, (text, spans, words) in enumerate(columns, 1):
         try:
-            tokens, tags = _tag_text(text, spans, words_of_text)
+            tokens, tags = _tag_text(text, spans, words)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{span_column}: spans of row {number}: {error}; write them as "
@@ -153,19 +165,26 @@ def _tag_text(
         bounds = [(word["start"], word["end"]) for word in words]
     tokens = []
     tags = []
-    previous = None
+    previous_span = None
     for start, end in bounds:
-        overlapping = (span for span in sorted_spans if span.start < end and start < span.end)
-        span = next(overlapping, None)
+        span = _first_overlap(sorted_spans, start, end)
         if span is None:
             tags.append("O")
-        elif span is previous:
+        elif span is previous_span:
             tags.append(f"I-{span.label}")
         else:
             tags.append(f"B-{span.label}")
         tokens.append(text[start:end])
-        previous = span
+        previous_span = span
     return tokens, tags
+
+
+def _first_overlap(sorted_spans: Sequence[Span], start: int, end: int) -> Span | None:
+    """The first span with characters from `start` to before `end`."""
+    for span in sorted_spans:
+        if span.start < end and start < span.end:
+            return span
+    return None
 
 
 def _sort_spans(text: str, items: Sequence[Any]) -> list[Span]:
