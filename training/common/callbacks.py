@@ -112,6 +112,16 @@ class ConsoleLog(TrainerCallback):
         print(f"step {done}  {text}", flush=True)
 
 
+def few_steps(steps: int) -> str | None:
+    """A warning of too few steps for new weights; else None."""
+    if steps >= MIN_STEPS_FOR_NEW_WEIGHTS:
+        return None
+    return (
+        f"new weights learn little in {steps} steps; give them {MIN_STEPS_FOR_NEW_WEIGHTS}"
+        " or more by --num_train_epochs, --max_steps, --minutes or a smaller batch"
+    )
+
+
 class DivergenceCallback(TrainerCallback):
     """Stop a training with a ValueError if its weights or its evaluation loss are no longer finite;
     warn of too few steps for new weights, exploding gradients, and a loss that does not fall."""
@@ -155,11 +165,8 @@ class DivergenceCallback(TrainerCallback):
         )
 
     def check_steps(self, steps: int) -> None:
-        if self.is_new and steps < MIN_STEPS_FOR_NEW_WEIGHTS:
-            warn(
-                f"new weights learn little in {steps} steps; give them {MIN_STEPS_FOR_NEW_WEIGHTS}"
-                " or more by --num_train_epochs, --max_steps, --minutes or a smaller batch"
-            )
+        if self.is_new:
+            warn(few_steps(steps))
         self.is_new = False
 
     def on_log(self, args, state, control, logs=None, **kwargs):

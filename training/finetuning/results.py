@@ -78,7 +78,7 @@ class Results:
         self.simple_scores = simple_scores
         self.scores = {name: scores[name] for name in predictions}
         self.last = list(predictions)[-1]  # the test rows if there are any
-        decoded = {name: list(task.decode(predictions[name])) for name in predictions}
+        self.decoded = {name: list(task.decode(predictions[name])) for name in predictions}
         self.by_class = {}
         self.intervals = {}
         self.pipeline_scores = {}  # where pipelines of Transformers decide otherwise
@@ -87,9 +87,9 @@ class Results:
             if pipeline_scores:
                 self.pipeline_scores[name] = pipeline_scores
             references = predictions[name].examples[LABEL][:]
-            self.by_class[name] = task.by_class(decoded[name], references)
-            self.intervals[name] = task.intervals(decoded[name], references)
-        self.mistakes = find_mistakes(task, predictions[self.last], decoded[self.last])
+            self.by_class[name] = task.by_class(self.decoded[name], references)
+            self.intervals[name] = task.intervals(self.decoded[name], references)
+        self.mistakes = find_mistakes(task, predictions[self.last], self.decoded[self.last])
         self.metric = task.metric_for_best_model
         if "f1_macro" in self.scores[self.last]:
             # accuracy can be high although a rare class is never predicted
@@ -103,6 +103,9 @@ class Results:
             self.warning = judge_simple(
                 self.metric, self.value, simple_value, task.simple_model, interval
             )
+        is_perfect = self.value == 1 and is_better(self.metric, 1, 0)
+        # Then a comparison with other models says nothing.
+        self.is_too_easy = is_perfect and 1 in (self.baseline_value, simple_value)
 
     def save(self, report: dict[str, Any], output: Path) -> None:
         """Write the picture, the mistakes and the report with what is said here."""
@@ -125,7 +128,10 @@ class Results:
         if self.pipeline_scores:
             report["pipeline"] = self.pipeline_scores
         report["by_class"] = self.by_class
-        report["intervals"] = self.intervals
+        report["intervals"] = {}
+        for name, intervals in self.intervals.items():
+            as_lists = {metric: list(interval) for metric, interval in intervals.items()}
+            report["intervals"][name] = as_lists
         report["warning"] = self.warning
         write_json(output / REPORT, report)  # last, since it says that all is there
 

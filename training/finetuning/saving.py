@@ -5,24 +5,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..common.callbacks import few_steps
 from ..common.checkpoints import remove_checkpoints
 from ..common.files import written_whole
 from ..common.printing import warn
 from ..hub.card import (
     CardFacts,
     Result,
+    SplitFacts,
     describe_data,
     facts_from_trainer,
     headlines,
     published_name,
     save_card,
 )
-from .data import Source
+from ..hub.example import Example
+from .data import ROW, Source
+from .imbalance import describe_weights
 from .models import load_tokenizer, read_config
 from .results import FILES, Results
+from .tasks.base import LABEL
 from .trainer import FinetuningTrainer
 
 LOG = "trainer_state.json"
+# The last batch of an epoch may be left out.
+MIN_EPOCHS = 0.95
+MAX_EXAMPLE_CHARACTERS = 500
 
 
 def save_finetuned(
@@ -60,7 +68,14 @@ def save_finetuned(
         task.tokenizer.save_pretrained(folder)
     trainer.state.save_to_json(str(output / LOG))
     files = {name: describe(source) for name, source in sources.items() if source is not None}
+    notes = list(trainer.row_warnings)
+    short_training = warn_of_short_training(trainer)
+    if short_training is not None and results.warning is None:
+        results.warning = short_training
+    elif short_training is not None:
+        notes.append(short_training)
     facts = card_facts(trainer, report, results, files, trained_length)
+    facts.notes = notes
     save_card(output, facts, trainer.args.hub_model_id)
     print(
         f"\n{report['trained_parameters']:,} of {report['parameters']:,} parameters trained for"
@@ -75,10 +90,27 @@ def save_finetuned(
             f" (it reads {task.tokenizer.model_max_length:,} tokens,"
             f" also if trained on {trained_length:,})"
         )
-    print(f"Saved to {output}: the model{longer}, the tokenizer, README.md (the card), {FILES}")
+    card = "README.md (the card)"
+    if facts.example is not None:
+        card = "README.md (the card, with a row of your validation data as its example)"
+    print(f"Saved to {output}: the model{longer}, the tokenizer, {card}, {FILES}")
     warn(results.warning)
     remove_checkpoints(output)  # last: until now, they are the only copy of the model
     return report
+
+
+def warn_of_short_training(trainer: FinetuningTrainer) -> str | None:
+    """A warning if new weights had few steps, or if some rows were not learned from; else None."""
+    if trainer.new_weights:
+        warning = few_steps(trainer.state.global_step)
+        if warning is not None:
+            return warning
+    epochs = trainer.state.epoch
+    if epochs is not None and epochs < MIN_EPOCHS:
+        return (
+            f"trained for {epochs:.2f} epochs only, so that it has not seen all rows; train longer"
+        )
+    return None
 
 
 def precision_of(args: Any) -> str:
@@ -117,18 +149,106 @@ def card_facts(
     facts.training["steps"] += f", step {report['best_step']:,} kept"
     if report["training_seconds"] is None:
         del facts.training["time"]
-    measured = []
-    for split, scores in results.scores.items():
-        split_files = files.get(split) or files.get("data") or files["train"]
-        for metric, value in scores.items():
-            if value is not None:
-                baseline = trainer.baseline[split].get(metric)
-                measured.append(Result(metric, value, split_files, split, baseline))
-    facts.results = headlines(measured)
-    facts.decisions = trainer.task.describe_decision()
+    task = trainer.task
+    if task.label_weights is not None:
+        weights = describe_weights(task.labels, task.label_weights)
+        facts.training["class weights"] = weights.removeprefix("class_weights: ")
+    facts.splits = split_facts(trainer, files)
+    facts.results = headlines(measured_results(trainer, results, facts.splits))
+    facts.results_note = describe_choices(trainer)
+    facts.baseline = task.baseline
+    if results.simple_scores:
+        facts.simple_model = task.simple_model
+    facts.are_comparable = not results.is_too_easy
+    by_class = results.by_class[results.last]
+    most_frequent_first = sorted(by_class, key=lambda name: -by_class[name]["support"])
+    facts.by_class = {name: by_class[name] for name in most_frequent_first}
+    facts.by_class_split = results.last
+    facts.decisions = task.describe_decision()
     facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
-    facts.baseline = trainer.task.baseline
     facts.warning = results.warning
+    facts.example = choose_example(trainer, results)
     facts.base_model = published_name(report["model"])
     facts.max_length = trained_length
+    facts.max_answer_length = getattr(task, "max_answer_length", facts.max_answer_length)
     return facts
+
+
+def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[str, SplitFacts]:
+    """The rows of each split. `files`: as in `card_facts`."""
+    facts = {}
+    for name, rows in trainer.splits.items():
+        source = files.get(name) or files.get("data") or files["train"]
+        counts = trainer.task.class_counts(trainer.label_counts[name])
+        has_several_labels = trainer.model.config.problem_type == "multi_label_classification"
+        labelled = len(rows) if has_several_labels else sum(counts.values())
+        facts[name] = SplitFacts(len(rows), source, counts, labelled)
+    return facts
+
+
+def measured_results(
+    trainer: FinetuningTrainer, results: Results, splits: Mapping[str, SplitFacts]
+) -> list[Result]:
+    """The scores of all splits, with what stands beside them."""
+    measured = []
+    for split, scores in results.scores.items():
+        for metric, value in scores.items():
+            if value is None:
+                continue
+            result = Result(
+                metric,
+                value,
+                splits[split].source,
+                split,
+                baseline=results.baseline[split].get(metric),
+                interval=results.intervals[split].get(metric),
+                simple=results.simple_scores.get(split, {}).get(metric),
+            )
+            measured.append(result)
+    return measured
+
+
+def describe_choices(trainer: FinetuningTrainer) -> str:
+    """What was chosen on the validation rows, on which the scores are too high by that."""
+    args = trainer.args
+    choices = []
+    if args.load_best_model_at_end and args.eval_strategy != "no":
+        choices.append("the checkpoint")
+    if trainer.task.describe_decision():
+        choices.append("what a label is predicted by (its threshold)")
+    if not choices:
+        return "None of these rows was used in training, and nothing was chosen on them."
+    note = (
+        f"The model was not trained on these rows. By the scores on the validation rows,"
+        f" {' and '.join(choices)} was chosen, so that these scores are a little too high."
+    )
+    if "test" in trainer.splits:
+        return f"{note} Nothing was chosen on the test rows."
+    return f"{note} There are no test rows."
+
+
+def choose_example(trainer: FinetuningTrainer, results: Results) -> Example | None:
+    """The first short validation row that the model gets right, or else the first short one."""
+    task = trainer.task
+    split = next(iter(results.predictions))
+    predictions = results.predictions[split]
+    decoded = results.decoded[split]
+    first_short = None
+    for index, row in enumerate(predictions.examples):
+        inputs = task.example_inputs(row)
+        if len(str(inputs)) > MAX_EXAMPLE_CHARACTERS:
+            continue
+        if first_short is None:
+            first_short = (index, row, inputs)
+        if not task.mistake(decoded[index], row[LABEL], 1.0):
+            first_short = (index, row, inputs)
+            break
+    if first_short is None:
+        return None
+    index, row, inputs = first_short
+    true_label = task.show_label(row, row[LABEL])
+    description = (
+        f"The example is row {row.get(ROW, index + 1):,} of the {split} rows;"
+        f" its label in the data: {true_label}."
+    )
+    return Example(inputs, description)

@@ -63,6 +63,8 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         encoded: The model inputs made of them.
         baseline: The scores of guesses, by split.
         simple_scores: Those of a simple model that learned from the training rows, by split.
+        label_counts: How often each label occurs, by split.
+        row_warnings: What one should know of the rows.
         predictions: Since `measure`, what the model predicts for each split.
         scores: Since `measure`, its metrics with the loss, by split.
         settings: Of rows, labels and model, which must be the same when the training is resumed.
@@ -103,7 +105,11 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         self.splits = splits
         print_splits(task, splits)
         self.encoded = {name: task.encode(split) for name, split in splits.items()}
-        warn_of_rows(task, self.splits, self.encoded)
+        surveys = {name: survey(task, splits[name], self.encoded[name]) for name in splits}
+        self.label_counts = {name: counted.labels for name, counted in surveys.items()}
+        self.row_warnings = warnings(task, surveys)
+        for warning in self.row_warnings:
+            warn(warning)
 
         if trains:
             choose_metric(task, self.splits["validation"], args)
@@ -382,12 +388,6 @@ def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
         f" {printable(task.label_column)}; rows: {sizes};"
         f" inputs of {task.tokenizer.model_max_length:,} tokens at most"
     )
-
-
-def warn_of_rows(task: Task, splits: Mapping[str, Dataset], encoded: Mapping[str, Dataset]) -> None:
-    surveys = {name: survey(task, splits[name], encoded[name]) for name in splits}
-    for warning in warnings(task, surveys):
-        warn(warning)
 
 
 def choose_metric(task: Task, validation: Dataset, args: FinetuningConfig) -> None:

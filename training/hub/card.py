@@ -4,6 +4,7 @@ import math
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..common.checkpoints import kept_step
 from ..common.files import atomic_write, printable
 from ..common.loading import read_json, saved_tokenizer
 from ..evaluation.baselines import is_better
+from .example import Example, run_example
 from .files import CARD, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
@@ -63,18 +65,32 @@ SENTENCE_TRANSFORMERS = {
 }
 # What an evaluation by `Trainer` reports besides its metrics.
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets")
-HEADLINES = ("f1", "f1_micro", "accuracy", "spearman", "perplexity")  # what a reader asks for first
+# What a reader asks for first.
+HEADLINES = ("f1", "f1_micro", "f1_macro", "accuracy", "spearman", "perplexity")
+MAX_CLASS_COLUMNS = 8  # of the table of the data
 
 
 @dataclass
 class Result:
-    """A metric on held-out data."""
+    """A metric on rows that the training did not learn from."""
 
     metric: str  # as `evaluate` calls it
     value: float
     dataset: str  # in words
     split: str | None = None
     baseline: float | None = None  # the same metric of something simple
+    interval: tuple[float, float] | None = None  # in which it is in 95 of 100 cases
+    simple: float | None = None  # the same metric of a simple model
+
+
+@dataclass
+class SplitFacts:
+    """What is known of the rows of a split."""
+
+    rows: int
+    source: str  # in words
+    class_counts: dict[str, int] = field(default_factory=dict)  # how often each class occurs
+    labelled: int = 1  # rows, or entities, that these counts are a share of
 
 
 @dataclass
@@ -87,13 +103,25 @@ class CardFacts:
     results: list[Result] = field(default_factory=list)
     results_note: str | None = None  # what the results are of
     baseline: str | None = None  # what their baselines are of
+    simple_model: str | None = None  # the name of the model that `Result.simple` is of
+    are_comparable: bool = True  # whether the results go into the metadata, for leader boards
+    by_class: dict[str, dict[str, float]] = field(default_factory=dict)  # scores of each class
+    by_class_split: str | None = None
+    splits: dict[str, SplitFacts] = field(default_factory=dict)  # the rows of a fine-tuning
+    decisions: list[str] = field(default_factory=list)  # thresholds, in sentences
     warning: str | None = None  # why the model should not be used
-    base_model: str | None = None  # the Hub name of the model that was fine-tuned
+    notes: list[str] = field(default_factory=list)  # other warnings that bear on its use
+    example: Example | None = None  # what the snippet reads, by default something made up
+    base_model: str | None = None  # the Hub name of the model that it was made from
+    base_license: str | None = None
+    base_languages: list[str] = field(default_factory=list)
+    origin: str = "Fine-tuned from"  # `base_model`
     license: str | None = None  # of the weights, as the Hub names it
     language: str | list[str] | None = None
+    datasets: list[str] = field(default_factory=list)  # of the Hub, beside those of `data`
     tags: list[str] = field(default_factory=list)
     max_length: int | None = None  # the longest text of training, in tokens
-    decisions: list[str] = field(default_factory=list)  # which thresholds were chosen, and why
+    max_answer_length: int = 30  # of answers to questions, in tokens
     # The metrics in a pipeline of Transformers, where it decides otherwise than `minibert predict`.
     pipeline_scores: dict[str, float] = field(default_factory=dict)
 
@@ -103,7 +131,7 @@ class CardFacts:
 
 def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None) -> None:
     """Write the README.md of the model in `folder`. One that is not a model card, as of a project,
-    stays.
+    stays. The snippet of an example is run on the model, and its output is shown.
 
     Args:
         repository: the name that its snippets load; by default the folder. `push` puts the
@@ -114,6 +142,10 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
         print(f"{printable(path)} is not a model card of ours, and stays as it is")
         return
     text = render_card(folder, facts, repository)
+    if facts.example is not None:
+        output = run_example(render_card(folder, facts, str(folder)))
+        example = replace(facts.example, output=output)
+        text = render_card(folder, replace(facts, example=example), repository)
     with atomic_write(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
@@ -121,8 +153,8 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
 def add_table(
     folder: str | Path, title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Put a section with a table before "Use" on the card in `folder`; it replaces the section of
-    that title. Without a card of ours, nothing happens."""
+    """Put a section with a table before "Limits" on the card in `folder`; it replaces the section
+    of that title. Without a card of ours, nothing happens."""
     path = Path(folder) / CARD
     if not path.is_file() or not is_generated(path):
         return
@@ -130,10 +162,10 @@ def add_table(
     for row in rows:
         lines.append([plain(value) for value in row])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    section = f"\n## {title}\n\n{note}\n\n{table}\n\n## Use\n"
+    section = f"\n## {title}\n\n{note}\n\n{table}\n\n## Limits\n"
     text = path.read_text(encoding="utf-8")
     text = re.sub(rf"^## {title}\n.*?(?=^## )", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = text.replace("\n## Use\n", section, 1)
+    text = text.replace("\n## Limits\n", section, 1)
     with atomic_write(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
     print(f"The table is on {printable(path)}")
@@ -220,8 +252,23 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     tokenizer = None
     if (folder / "tokenizer_config.json").exists():
         tokenizer = saved_tokenizer(folder)
+    classes, num_classes = most_frequent_classes(facts)
+    labels, labels_text = describe_labels(head, config)
+    longest = config.max_position_embeddings
+    null_threshold = None
+    if tokenizer is not None:
+        longest = min(longest, tokenizer.model_max_length)
+        null_threshold = tokenizer.init_kwargs.get("null_threshold")
+    if not isinstance(null_threshold, (int, float)):  # it becomes code
+        null_threshold = None
     text = card_template().render(
         facts=facts,
+        classes=classes,
+        num_classes=num_classes,
+        labels=labels,
+        labels_text=labels_text,
+        longest=longest,
+        null_threshold=null_threshold,
         results=results,
         config=config,
         parameters=parameters,
@@ -254,6 +301,31 @@ def sentence_transformers_class(folder: Path, head: str) -> str | None:
     return "SentenceTransformer"
 
 
+def most_frequent_classes(facts: CardFacts) -> tuple[list[str], int]:
+    """The classes in the table of the data, and how many there are."""
+    counts: Counter[str] = Counter()
+    for split in facts.splits.values():
+        counts.update(split.class_counts)
+    names = [name for name, _ in counts.most_common(MAX_CLASS_COLUMNS)]
+    return names, len(counts)
+
+
+def describe_labels(head: str, config: MiniBertConfig) -> tuple[list[str], str]:
+    """The names of the labels of a classifier, if they have any, and what it does with them."""
+    names = [str(config.id2label[label_id]) for label_id in sorted(config.id2label)]
+    have_no_names = names == [f"LABEL_{label_id}" for label_id in range(len(names))]
+    is_value = config.num_labels == 1 and config.problem_type != "multi_label_classification"
+    if have_no_names:
+        return [], ""
+    if head == "MiniBertForTokenClassification":
+        return names, f"It gives every word one of {len(names):,} labels"
+    if head != "MiniBertForSequenceClassification" or is_value:
+        return [], ""
+    if config.problem_type == "multi_label_classification":
+        return names, f"It says which of {len(names):,} labels a text has"
+    return names, f"It predicts one of {len(names):,} classes"
+
+
 def one_line_result(result: Result) -> Result:
     return replace(
         result,
@@ -282,7 +354,7 @@ def metadata_of(
     languages = facts.language or []
     if isinstance(languages, str):
         languages = [languages]
-    datasets = []
+    datasets = list(map(one_line, facts.datasets))
     for part in (facts.data or "").split(","):  # language=owner/name:config
         name = part.rpartition("=")[2].split(":")[0].strip()
         if published_name(name):
@@ -292,10 +364,10 @@ def metadata_of(
         license=facts.license and one_line(facts.license),
         language=list(map(one_line, languages)) or None,
         base_model=published_name(facts.base_model),
-        datasets=datasets or None,
+        datasets=list(dict.fromkeys(datasets)) or None,
         tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
     )
-    if results:
+    if results and facts.are_comparable:
         metadata.model_name = one_line(Path(repository).name)
         metadata.eval_results = evaluations
     return metadata
@@ -311,6 +383,7 @@ def card_template() -> jinja2.Template:
 
     environment = jinja2.Environment(finalize=as_text)
     environment.filters["code"] = code
+    environment.filters["output"] = output_block
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
 
 
@@ -346,11 +419,19 @@ def code(value: str) -> _Code:
     return _Code(literal)
 
 
+def output_block(text: str) -> _Code:
+    """What a snippet printed, for a block of text."""
+    lines = [one_line(line) for line in text.splitlines()]
+    return _Code("\n".join(lines).replace("`" * 3, "´" * 3))
+
+
 def headlines(results: Sequence[Result]) -> list[Result]:
     """The finite results, to 4 digits: those of `HEADLINES` first, then what the baseline reaches
     too, losses last."""
 
-    def order(result: Result) -> tuple[bool, bool, int]:
+    metrics = list(dict.fromkeys(result.metric for result in results))
+
+    def order(result: Result) -> tuple[bool, bool, int, int]:
         is_loss = result.metric.endswith("loss")
         if result.baseline is None:
             beats_baseline = True
@@ -359,7 +440,7 @@ def headlines(results: Sequence[Result]) -> list[Result]:
         position = len(HEADLINES)
         if result.metric in HEADLINES:
             position = HEADLINES.index(result.metric)
-        return is_loss, not beats_baseline, position
+        return is_loss, not beats_baseline, position, metrics.index(result.metric)
 
     finite = [result for result in results if math.isfinite(result.value)]
     finite.sort(key=order)
@@ -417,6 +498,11 @@ def facts_from_trainer(
         if entry["step"] == saved_step or is_after_the_end:
             metrics |= entry  # each data set has its own
     facts = CardFacts(data=data)
+    if training.load_best_model_at_end:
+        facts.results_note = (
+            "The best checkpoint on these rows was kept, so the scores are a little too high for"
+            " other rows."
+        )
     if history:
         facts.training["steps"] = f"{step:,} ({history[-1].get('epoch', 0):.2f} epochs)"
     if last_end is not None:

@@ -244,6 +244,10 @@ class AnswerQuestions(Task):
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         plot_scores(self.compute_metrics(predictions), "score", path, note)
 
+    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        question, context = self.text_columns
+        return {"question": row[question], "context": row[context]}
+
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(row[self.text_columns[0]])
 

@@ -336,6 +336,14 @@ class Task(abc.ABC):
             f1_by_label[label] = by_class[name]["f1"]
         plot_scores(f1_by_label, "F1", path, note)
 
+    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The texts of a row, by the names that the template of the model card has for them."""
+        return {"text": row[self.text_columns[0]]}
+
+    def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
+        """How often each class occurs, of how often each label does."""
+        return dict(label_counts)
+
     def show_input(self, row: Mapping[str, Any]) -> str:
         return " | ".join(shortened(row[column]) for column in self.text_columns)
 

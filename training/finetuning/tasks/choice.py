@@ -234,6 +234,9 @@ class Choose(Task):
         labels = [f"choice {number}" for number in range(1, num_choices + 1)]
         plot_confusion(predictions.outputs, predictions.examples[LABEL][:], labels, path, note)
 
+    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"text": row[self.text_columns[0]], "choices": row[CHOICE_TEXTS]}
+
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(row[self.text_columns[0]])
 

@@ -655,6 +655,10 @@ class Classify(Task):
         f1 = f1_score(references, predictions, average=average, labels=labels, zero_division=0)
         return float(f1)
 
+    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        texts = [row[column] for column in self.text_columns]
+        return dict(zip(("text", "text_pair"), texts))
+
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         decoded = self.decode(predictions)
         references = predictions.examples[LABEL][:]

@@ -423,6 +423,20 @@ class Tag(Task):
         is_no_word = inputs["labels"] == IGNORED
         return of_tokens.masked_fill(is_no_word, 1.0).amin(-1)
 
+    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"text": " ".join(row[self.text_columns[0]])}
+
+    def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
+        """Of entities, how many there are of each type."""
+        if not self.entities:
+            return dict(label_counts)
+        counts = {}
+        for label, count in label_counts.items():
+            prefix, entity_type = schemes.split_tag(label)
+            if prefix == "B":
+                counts[entity_type] = count
+        return counts
+
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(" ".join(row[self.text_columns[0]]))
 

@@ -1,0 +1,44 @@
+"""The example on a model card: a real row, and what the card's snippet prints for it."""
+
+import contextlib
+import io
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..common.loading import random_state_kept
+from ..common.printing import warn
+
+MAX_OUTPUT_LINES = 20
+
+
+@dataclass
+class Example:
+    """A row for the snippet of a card."""
+
+    inputs: dict[str, Any]  # texts by the names that the template has for them
+    description: str  # where the row is from, and what is true of it: a sentence
+    output: str | None = None  # what the snippet prints
+
+
+def run_example(card: str) -> str | None:
+    """Run the first snippet of a card, which loads the model that was just saved, and return what
+    it prints. None if that fails: the model is worth more than its card."""
+    snippet = re.search(r"^```python\n(.*?\n)```$", card, re.DOTALL | re.MULTILINE)
+    if snippet is None:
+        return None
+    printed = io.StringIO()
+    try:
+        with (
+            random_state_kept(),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            exec(compile(snippet[1], "card", "exec"), {"__name__": "card"})
+    except Exception as error:
+        warn(f"the card has no output of its example, which failed: {error!r:.300}")
+        return None
+    lines = printed.getvalue().splitlines()
+    if len(lines) > MAX_OUTPUT_LINES:
+        lines = [*lines[:MAX_OUTPUT_LINES], "…"]
+    return "\n".join(lines)
