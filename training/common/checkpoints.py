@@ -194,6 +194,6 @@ def _contents(checkpoint: Path) -> dict[str, list[int]]:
 def _checksum(path: Path) -> int:
     checksum = 0
     with path.open("rb") as file:
-        while part := file.read(1 << 20):
-            checksum = zlib.crc32(part, checksum)
+        for block in iter(lambda: file.read(1 << 20), b""):
+            checksum = zlib.crc32(block, checksum)
     return checksum

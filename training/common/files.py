@@ -213,7 +213,11 @@ def matching_paths(pattern: str) -> list[str]:
     head, stars, tail = f"/{pattern}".partition("/**")
     if not stars or (tail and not tail.startswith("/")):
         return sorted(glob.glob(pattern))
-    roots = glob.glob(head[1:] + "/") if head else ["/" if pattern.startswith("/") else "."]
+    roots = ["."]
+    if head:
+        roots = glob.glob(head[1:] + "/")
+    elif pattern.startswith("/"):
+        roots = ["/"]
     paths: list[str] = []
     for root in roots:
         for folder, _, files in _walk(root):

@@ -210,7 +210,8 @@ def match_tokenizer_file(
             f"tokenizer: Transformers reads {str(path)!r} as {type(tokenizer).__name__}, which"
             " gives other ids than its tokenizer.json; tokenizer.json is used"
         )
-    if file is None and (cased_tokens := tokens_with_capitals(tokenizer)):
+    cased_tokens = tokens_with_capitals(tokenizer) if file is None else []
+    if cased_tokens:
         warn(
             f"tokenizer: {str(path)!r} has {len(cased_tokens):,} tokens with capitals, but"
             " lower-cases all text, as"

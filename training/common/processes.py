@@ -92,10 +92,12 @@ class StepwiseLoader:
         batches = iter(self.loader)
         has_batch = True
         while has_batch:
+            batch = None
+            error = None
             try:
-                batch, error = next(batches, None), None
+                batch = next(batches, None)
             except Exception as raised:
-                batch, error = None, raised
+                error = raised
             has_batch = batch is not None
             try:
                 check_batches(int(has_batch), error)
@@ -111,16 +113,17 @@ def first_process_first() -> Iterator[None]:
     """The first process of every machine does what follows alone; then the others do, and find in
     caches what it made. That may take long: `TrainingArguments.main_process_first` would end the
     training after `ddp_timeout`."""
-    first = PartialState().is_local_main_process
-    several = _in_group()
-    group = distributed.new_group(backend="gloo", timeout=timedelta(days=30)) if several else None
-    if several and not first:
+    is_first = PartialState().is_local_main_process  # it also sets up the group of processes
+    if not _in_group():
+        yield
+        return
+    group = distributed.new_group(backend="gloo", timeout=timedelta(days=30))
+    if not is_first:
         distributed.barrier(group)
     yield
-    if several and first:
+    if is_first:
         distributed.barrier(group)  # the others begin …
-    if several:
-        distributed.barrier(group)  # … and may take as long
+    distributed.barrier(group)  # … and may take as long
 
 
 def _in_group() -> bool:

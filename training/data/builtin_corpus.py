@@ -18,23 +18,29 @@ SKIPPED_FOLDERS = frozenset(
 )
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.
 MIN_CHARACTERS = 36
+# No docstring stands inside of an expression.
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def builtin_files() -> list[Path]:
     """The source files of the standard library, sorted, without test suites."""
-    root, found = sysconfig.get_paths()["stdlib"], []
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
-        found += [Path(folder, file) for file in sorted(files) if file.endswith(".py")]
-    return found
+    source_files = []
+    for folder, subfolders, names in os.walk(sysconfig.get_paths()["stdlib"]):
+        subfolders[:] = sorted(set(subfolders) - SKIPPED_FOLDERS)
+        for name in sorted(names):
+            if name.endswith(".py"):
+                source_files.append(Path(folder, name))
+    return source_files
 
 
 def builtin_documents(files: Iterable[Path]) -> Iterator[str]:
     """The language reference and the docstrings of `files`: dedented, at least `MIN_CHARACTERS`
     long, no two alike."""
-    found = itertools.chain(_language_reference(), *map(_docstrings, files))
-    return (document for document in dict.fromkeys(found) if len(document) >= MIN_CHARACTERS)
+    documents = itertools.chain(_language_reference(), *map(_docstrings, files))
+    for document in dict.fromkeys(documents):
+        if len(document) >= MIN_CHARACTERS:
+            yield document
 
 
 def _language_reference() -> list[str]:
@@ -57,10 +63,14 @@ def _docstrings(file: Path) -> Iterator[str]:
     nodes = [tree]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
+        docstring = None
+        if isinstance(node, DOCUMENTED):
+            docstring = ast.get_docstring(node)
+        if docstring:
             # A docstring may spell lone surrogates ("\\ud800"), which no UTF-8 file can hold.
             yield docstring.encode("utf-8", "ignore").decode().strip()
-        children = ast.iter_child_nodes(node)  # no docstring stands inside an expression
-        nodes += reversed(
-            [n for n in children if isinstance(n, (ast.stmt, ast.excepthandler, ast.match_case))]
-        )
+        children = []
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, STATEMENTS):
+                children.append(child)
+        nodes += reversed(children)

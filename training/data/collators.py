@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,25 +154,28 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return collator
 
     def torch_call(self, examples: Sequence[Any]) -> dict[str, Any]:
-        batch = self.numpy_call(examples).items()
-        return {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in batch}
+        batch = self.numpy_call(examples)
+        for name, column in batch.items():
+            if isinstance(column, np.ndarray):
+                batch[name] = torch.from_numpy(column)
+        return batch
 
     def numpy_call(self, examples: Sequence[Any]) -> dict[str, Any]:
         """The batch as NumPy arrays, int64 (`cu_seq_lens_q` and `cu_seq_lens_k` int32)."""
-        rows = [
-            example if isinstance(example, Mapping) else {"input_ids": example}
-            for example in examples
-        ]
-        columns = dict.fromkeys(name for row in rows for name in row)
+        rows = []
+        for example in examples:
+            is_row = isinstance(example, Mapping)
+            rows.append(example if is_row else {"input_ids": example})
+        column_names = dict.fromkeys(chain.from_iterable(rows))
         input_ids, lengths = _concatenate(rows, "input_ids")
-        tokens = {
-            name: _concatenate(rows, name, lengths)[0] for name in TOKEN_COLUMNS if name in columns
-        }
-        numbers = {
-            name: _stack(rows, name)
-            for name in columns
-            if name not in (*TOKEN_COLUMNS, "offset_mapping")
-        }
+        tokens = {}  # columns of a value for each token, [T]
+        for name in TOKEN_COLUMNS:
+            if name in column_names:
+                tokens[name], _ = _concatenate(rows, name, lengths)
+        numbers = {}  # columns of a value for each row
+        for name in column_names:
+            if name not in (*TOKEN_COLUMNS, "offset_mapping"):
+                numbers[name] = _stack(rows, name)
         tokens.setdefault("attention_mask", np.ones_like(input_ids))
         row_numbers = np.repeat(np.arange(len(lengths)), lengths)
         begins = np.diff(row_numbers, prepend=-1) > 0  # a document begins with its row …
@@ -228,9 +232,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         real = tokens.pop("attention_mask") != 0
         lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        batch: dict[str, Any] = {
-            name: x[None, real] for name, x in tokens.items() if name != "position_ids"
-        }
+        batch: dict[str, Any] = {}
+        for name, column in tokens.items():
+            if name != "position_ids":
+                batch[name] = column[None, real]
         if self.mlm:
             batch["masked_lm_positions"] = np.flatnonzero(batch["labels"][0] != IGNORE_INDEX)
         longest = int(lengths.max(initial=0))

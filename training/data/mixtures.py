@@ -77,16 +77,20 @@ class Corpus:
     def take(cls, data: Source | Sequence[Source], options: dict[str, Any]) -> "Corpus":
         """Build a corpus from `data` and the `options` that are its fields, and remove those from
         `options`."""
-        return cls(
-            data, **{name: options.pop(name) for name in cls.__annotations__ if name in options}
-        )
+        fields = {}
+        for name in cls.__annotations__:
+            if name in options:
+                fields[name] = options.pop(name)
+        return cls(data, **fields)
 
     def __post_init__(self):
         if isinstance(self.data, (str, os.PathLike, DatasetOrStream)):
             self.data = [self.data]
-        self.data = [
-            os.fspath(entry) if isinstance(entry, os.PathLike) else entry for entry in self.data
-        ]
+        entries = []
+        for entry in self.data:
+            is_path = isinstance(entry, os.PathLike)
+            entries.append(os.fspath(entry) if is_path else entry)
+        self.data = entries
         languages = [language_of(entry)[0] for entry in self.data]
         self.has_languages = any(languages)
         self.names = [language or name_of(entry) for language, entry in zip(languages, self.data)]

@@ -88,24 +88,24 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
     into the fullest row with room for it. Returns the row of each piece, int [pieces]; rows are
     numbered in the order of their first pieces.
     """
-    rows, count = np.empty(len(lengths), dtype=np.int64), 0
-    free: list[
-        tuple[int, int, int]
-    ] = []  # rows, sorted: places left, minus the step of the last piece, row number
+    rows = np.empty(len(lengths), dtype=np.int64)
+    num_rows = 0
+    # rows with room, sorted: places left, minus the step of the last piece, row number
+    free_rows: list[tuple[int, int, int]] = []
     pieces = np.argsort(-lengths, kind="stable")
     for step, (piece, length) in enumerate(zip(pieces.tolist(), lengths[pieces].tolist())):
-        fullest = bisect_left(free, (length,))
-        if fullest == len(free):
-            free.append((capacity, 0, count))
-            count += 1
-        left, _, rows[piece] = free.pop(fullest)
-        if left > length:
-            insort(free, (left - length, -step, int(rows[piece])))
+        fullest = bisect_left(free_rows, (length,))
+        if fullest == len(free_rows):
+            free_rows.append((capacity, 0, num_rows))
+            num_rows += 1
+        num_places, _, row = free_rows.pop(fullest)
+        rows[piece] = row
+        if num_places > length:
+            insort(free_rows, (num_places - length, -step, row))
 
+    # a row is numbered by the rank of its first piece
     _, first_piece = np.unique(rows, return_index=True)
-    return np.argsort(np.argsort(first_piece))[
-        rows
-    ]  # a row is numbered by the rank of its first piece
+    return np.argsort(np.argsort(first_piece))[rows]
 
 
 def pack_table(
@@ -125,36 +125,34 @@ def pack_table(
     if mode == "packed":
         rows = best_fit_decreasing(framed, seq_length)
         order = np.argsort(rows, kind="stable")
-        starts, framed, row_lengths = (
-            starts[order],
-            framed[order],
-            np.bincount(rows, weights=framed).astype(np.int64),
-        )
+        row_lengths = np.bincount(rows, weights=framed).astype(np.int64)
+        starts = starts[order]
+        framed = framed[order]
 
     ends = np.cumsum(framed)
     begins = ends - framed
     places = np.arange(framed.sum())
     # Each place takes the token at the same distance from the start of its piece, except those of
     # [CLS] and [SEP].
-    tokens = (
-        documents.flatten()
-        .to_numpy()
-        .take(places + np.repeat(starts - begins - 1, framed), mode="clip")
-    )
+    sources = places + np.repeat(starts - begins - 1, framed)
+    tokens = documents.flatten().to_numpy().take(sources, mode="clip")
     tokens[begins] = cls_token_id
     tokens[ends - 1] = sep_token_id
     positions = (places - np.repeat(begins, framed)).astype(smallest_dtype(seq_length))
     bounds = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int32)
-    columns = {"input_ids": tokens, "position_ids": positions}
     return pa.table(
-        {name: pa.ListArray.from_arrays(bounds, column) for name, column in columns.items()}
+        {
+            "input_ids": pa.ListArray.from_arrays(bounds, tokens),
+            "position_ids": pa.ListArray.from_arrays(bounds, positions),
+        }
     )
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Yield batches of row numbers: similar lengths together, the longest first, at least one row
     each and, if there are more, up to `batch_tokens` tokens with padding."""
-    order, start = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True), 0
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    start = 0
     while start < len(order):
         stop = start + max(1, batch_tokens // lengths[order[start]])
         yield order[start:stop]

@@ -45,10 +45,11 @@ def save_rows(
         "tokenizer_sha256": tokenizer_checksum(loaded)
     }
     for split, rows in splits.items():
-        count, manifest[split] = -(-len(rows) // ROWS_IN_SHARD), {}
-        for number in range(count):
+        manifest[split] = {}
+        num_shards = -(-len(rows) // ROWS_IN_SHARD)
+        for number in range(num_shards):
             path = folder / f"{split}-{number:05d}.parquet"
-            shard = rows.shard(count, number)
+            shard = rows.shard(num_shards, number)
             shard.to_parquet(path)
             manifest[split][path.name] = {"rows": len(shard), "bytes": path.stat().st_size}
     write_json(folder / ROWS_MANIFEST, manifest | {"arguments": dict(arguments)})
@@ -120,22 +121,21 @@ class PreparedRows:
     @classmethod
     def find(cls, data: Sequence[str]) -> PreparedRows | None:
         """The prepared rows among `data`; None if it is text, a ValueError if it is both."""
-        found = [
-            item
-            for item in data
-            if isinstance(item, str) and os.path.isfile(os.path.join(item, ROWS_MANIFEST))
-        ]
-        if found and len(data) > 1:
+        prepared = []
+        for entry in data:
+            if isinstance(entry, str) and os.path.isfile(os.path.join(entry, ROWS_MANIFEST)):
+                prepared.append(entry)
+        if prepared and len(data) > 1:
             raise ValueError(
-                f"data: {found[0]!r} holds prepared rows; give no other data beside them"
+                f"data: {prepared[0]!r} holds prepared rows; give no other data beside them"
             )
-        return cls(found[0]) if found else None
+        return cls(prepared[0]) if prepared else None
 
     def describe(self) -> str:
-        train, held_out = (
-            sum(counts["rows"] for counts in self.manifest[split].values()) for split in SPLITS
-        )
-        return f"{train:,} rows to train on, {held_out:,} held out"
+        num_rows = {}
+        for split in SPLITS:
+            num_rows[split] = sum(counts["rows"] for counts in self.manifest[split].values())
+        return f"{num_rows['train']:,} rows to train on, {num_rows['validation']:,} held out"
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse (a ValueError) another tokenizer than that of the rows."""

@@ -23,8 +23,8 @@ from ..common.printing import warn
 from .rows import ReadError, conll_rows, is_conll, read_rows
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
-# How a file is read, by its suffix: by `_read_file` here as a table, by `_load_texts` in `documents`
-# as texts. A further format needs a branch in both.
+# How a file is read, by its suffix: by `_read_file` here as a table, by `_load_texts` in
+# `documents` as texts. A further format needs a branch in both.
 FORMATS = {
     ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json",
     ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
@@ -117,8 +117,8 @@ def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset
 
 
 def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
-    """Rows with any columns as a table. An OverflowError, or another of `STORAGE_ERRORS`, for a value
-    that it cannot hold."""
+    """Rows with any columns as a table. An OverflowError, or another of `STORAGE_ERRORS`, for a
+    value that it cannot hold."""
     columns = {}
     for name in dict.fromkeys(chain.from_iterable(rows)):
         columns[name] = [row.get(name) for row in rows]

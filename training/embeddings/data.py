@@ -106,7 +106,8 @@ def read_documents(sources: Sequence[str | Path]) -> list[Document]:
     """The documents of files and folders, without those that have no text.
 
     The rows of tables have the columns `text`, and perhaps `_id` and `title`. In a text file, the
-    title is the heading before the text, or else the first of several lines. Files are named as from the folder that all lie in.
+    title is the heading before the text, or else the first of several lines. Files are named as
+    from the folder that all lie in.
     """
     suffixes = (".txt", ".md", *TABLES)
     files = []

@@ -143,7 +143,8 @@ def _choose_splits(tables_by_name: Mapping[str, list[Part]]) -> dict[str, list[P
         )
     if not sources:
         raise ValueError(
-            f"data: the splits are {_list_names(tables_by_name)}; use files or a data set with train, "
+            f"data: the splits are {_list_names(tables_by_name)}; use files or a data set with"
+            " train, "
             "validation or test"
         )
     if unused:
