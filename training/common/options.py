@@ -18,6 +18,7 @@ NAMES_ELSEWHERE = {
 
 MAX_NAMES = 12  # that an error lists
 Config = TypeVar("Config")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class UnknownOptionError(TypeError, ValueError):
@@ -59,7 +60,7 @@ def unknown_option(name: str, function_name: str, valid_names: Iterable[str]) ->
 
 def checked_options(
     *config_classes: type, has_task_options: bool = False
-) -> Callable[[Callable], Callable]:
+) -> Callable[[Function], Function]:
     """Decorate a public function: a keyword that it does not take is refused as on the command
     line, with close matches.
 
@@ -70,7 +71,7 @@ def checked_options(
             It checks their names itself.
     """
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function: Function) -> Function:
         signature = spell_out(inspect.signature(function), config_classes, has_task_options)
         names = list(signature.parameters)
 
