@@ -110,6 +110,31 @@ def test_packed_alberts_are_alberts_of_each_text(head):
         torch.testing.assert_close(packed[1], pooled, **TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    "hidden_size, num_hidden_layers, num_attention_heads, millions",
+    [(768, 12, 12, 12), (1024, 24, 16, 18), (2048, 24, 16, 59), (4096, 12, 64, 223)],
+    ids=["base", "large", "xlarge", "xxlarge"],
+)
+def test_the_published_sizes_are_alberts(
+    hidden_size, num_hidden_layers, num_attention_heads, millions
+):
+    """At full size, without weights: as many parameters as Transformers' class has. The paper's
+    table 1 says 12, 18, 60 and 235 million."""
+    config = transformers.AlbertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=num_attention_heads,
+        intermediate_size=4 * hidden_size,
+    )
+    with torch.device("meta"):
+        native = transformers.AlbertModel(config)
+        ours = from_native(native)
+        again = to_native(ours)
+    assert round(ours.num_parameters() / 1e6) == millions
+    assert ours.num_parameters() == native.num_parameters() == again.num_parameters()
+    assert ours.config.num_hidden_layers == num_hidden_layers and len(ours.layers) == 1
+
+
 def albert_tokenizer() -> transformers.AlbertTokenizer:
     """A Unigram tokenizer, as published ALBERTs have."""
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
