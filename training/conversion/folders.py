@@ -24,6 +24,8 @@ from ..common.loading import (
 )
 from ..common.options import checked_options
 from ..common.printing import print_next_step
+from ..hub.card import CardFacts, save_card, save_short_card
+from ..hub.source import read_source
 from .checkpoints import load_checkpoint
 from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
 from .families import ArchitectureName
@@ -112,6 +114,7 @@ def convert(
         model.save_pretrained(unfinished)
         length = changes.get("max_position_embeddings")
         save_tokenizer_and_modules(source, tokenizer, unfinished, length)
+        save_source_card(source, unfinished, target, isinstance(model.config, MiniBertConfig))
         # an error from here on leaves nothing in the target
         if tokenizer is not None:
             check_saved_tokenizer(source, tokenizer, unfinished)
@@ -166,6 +169,28 @@ def _query_expansion(source: str) -> dict[str, Any] | None:
 
 
 # --- what goes along with the model ---
+
+
+def save_source_card(source: str, folder: Path, target: Path, is_minibert: bool) -> None:
+    """Write a card that remembers where the model is from, with the facts of its source's card:
+    licence, languages, data sets and base model.
+
+    Args:
+        folder: Where the model is now.
+        target: Where it will be.
+    """
+    source_facts = read_source(source)
+    facts = CardFacts(
+        base_model=source_facts.base_model,
+        origin="Converted from",
+        license=source_facts.license,
+        language=source_facts.languages,
+        datasets=source_facts.datasets,
+    )
+    if is_minibert:
+        save_card(folder, facts, str(target))
+    else:
+        save_short_card(folder, facts)
 
 
 def save_tokenizer_and_modules(

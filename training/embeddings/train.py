@@ -37,8 +37,9 @@ from ..common.training_result import TrainingResult
 from ..evaluation import metrics
 from ..evaluation.baselines import few_to_measure, judge
 from ..evaluation.plots import plot_training
-from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
+from ..hub.card import Result, add_source, describe_data, facts_from_trainer, save_card
 from ..hub.push import check_push, push_output
+from ..hub.source import read_source
 from ..hub.trainer import HubMixin
 from .config import EmbeddingConfig, RerankerConfig
 from .data import Retrieval, name_of
@@ -488,7 +489,7 @@ def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> Non
         for name, value in report["after"].items()
     ]
     facts.baseline = "before this training"
-    facts.base_model = published_name(arguments["model"])
+    add_source(facts, read_source(arguments["model"]))
     facts.warning = report["warning"]
     save_card(output, facts)
     report["arguments"] = arguments

@@ -13,13 +13,14 @@ from ..hub.card import (
     CardFacts,
     Result,
     SplitFacts,
+    add_source,
     describe_data,
     facts_from_trainer,
     headlines,
-    published_name,
     save_card,
 )
 from ..hub.example import Example
+from ..hub.source import read_source
 from .data import ROW, Source
 from .imbalance import describe_weights
 from .models import load_tokenizer, read_config
@@ -168,7 +169,7 @@ def card_facts(
     facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
     facts.warning = results.warning
     facts.example = choose_example(trainer, results)
-    facts.base_model = published_name(report["model"])
+    add_source(facts, read_source(report["model"]))
     facts.max_length = trained_length
     facts.max_answer_length = getattr(task, "max_answer_length", facts.max_answer_length)
     return facts

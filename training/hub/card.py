@@ -25,6 +25,7 @@ from ..common.loading import read_json, saved_tokenizer
 from ..evaluation.baselines import is_better
 from .example import Example, run_example
 from .files import CARD, is_card
+from .source import REPOSITORY, SourceFacts
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 LONGEST_VALUE = 1000  # characters of one value on a card
@@ -148,6 +149,20 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
         text = render_card(folder, replace(facts, example=example), repository)
     with atomic_write(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def save_short_card(folder: Path, facts: CardFacts) -> None:
+    """Write the README.md of a model of another library's class: where it is from."""
+    metadata = metadata_of(facts, [], str(folder), None)
+    metadata.library_name = "transformers"
+    metadata.tags = None
+    config = read_json(folder, "config.json")
+    [architecture] = config.get("architectures") or ["model"]
+    text = f"# {plain(architecture)}\n\nConverted by MiniBERT."
+    if facts.base_model:
+        text = f"# {plain(architecture)}\n\n{plain(facts.origin)} {plain(facts.base_model)}."
+    card = f"---\n{metadata.to_yaml()}\n---\n\n{text}\n"
+    (folder / CARD).write_text(card, encoding="utf-8")
 
 
 def add_table(
@@ -363,7 +378,7 @@ def metadata_of(
         pipeline_tag=task,
         license=facts.license and one_line(facts.license),
         language=list(map(one_line, languages)) or None,
-        base_model=published_name(facts.base_model),
+        base_model=_model_name(facts.base_model),
         datasets=list(dict.fromkeys(datasets)) or None,
         tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
     )
@@ -447,6 +462,13 @@ def headlines(results: Sequence[Result]) -> list[Result]:
     return [replace(result, value=round(float(result.value), 4)) for result in finite]
 
 
+def _model_name(name: str | None) -> str | None:
+    """`name` if it can be a model on the Hub (old ones have no owner) and is no path here."""
+    if not name or not REPOSITORY.fullmatch(name) or Path(name).exists():
+        return None
+    return name
+
+
 def published_name(name: str | None) -> str | None:
     """`name` if it can be a repository on the Hub and is no path here."""
     if not name or not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name) or Path(name).exists():
@@ -455,6 +477,14 @@ def published_name(name: str | None) -> str | None:
 
 
 # --- what is known of a training ---
+
+
+def add_source(facts: CardFacts, source: SourceFacts) -> None:
+    """Add what is known of the model that a training started from. Its licence and languages are
+    its own: what it became may have others."""
+    facts.base_model = source.base_model
+    facts.base_license = source.license
+    facts.base_languages = source.languages
 
 
 def describe_data(data: str) -> str:
