@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 import minibert
 from minibert.training.embeddings.data import Passage, read_passages
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.embeddings.search import Index
+from minibert.training.embeddings.search import Index, cosine_of_random_pairs
 
 
 def test_passages(library):
@@ -80,6 +80,7 @@ def test_an_index_is_read_as_it_was_saved_or_refused(tmp_path):
     index.save(tmp_path)
     found = Index.load(tmp_path)
     assert (found.passages, found.model, found.max_length) == (passages, "model", 12)
+    assert found.random_cosine is None  # as in the indexes of version 0.1
     assert np.array_equal(found.vectors, index.vectors)
     file = tmp_path / "index.safetensors"
     file.write_bytes(file.read_bytes()[:-9])
@@ -152,6 +153,30 @@ def test_an_index_keeps_the_length_that_it_was_built_with(folder, library, tmp_p
     )
     error = refusal(capsys, "search", tmp_path / "index", "katan", "--max_length", "3")
     assert "its vectors were made by" in error and "with max_length=5" in error
+
+
+def test_the_cosine_of_random_pairs_is_that_of_all_pairs():
+    vectors = np.random.default_rng(1).normal(size=(60, 8))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    others = ~np.eye(60, dtype=bool)
+    expected = np.quantile((vectors @ vectors.T)[others], 0.95)
+    assert cosine_of_random_pairs(vectors) == pytest.approx(expected, abs=0.03)
+    assert cosine_of_random_pairs(vectors[:10]) is None
+
+
+def test_nothing_fits_where_random_passages_are_as_near(folder, tmp_path, capsys):
+    lines = [f"{first} {second}" for first in WORDS[:6] for second in WORDS[6:12]]
+    (tmp_path / "lines.txt").write_text("\n\n".join(lines))
+    index = tmp_path / "index"
+    run("search", index, "--data", tmp_path / "lines.txt", "--model", folder)
+    loaded = Index.load(index)
+    assert loaded.random_cosine == pytest.approx(cosine_of_random_pairs(loaded.vectors))
+    cosine = loaded.search(["nuben"], open_encoder(folder), 1)[0][0][1]
+    for random_cosine, says_so in ((cosine + 0.01, True), (cosine - 0.01, False)):
+        loaded.random_cosine = random_cosine
+        loaded.save(index)
+        output = run("search", index, "nuben", capsys=capsys)
+        assert ("Nothing fits: 1 of 20 random pairs" in output) is says_so
 
 
 def test_an_index_is_searched_in_another_dtype(folder, library, tmp_path):

@@ -1,5 +1,6 @@
 """`minibert finetune embed`: what is learned of a toy language."""
 
+import itertools
 import json
 import random
 import re
@@ -18,6 +19,7 @@ from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.train import FunctionEvaluator
+from minibert.training.optimization.clock import TimeBudget
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
 
@@ -91,6 +93,37 @@ def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, 
         str(tmp_path / "out"), device="cpu"
     )
     assert saved.max_seq_length == 16
+
+
+@pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
+def test_training_ends_on_time(toy, tmp_path, task, monkeypatch, capsys):
+    seconds = itertools.count()
+    budgets = []
+
+    def make_budget(minutes, warmup):
+        budgets.append(TimeBudget(minutes, warmup, clock=lambda: next(seconds)))
+        return budgets[-1]
+
+    monkeypatch.setattr(training, "TimeBudget", make_budget)
+    run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+        *TRAINING, "--minutes", "1")  # fmt: skip
+    assert budgets[0].progress >= 1 and next(seconds) == pytest.approx(60, rel=0.2)
+    assert re.search(r"^step \d+ \(100%\)  evaluation: ", capsys.readouterr().out, re.MULTILINE)
+    error = refusal(capsys, "finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir",
+                    tmp_path / "other", "--minutes", "1", "--max_steps", "5")  # fmt: skip
+    assert "leave --max_steps out" in error
+
+
+def test_the_last_step_and_the_table_have_one_figure(toy, tmp_path, capsys):
+    """Though the training cuts texts, and computes in bf16."""
+    output = tmp_path / "out"
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output,
+        *TRAINING, "--max_steps", "6", "--max_length", "4", "--bf16", "true",
+        "--validation", toy / "test")  # fmt: skip
+    after = json.loads((output / "report.json").read_text())["after"]
+    (line,) = re.findall(r"^step 6/6  evaluation: .*", capsys.readouterr().out, re.MULTILINE)
+    for name, value in after.items():
+        assert f"{name} {value:.4g}" in line
 
 
 @pytest.mark.slow

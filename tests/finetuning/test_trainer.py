@@ -1,5 +1,6 @@
 """`FinetuningTrainer` as a user of Python calls it."""
 
+import functools
 import json
 
 import pytest
@@ -17,6 +18,8 @@ from minibert import (
     MiniBertForSequenceClassification,
     MiniBertForTokenClassification,
 )
+from minibert.training.finetuning import trainer as training
+from minibert.training.optimization.clock import TimeBudget
 
 SETTINGS = {
     "max_steps": 3,
@@ -38,7 +41,48 @@ def rows(count, seed=0):
 
 
 def settings(folder, **options):
-    return FinetuningConfig(str(folder), **SETTINGS, **options)
+    return FinetuningConfig(str(folder), **SETTINGS | options)
+
+
+class Ticking:
+    """A clock that is a second on at every look at it."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def test_it_ends_on_time(start, tmp_path, monkeypatch):
+    """A minute by a clock that each step moves on, instead of three epochs."""
+    clock = Ticking()
+    monkeypatch.setattr(training, "TimeBudget", functools.partial(TimeBudget, clock=clock))
+    args = settings(tmp_path, minutes=1, max_steps=-1, logging_steps=1)
+    task = Classify(AutoTokenizer.from_pretrained(start))
+    trainer = FinetuningTrainer(task, start, args, rows(200))
+    trainer.train()
+    assert clock.now == pytest.approx(60, rel=0.1)
+    assert trainer.state.global_step == trainer.state.max_steps > 10
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    assert max(rates) == pytest.approx(1e-2, rel=0.2) and rates[-1] < 2e-3
+    assert trainer.settings["by the clock"] is True
+    assert trainer.state.best_model_checkpoint is not None
+    assert args.max_steps == -1  # the user's own settings stay
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minutes": 0}, "minutes must be positive"),
+        ({"minutes": 1, "num_train_epochs": 2.0}, "leave --num_train_epochs out"),
+    ],
+)
+def test_minutes_that_are_none_or_not_alone_are_refused(start, tmp_path, options, message):
+    args = settings(tmp_path, max_steps=-1, **options)
+    with pytest.raises(ValueError, match=message):
+        FinetuningTrainer(Classify(AutoTokenizer.from_pretrained(start)), start, args, rows(40))
 
 
 def test_it_trains_and_measures_as_the_command_does(start, data, tmp_path):

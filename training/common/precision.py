@@ -14,6 +14,8 @@ from transformers.integrations import get_available_reporting_integrations
 # either, of 0.2 to 0.5 MB each; both read it when they make the first one.
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "256"}
 
+# What accelerate sets in a model to compute it in autocast.
+AUTOCAST_ATTRIBUTES = ("forward", "_original_forward")
 # Values of `report_to` that need a package, and what installs it.
 TRACKERS = {
     "clearml": "clearml",
@@ -98,7 +100,7 @@ def _processor_flags() -> set[str]:
 def without_autocast(model: torch.nn.Module) -> torch.nn.Module:
     """The model with the `forward` of its class, in the place of the one that the trainer wrapped
     in autocast."""
-    for name in ("forward", "_original_forward"):
+    for name in AUTOCAST_ATTRIBUTES:
         vars(model).pop(name, None)
     return model
 

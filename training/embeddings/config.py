@@ -7,13 +7,15 @@ import sentence_transformers as st
 from ..common.options import option
 from ..common.processes import use_cpu_without_accelerator
 
+EPOCHS = 1.0
+
 
 @dataclass
 class _Defaults:
     """Our defaults for fields of `TrainingArguments`."""
 
     learning_rate: float = option(5e-5, "Peak learning rate.")
-    num_train_epochs: float = option(1.0, "Passes over the data.")
+    num_train_epochs: float = option(EPOCHS, "Passes over the data.")
     warmup_steps: float = option(
         0.1, "Steps in which the learning rate rises; below 1, a share of all steps."
     )
@@ -37,6 +39,11 @@ class _Defaults:
     )
     max_length: int | None = option(
         None, "Longest text in training, in tokens; the saved model reads as much as before."
+    )
+    minutes: float | None = option(
+        None,
+        "Stop the training after this many minutes, instead of after num_train_epochs: from the"
+        " start of reading to the last evaluation; the learning rate falls by the clock.",
     )
     patience: int = option(
         3, "Evaluations without a better one before the training stops; 0: never."

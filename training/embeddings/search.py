@@ -2,8 +2,8 @@
 in order.
 
 An index is a folder with one file: "vectors" (of length 1, one a passage), "passages" (JSON: the id
-and the text of each, in the same order), and in its metadata the model that made them. A query is
-compared with all vectors by one matrix product.
+and the text of each, in the same order), and in its metadata the model that made them and the
+cosine that random passages reach. A query is compared with all vectors by one matrix product.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ FILE = "index.safetensors"
 NUM_CHECKED = 8  # passages by whose vectors a model is known to be that of an index
 MIN_COSINE = 0.999  # of their vectors with those of the index; in 16 bits it is above
 MAX_WORDS = 150  # of a passage
+# Random pairs of passages, of which the index keeps the cosine that the nearest 5 % reach. A query
+# whose best passage is no nearer fits none.
+NUM_RANDOM_PAIRS = 4000
+RANDOM_QUANTILE = 0.95
+MIN_PASSAGES = 20  # with fewer, hardly any pair is of two subjects
 DEPTH = 50  # passages that a reranker reads for a query, at least
 
 
@@ -43,6 +48,7 @@ class Index:
     vectors: np.ndarray  # [passages, width], each of length 1
     model: str  # where it was
     max_length: int  # where it cut texts off, in tokens
+    random_cosine: float | None = None  # see `cosine_of_random_pairs`; None in old or small indexes
 
     @classmethod
     def build(
@@ -60,7 +66,9 @@ class Index:
                 f"model: its vector of the passage {first.id!r} is zero, which no query can be near"
                 " to"
             )
-        return cls(passages, vectors / lengths, model, encoder.max_seq_length)
+        vectors = vectors / lengths
+        random_cosine = cosine_of_random_pairs(vectors)
+        return cls(passages, vectors, model, encoder.max_seq_length, random_cosine)
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
@@ -76,6 +84,8 @@ class Index:
             vectors = saved.get_tensor("vectors")
             metadata = saved.metadata()
             index = cls(passages, vectors, metadata["model"], int(metadata["max_length"]))
+            if "random_cosine" in metadata:
+                index.random_cosine = float(metadata["random_cosine"])
         damage = index.find_damage()
         if damage:
             raise ValueError(f"index: {str(file)!r} is damaged: {damage}; build it again by --data")
@@ -105,6 +115,8 @@ class Index:
         tensors = {"vectors": self.vectors, "passages": passages}
         with atomic_write(Path(folder, FILE)) as unfinished:
             metadata = {"model": self.model, "max_length": str(self.max_length)}
+            if self.random_cosine is not None:
+                metadata["random_cosine"] = str(self.random_cosine)
             save_file(tensors, unfinished, metadata)
 
     def check_model(self, encoder: SentenceTransformer) -> None:
@@ -135,6 +147,30 @@ class Index:
                 passages.append((self.passages[hit["corpus_id"]], hit["score"]))
             results.append(passages)
         return results
+
+    def fits(self, hits: Sequence[tuple[Passage, float]]) -> bool:
+        """Whether the passages found for a query are nearer to it than random passages are to each
+        other; true if nothing is known of those."""
+        if self.random_cosine is None or not hits:
+            return True
+        return max(cosine for _, cosine in hits) > self.random_cosine
+
+
+def cosine_of_random_pairs(vectors: np.ndarray) -> float | None:
+    """The cosine that 5 % of random pairs of passages reach; None for a few passages.
+
+    Args:
+        vectors: [passages, width], each of length 1.
+    """
+    count = len(vectors)
+    if count < MIN_PASSAGES:
+        return None
+    generator = np.random.default_rng(0)
+    first = generator.integers(count, size=NUM_RANDOM_PAIRS)
+    distance = generator.integers(1, count, size=NUM_RANDOM_PAIRS)
+    second = (first + distance) % count  # another one
+    cosines = (vectors[first] * vectors[second]).sum(axis=1)
+    return float(np.quantile(cosines, RANDOM_QUANTILE))
 
 
 @checked_options()
@@ -188,17 +224,24 @@ def search(
     if not queries:
         print_next_step("minibert", "search", root, "QUERY")
         return []
-    if opened_reranker is None:
-        results = opened_index.search(queries, encoder, top_k)
-    else:
+    depth = top_k
+    if opened_reranker is not None:
+        depth = max(DEPTH, top_k)
+    nearest = opened_index.search(queries, encoder, depth)
+    results = nearest
+    if opened_reranker is not None:
         results = []
-        candidates = opened_index.search(queries, encoder, max(DEPTH, top_k))
-        for query, hits in zip(queries, candidates):
+        for query, hits in zip(queries, nearest):
             passages = [passage for passage, _ in hits]
             ranking = rank(opened_reranker, query, _texts_of(passages), top_k)
             results.append([(passages[index], score) for index, score in ranking])
-    for query, hits in zip(queries, results):
+    for query, hits, hits_by_cosine in zip(queries, results, nearest):
         print(printable(query))
+        if not opened_index.fits(hits_by_cosine):
+            print(
+                "  Nothing fits: 1 of 20 random pairs of passages is as near"
+                f" (cosine {opened_index.random_cosine:.3f})"
+            )
         for passage, score in hits:
             print(f"  {score:6.3f}  {printable(passage.id)}\n{_shorten(passage.text)}\n")
     return results

@@ -31,7 +31,12 @@ from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoin
 from ..common.files import lock_output, write_json, written_whole
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, without_bars
 from ..common.options import checked_options, make_config
-from ..common.precision import check_training, resolve_precision
+from ..common.precision import (
+    AUTOCAST_ATTRIBUTES,
+    check_training,
+    resolve_precision,
+    without_autocast,
+)
 from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult
 from ..evaluation import metrics
@@ -41,7 +46,8 @@ from ..hub.card import Result, add_source, describe_data, facts_from_trainer, sa
 from ..hub.push import check_push, push_output
 from ..hub.source import read_source
 from ..hub.trainer import HubMixin
-from .config import EmbeddingConfig, RerankerConfig
+from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
+from .config import EPOCHS, EmbeddingConfig, RerankerConfig
 from .data import Retrieval, name_of
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
 from .evaluate import RETRIEVAL_METRICS, measure, print_table, reorder, score
@@ -53,7 +59,7 @@ NUM_NEGATIVES = 3  # of a query in training, by default
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 
 
-class _EncoderMixin(HubMixin, CheckpointMixin):
+class _EncoderMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
     # of all types of embedding models
     training_args_class = st.SentenceTransformerTrainingArguments
 
@@ -70,7 +76,7 @@ class MultiVectorTrainer(_EncoderMixin, st.MultiVectorEncoderTrainer):
     """`MultiVectorEncoderTrainer` with safe checkpoints and pushes."""
 
 
-class RerankerTrainer(HubMixin, CheckpointMixin, st.CrossEncoderTrainer):
+class RerankerTrainer(HubMixin, CheckpointMixin, TimeBudgetMixin, st.CrossEncoderTrainer):
     """`CrossEncoderTrainer` with safe checkpoints and pushes."""
 
 
@@ -82,14 +88,27 @@ TRAINERS = {
 
 
 class FunctionEvaluator(BaseEvaluator):
-    """An evaluator by a function of the model, which returns metrics by name."""
+    """An evaluator by a function of the model, which returns metrics by name. The model is measured
+    as it is saved, also during a training: with texts of full length, and without autocast."""
 
     def __init__(self, function: Callable[[Any], dict[str, float]]):
         super().__init__()
         self.function = function
+        # Longest text in tokens; None is the model's own.
+        self.max_length: int | None = None
 
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
-        return self.function(model)
+        training_length = model.max_seq_length
+        training_forward = vars(model).copy()
+        without_autocast(model)
+        model.max_seq_length = self.max_length or training_length
+        try:
+            return self.function(model)
+        finally:
+            model.max_seq_length = training_length
+            for name in AUTOCAST_ATTRIBUTES:
+                if name in training_forward:
+                    setattr(model, name, training_forward[name])
 
 
 # --- embedding models ---
@@ -395,11 +414,20 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any)
     with lock_output(args):
         checkpoint = checkpoint_to_resume(args)
         check_training(args)
+        check_minutes(args, default_epochs=EPOCHS)
+        budget = None
+        if args.minutes is not None:
+            budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
         if args.push_to_hub:
             check_push(args)
         # the finished model is pushed, not what the trainer has
         training_args = dataclasses.replace(resolve_precision(args), push_to_hub=False)
+        if budget is not None:
+            training_args.max_steps = UNREACHABLE_STEPS
         trainer, teacher = make_trainer(training_args)
+        if budget is not None:
+            trainer.budget = budget
+            trainer.add_callback(budget)
         guard_resuming(trainer, options, checkpoint)
         report = train_and_measure(trainer, teacher, options, checkpoint)
         if not args.should_save:
@@ -431,6 +459,7 @@ def guard_resuming(trainer: Any, options: Mapping[str, Any], checkpoint: str | N
     """Save the settings with each checkpoint, and refuse (a ValueError) one that was trained with
     others."""
     settings = {**options, "max_length": trainer.args.max_length, **steps_of(trainer.args)}
+    settings["by the clock"] = trainer.budget is not None
     # the labels of a miner or a teacher may differ a little on another machine
     if not (options.get("miner") or options["teacher"]):
         settings["text"] = rows_checksum(trainer.train_dataset)
@@ -456,6 +485,7 @@ def train_and_measure(
         report["teacher"] = evaluate(teacher)
     report["before"] = evaluate(model)
     full_length = model.max_seq_length
+    evaluate.max_length = full_length
     model.max_seq_length = args.max_length or full_length
     warn_cut(model, trainer.train_dataset["second"][:])
     trainer.train(resume_from_checkpoint=checkpoint)

@@ -8,6 +8,8 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from ..common.options import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator
 
+EPOCHS = 3.0
+
 
 @dataclass
 class FinetuningConfig(TrainingArguments):
@@ -17,7 +19,7 @@ class FinetuningConfig(TrainingArguments):
     output_dir: str | None = option(
         "runs/finetune", "Folder of the model, the tokenizer, the card and the metrics."
     )
-    num_train_epochs: float = option(3.0, "Passes over the training rows.")
+    num_train_epochs: float = option(EPOCHS, "Passes over the training rows.")
     learning_rate: float = option(1e-4, "Peak learning rate.")
     per_device_train_batch_size: int = option(32, "Rows of a training batch, for each process.")
     per_device_eval_batch_size: int = option(64, "Rows of an evaluation batch, for each process.")
@@ -56,6 +58,12 @@ class FinetuningConfig(TrainingArguments):
     )
     patience: int = option(
         3, "Evaluations without a better one before the training stops; 0: never."
+    )
+
+    minutes: float | None = option(
+        None,
+        "Stop the training after this many minutes, instead of after num_train_epochs: from the"
+        " start of reading to the last evaluation; the learning rate falls by the clock.",
     )
 
     def __post_init__(self):

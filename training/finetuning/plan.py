@@ -149,7 +149,7 @@ def propose(
         if "label_smoothing_factor" not in options:  # which does not go with it
             reason = "all classes then count alike in the loss"
             proposed["class_weights"] = Setting("balanced", reason)
-    if "max_steps" in options:
+    if "max_steps" in options or "minutes" in options:
         del proposed["num_train_epochs"]
     return proposed
 

@@ -17,7 +17,8 @@ from ..common.checkpoints import best_by, kept_step, rows_checksum
 from ..common.files import printable
 from ..common.precision import check_training, resolve_precision
 from ..common.printing import warn
-from .config import FinetuningConfig
+from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
+from .config import EPOCHS, FinetuningConfig
 from .data import VALIDATION_SIZE, Source, load_splits
 from .freezing import add_lora, freeze
 from .imbalance import sum_of_weights, weighted_loss
@@ -29,7 +30,7 @@ from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
 from .thresholds import undo_shift
 
 
-class FinetuningTrainer(CheckpointMixin, TaskPredictor):
+class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     """Trains a model for a task, and measures it.
 
     ```python
@@ -84,6 +85,8 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         args = copy.copy(FinetuningConfig() if args is None else args)
         trains = train_dataset is not None
         check_start(type(task), model, args, trains)
+        if trains and args.minutes is not None:
+            self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
         config = config_of(model)
         check_pooling(task, config)
         fit_tokenizer(task.tokenizer, config, None)
@@ -116,6 +119,8 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
             check_label_smoothing(task, self.encoded["train"], args)
         self.settings = settings_to_resume(task, task_options, model, args, self.encoded)
         args = resolve_precision(args)
+        if self.budget is not None:
+            args.max_steps = UNREACHABLE_STEPS
         # `finetune` pushes the finished model; `Trainer` would create a repository right here.
         args.push_to_hub = False
         args.hub_token = None  # checkpoints save the arguments
@@ -148,7 +153,10 @@ class FinetuningTrainer(CheckpointMixin, TaskPredictor):
         return options
 
     def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
-        callbacks: list[Any] = [ResumeGuardCallback(steps_of(args) | self.settings)]
+        callbacks: list[Any] = []
+        if self.budget is not None:
+            callbacks.append(self.budget)
+        callbacks.append(ResumeGuardCallback(steps_of(args) | self.settings))
         if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
             floor = None
             if args.greater_is_better:
@@ -294,6 +302,7 @@ def check_start(
 ) -> None:
     """Refuse (a ValueError) what can be known before any row is read."""
     check_training(args)
+    check_minutes(args, default_epochs=EPOCHS)
     config = config_of(model)
     if not isinstance(model, PreTrainedModel):
         check_head(str(model), config, task, needed=not trains)
@@ -431,6 +440,7 @@ def settings_to_resume(
         "freeze": args.freeze,
         "lora": args.lora,
         "labels": list(task.labels),
+        "by the clock": args.minutes is not None,
     }
     return json.loads(json.dumps(settings))
 

@@ -1,5 +1,6 @@
 """Training that ends on time: the linear schedule is laid by the clock, not by steps."""
 
+import math
 import statistics
 import time
 from collections import deque
@@ -15,6 +16,8 @@ from ..common.processes import of_first_rank
 # The share of the time that is kept for the evaluation at the end, until one was measured.
 EVALUATION_SHARE = 0.05
 RECENT_STEPS = 5
+# `Trainer` needs a number of steps: one that the clock never lets it reach.
+UNREACHABLE_STEPS = 10**9
 
 
 class TimeBudget(TrainerCallback, ExportableState):
@@ -138,3 +141,40 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self.reserve = metrics.get("eval_runtime", self.reserve)
+
+
+class TimeBudgetMixin:
+    """A mixin that stands before `Trainer`: with a `budget`, the learning rate follows the clock.
+    The budget must also be a callback of the trainer, and its `max_steps` `UNREACHABLE_STEPS`."""
+
+    budget: TimeBudget | None = None
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ):
+        if self.budget is None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        self.lr_scheduler = self.budget.scheduler(optimizer or self.optimizer)
+        return self.lr_scheduler
+
+
+def check_minutes(args: Any, default_epochs: float | None) -> None:
+    """Refuse (a ValueError) `args.minutes` that are no time, and settings by steps beside them.
+
+    Args:
+        args: A `TrainingArguments` with a field `minutes`.
+        default_epochs: What `num_train_epochs` is where nobody sets it.
+    """
+    if args.minutes is None:
+        return
+    if not 0 < args.minutes < math.inf:
+        raise ValueError(f"minutes must be positive, got {args.minutes}")
+    by_steps = {
+        "max_steps": args.max_steps > 0,
+        "num_train_epochs": args.num_train_epochs != default_epochs,
+        "warmup_steps": args.warmup_steps >= 1,
+        "lr_scheduler_type": args.lr_scheduler_type != "linear",
+    }
+    for name, is_set in by_steps.items():
+        if is_set:
+            raise ValueError(f"minutes: the linear schedule follows the clock; leave --{name} out")

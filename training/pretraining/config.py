@@ -4,7 +4,6 @@ optimizer."""
 import copy
 import difflib
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ..common.loading import minibert_config
 from ..common.options import option
 from ..common.precision import check_training
 from ..common.processes import shares_weights, use_cpu_without_accelerator
+from ..optimization.clock import UNREACHABLE_STEPS, check_minutes
 
 ADAMW = ("adamw_torch_fused", "adamw_torch")  # values of --optim that can be combined with Muon
 # The default learning rate by optimizer. With Muon, which has its own, it is that of embeddings,
@@ -214,21 +214,7 @@ def check_config(args: PretrainingConfig) -> None:
     for name in shares:
         if (share := getattr(args, name)) is not None and not 0 <= share <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {share}")
-    if args.minutes is not None:
-        if not 0 < args.minutes < math.inf:
-            raise ValueError(f"minutes must be positive, got {args.minutes}")
-        by_steps = {
-            "max_steps": args.max_steps > 0,
-            "num_train_epochs": args.num_train_epochs is not None,
-        }
-        by_steps |= {
-            "warmup_steps": args.warmup_steps >= 1,
-            "lr_scheduler_type": args.lr_scheduler_type != "linear",
-        }
-        if clash := [name for name, is_given in by_steps.items() if is_given]:
-            raise ValueError(
-                f"minutes: the linear schedule follows the clock; leave --{clash[0]} out"
-            )
+    check_minutes(args, default_epochs=None)
 
 
 def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
@@ -263,9 +249,7 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
     if args.num_train_epochs is None:
         args.num_train_epochs = EPOCHS
     if args.minutes is not None:
-        args.max_steps = (
-            10**9
-        )  # `Trainer` needs a number of steps, which the clock never lets it reach
+        args.max_steps = UNREACHABLE_STEPS
     # Batches without padding count all tokens. Those with padding count by the mask: the id of
     # padding may be [SEP]'s.
     packed = args.objective not in ("mlm+nsp", "mlm+sop") and not args.torch_compile

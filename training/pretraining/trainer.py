@@ -45,7 +45,7 @@ from ..evaluation.plots import plot_training
 from ..hub.card import write_card
 from ..hub.push import check_push
 from ..hub.trainer import HubMixin
-from ..optimization.clock import TimeBudget
+from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
@@ -70,7 +70,7 @@ ON_CARD = (
 )
 
 
-class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Trainer):
+class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBudgetMixin, Trainer):
     """`Trainer` for pretraining a MiniBERT.
 
     What is not given is made: documents from files, an evaluation set held out of them, a tokenizer
@@ -353,14 +353,6 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, Traine
                 eps=self.args.adam_epsilon,
             )
         return super().create_optimizer(*args, **kwargs)
-
-    def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
-    ):
-        if self.budget is None:
-            return super().create_scheduler(num_training_steps, optimizer)
-        self.lr_scheduler = self.budget.scheduler(optimizer or self.optimizer)
-        return self.lr_scheduler
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
