@@ -313,21 +313,26 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
     """`check_complete` for a model that sentence-transformers loaded, by the names in the files of
     the folder. A pooler that was not saved is removed from the model."""
     keep_untied(path, model)
+    prefix = f"{model.base_model_prefix}."  # a file of the encoder alone has names without it
     files = sorted(Path(path).glob("*.safetensors"))
-    prefix = f"{model.base_model_prefix}."
-    saved = set()
+    saved_names = set()
     for file in files:
         with safe_open(file, "pt") as weights:
-            saved |= {name.removeprefix(prefix) for name in weights.keys()}  # noqa: SIM118
-    state = model.state_dict()
-    check_unused(path, model, saved - {name.removeprefix(prefix) for name in state})
-    loaded = set()  # addresses, since tied weights are saved once
-    for name, weight in state.items():
-        if name.removeprefix(prefix) in saved:
-            loaded.add(weight.data_ptr())
+            for name in weights.keys():  # noqa: SIM118
+                saved_names.add(name.removeprefix(prefix))
+    weights_here = {}
+    for name, weight in model.state_dict().items():
+        weights_here[name.removeprefix(prefix)] = weight
+    check_unused(path, model, saved_names - weights_here.keys())
+    # by addresses, since tied weights are saved under one of their names
+    saved_addresses = set()
+    for name in saved_names & weights_here.keys():
+        saved_addresses.add(weights_here[name].data_ptr())
     missing = []
-    if files:
-        missing = [name for name, weight in state.items() if weight.data_ptr() not in loaded]
+    if files:  # none for a name of the Hub
+        for name, weight in model.state_dict().items():
+            if weight.data_ptr() not in saved_addresses:
+                missing.append(name)
     if missing and all(name.startswith("pooler.") for name in missing):
         # masked language models have no pooler
         model.pooler = None

@@ -359,10 +359,15 @@ def intervals_of(
 
 
 def ids_of(ranked: list[list[Passage]]) -> list[list[str]]:
-    return [[passage.id for passage in passages] for passages in ranked]
+    """The ids of the passages found for each query."""
+    ids = []
+    for passages in ranked:
+        ids.append([passage.id for passage in passages])
+    return ids
 
 
 def relevance_of(task: Retrieval) -> list[dict[str, float]]:
+    """The grades of each query's passages, in the order of the queries."""
     return [task.relevant[query_id] for query_id in task.queries]
 
 
@@ -372,9 +377,13 @@ def print_table(
     """Print the scores (columns) of models (rows), and the intervals of some of the models."""
     table: dict[str, dict[str, float | str]] = {}
     for name, scores in rows.items():
-        table[name] = {metric: scores[metric] for metric in SHOWN_METRICS if metric in scores}
+        table[name] = _select_shown(scores)
         if intervals and name in intervals:
             cells = format_intervals(intervals[name])
-            row = {metric: cells[metric] for metric in SHOWN_METRICS if metric in cells}
-            table[f"  95 % interval ({name})"] = row
+            table[f"  95 % interval ({name})"] = _select_shown(cells)
     print(format_scores(table))
+
+
+def _select_shown(scores: dict[str, Any]) -> dict[str, Any]:
+    """Those of `SHOWN_METRICS`, in their order."""
+    return {metric: scores[metric] for metric in SHOWN_METRICS if metric in scores}
