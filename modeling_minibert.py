@@ -114,9 +114,8 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
     Args:
         x: [b, s, heads, head width].
-        cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them: the sines of the first half
-        are
-            negative.
+        cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them; the sines of the first half
+            are negative.
     """
     width = cos.shape[-1]
     if width < x.shape[-1]:
@@ -475,9 +474,8 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
     Args:
         unpadded: the final states of the unpadded tokens, [tokens, width].
         sequences: the `PackedSequences` that place those tokens in the batch.
-        attention: for each kind of layer (`MiniBertLayer.attention_key`), the arguments that say
-        how
-            it attended.
+        attention: how each kind of layer attended: the arguments of its `forward` by
+            `MiniBertLayer.attention_key`.
     """
 
     unpadded: torch.Tensor | None = None
@@ -616,21 +614,19 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
         Args:
             input_ids, inputs_embeds: [batch, length] or [batch, length, width]; exactly one of
-            them. attention_mask: [batch, length], non-zero at real tokens (padding left, right or
-            in
+                them.
+            attention_mask: [batch, length], non-zero at real tokens (padding left, right or in
                 holes); or [batch, 1, length, length], boolean (True: seen) or floating (added to
                 the scores).
             token_type_ids: [batch, length]; ignored by a model without segments.
-            position_ids: [batch or 1, length]; by default real tokens are counted. Where a position
-            is
-                not the previous one plus 1, another document of the row starts. Documents never see
-                each other.
+            position_ids: [batch or 1, length]; by default real tokens are counted. Where a
+                position is not the previous one plus 1, another document of the row starts.
+                Documents never see each other.
             seq_idx: [batch, length], the document number of each token; takes precedence over
                 `position_ids`.
-            cu_seq_lens_q, max_length_q: [documents + 1], where documents start in the flattened
-            batch,
-                and the tokens of the longest one. (`cu_seq_lens_k` and `max_length_k` are the same
-                in self-attention, and ignored.)
+            cu_seq_lens_q: [documents + 1], where documents start in the flattened batch.
+            max_length_q: the tokens of the longest document.
+            cu_seq_lens_k, max_length_k: the same in self-attention, and ignored.
             padded_output: False returns the unpadded tokens, see `MiniBertModelOutput`.
             is_causal: replaces the value of the config.
             kwargs: `output_hidden_states`, `output_attentions` and `return_dict`, by default as the
@@ -1104,9 +1100,8 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
             num_items_in_batch: masked tokens over all micro-batches of an optimizer step (`Trainer`
                 counts them).
             num_rows_in_batch: `next_sentence_label`s over all micro-batches. Without it, a
-            micro-batch
-                is weighted in the NSP loss by its share of masked tokens, which is exact if all
-                hold equally many.
+                micro-batch is weighted in the NSP loss by its share of masked tokens, which is
+                exact if all hold equally many.
         """
         outputs = self.encode(
             input_ids,
@@ -1514,8 +1509,7 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
 
         Args:
             start_positions, end_positions: [batch], columns. An answer on padding or outside the
-            row
-                is ignored.
+                row is ignored.
         """
         outputs = self.encode(
             input_ids,

@@ -141,8 +141,7 @@ class PackedSequences:
         attention_mask: [batch, length], non-zero at real tokens. Padding may be left, right or in
             holes. Or [batch, 1, length, length], which says nothing about padding: see `mask_4d`.
         position_ids: [batch or 1, length]. A document starts where a position is not the previous
-        one
-            plus 1. Without them, positions count the real tokens of each document from 0.
+            one plus 1. Without them, positions count the real tokens of each document from 0.
         seq_idx: [batch or 1, length], the document number of each token. Takes precedence over
             `position_ids`.
         cu_seq_lens: [documents + 1], where documents start in the flattened batch. Takes precedence
@@ -158,9 +157,8 @@ class PackedSequences:
             found.
         longest: an upper bound on the tokens of a document.
         mask_4d: a caller's own mask over pairs of tokens, boolean or added to the scores.
-        may_pack: whether the caller said where documents begin, so that a row may hold several. It
-        is
-            known without reading values, as `is_packed` is not.
+        may_pack: whether the caller said where documents begin, so that a row may hold several.
+            Unlike `is_packed`, it is known without reading values.
         token_indices, document_ids, positions, cu_seq_lens, is_packed: there after `find_tokens`,
             which describes them.
 

@@ -50,8 +50,7 @@ def stratify(groups: Sequence[Counter], target: int, order: Iterable[int]) -> np
 
     Args:
         groups: rows that stay together; of each the number of its rows by class, and of all its
-        rows
-            under None.
+            rows under None.
         order: the numbers of all groups in the order in which they are drawn.
 
     Returns:

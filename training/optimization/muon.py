@@ -146,10 +146,13 @@ def muon_optimizer(
     weight_decay: float = 0.0,
     **adamw: Any,
 ) -> MuonAdamW:
-    """Muon for the blocks' matrices and AdamW for the rest (embeddings, norms, biases, heads) of a
-    model; for any
-    `Trainer`: `optimizers=(muon_optimizer(model, …), None)`. The weights of the parameters named in
-    `decayed` decay (`Trainer.get_decay_parameter_names`); `adamw` are AdamW's `betas` and `eps`."""
+    """Muon for the blocks' matrices of a model, and AdamW for the rest: embeddings, norms, biases,
+    heads. For any `Trainer`: `optimizers=(muon_optimizer(model, …), None)`.
+
+    Args:
+        decayed: the names of the parameters that decay, from `Trainer.get_decay_parameter_names`.
+        adamw: AdamW's `betas` and `eps`.
+    """
     parts_of = block_matrices(model)
     muon_groups: dict[tuple, dict[str, Any]] = {}
     adamw_groups: dict[float, dict[str, Any]] = {}
