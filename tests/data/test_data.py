@@ -13,7 +13,7 @@ import pytest
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
 from minibert.training.data.documents import load_documents
-from minibert.training.data.held_out import hold_out
+from minibert.training.data.held_out import held_out_mask
 from minibert.training.data.rows import ReadError
 from minibert.training.data.tables import read_table
 from minibert.training.data.tokenized import tokenize_documents
@@ -415,7 +415,7 @@ def documents(count, repeats=1):
 
 
 def split(dataset, size, seed=0, **options):
-    held_out = hold_out(dataset, size, seed, **options)
+    held_out = held_out_mask(dataset, size, seed, **options)
     texts = np.array(dataset["text"][:])
     return texts[~held_out].tolist(), texts[held_out].tolist()
 
@@ -444,7 +444,7 @@ def test_split_depends_on_text_and_seed_only():
 
 def test_rows_of_tokens_are_held_out_by_their_ids():
     rows = datasets.Dataset.from_dict({"input_ids": [[i // 3, 7, i // 3] for i in range(90)]})
-    held_out = hold_out(rows, 0.2, seed=1)
+    held_out = held_out_mask(rows, 0.2, seed=1)
     sides = [
         {ids[0] for ids in rows.select(np.flatnonzero(side))["input_ids"]}
         for side in (held_out, ~held_out)
@@ -467,7 +467,7 @@ def test_rows_of_tokens_are_held_out_by_their_ids():
 )
 def test_bad_validation_size_is_refused(count, repeats, size):
     with pytest.raises(ValueError, match=f"validation_size.*{size}"):
-        hold_out(documents(count, repeats), size)
+        held_out_mask(documents(count, repeats), size)
 
 
 # --- tokenizing ---

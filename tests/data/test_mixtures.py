@@ -7,8 +7,8 @@ import pytest
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.data.documents import load_documents
-from minibert.training.data.held_out import hold_out
-from minibert.training.data.mixtures import Corpus, load_sample, prepare_documents
+from minibert.training.data.held_out import held_out_mask
+from minibert.training.data.mixtures import Corpus, load_sample, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 
@@ -29,12 +29,12 @@ def sources(tmp_path):
 
 def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, **options):
     corpus = Corpus(data, weights=weights, sampling_alpha=sampling_alpha)
-    return prepare_documents(corpus, validation_size=validation_size, seed=seed, **options)
+    return split_corpus(corpus, validation_size=validation_size, seed=seed, **options)
 
 
 def split(data):
     documents = load_documents(data)
-    held_out = hold_out(documents, 0.1, 0)
+    held_out = held_out_mask(documents, 0.1, 0)
     return [documents.select(np.flatnonzero(side)) for side in (~held_out, held_out)]
 
 

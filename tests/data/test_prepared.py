@@ -17,7 +17,7 @@ import minibert
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training.data import packing, prepared
 from minibert.training.data.documents import load_documents
-from minibert.training.data.held_out import hold_out
+from minibert.training.data.held_out import held_out_mask
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.prepared import PreparedRows, save_rows
 from minibert.training.data.tokenized import tokenize_documents
@@ -90,7 +90,7 @@ def test_shards_hold_the_rows_of_all_documents(text, tmp_path, packing):
     rows = prepare(text, tmp_path / "rows", packing=packing, validation_size=30)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "rows")
     documents = load_documents([str(text)])
-    held_out = hold_out(documents, 30, seed=42)
+    held_out = held_out_mask(documents, 30, seed=42)
     for split, count, chosen in (("train", 270, ~held_out), ("validation", 30, held_out)):
         part = documents.select(np.flatnonzero(chosen))
         expected = pack_documents(tokenize_documents(part, tokenizer), tokenizer, 48, packing)
@@ -281,7 +281,7 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path, changed):
     }  # fmt: skip
     path = tmp_path / "minibert_rows.json"
     path.write_text(json.dumps(manifest))
-    assert PreparedRows(tmp_path).made["seq_length"] == 48
+    assert PreparedRows(tmp_path).settings["seq_length"] == 48
     path.write_text(changed if isinstance(changed, str) else json.dumps(manifest | changed))
     with pytest.raises(ValueError, match="is not what minibert prepare writes; prepare the rows"):
         PreparedRows(tmp_path)

@@ -20,8 +20,8 @@ from minibert.training.common.checkpoints import write_manifest
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import load_documents, load_sources
-from minibert.training.data.held_out import hold_out, split_stream
-from minibert.training.data.mixtures import Corpus, first_rows, prepare_documents
+from minibert.training.data.held_out import held_out_mask, split_stream
+from minibert.training.data.mixtures import Corpus, first_rows, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 
@@ -46,7 +46,7 @@ def texts(stream, count=None):
 
 def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, **options):
     corpus = Corpus(data, weights=weights, sampling_alpha=sampling_alpha, streaming=True, **options)
-    return prepare_documents(corpus, validation_size=validation_size, seed=seed)
+    return split_corpus(corpus, validation_size=validation_size, seed=seed)
 
 
 # --- the same as from disk ---
@@ -76,7 +76,7 @@ def test_the_split_is_that_from_disk(folder, share=0.3):
         n = len(train) + len(validation)
         assert abs(len(validation) - share * n) < 5 * math.sqrt(n * share * (1 - share))
         documents = load_documents([str(folder)])
-        from_disk = set(documents.select(np.flatnonzero(hold_out(documents, share, seed)))["text"])
+        from_disk = set(documents.select(np.flatnonzero(held_out_mask(documents, share, seed)))["text"])
         assert from_disk <= set(validation) or set(validation) <= from_disk
         for text in validation:
             digest = hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest()
@@ -173,7 +173,7 @@ def read(loader, tokenizer):
 
 @pytest.mark.parametrize("files", [4, 1])
 def test_two_ranks_under_accelerate_see_other_documents(folder, files):
-    """As `Trainer` prepares its loader after `check_stream`: by files, or by batches where there are too few files."""
+    """As `Trainer` prepares its loader after `set_up_stream`: by files, or by batches where there are too few files."""
     for file in range(files, 4):
         (folder / f"{file}.txt").unlink()
     rows, tokenizer = rows_of(folder)

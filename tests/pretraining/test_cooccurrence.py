@@ -61,7 +61,7 @@ def by_loops(rows, most):
 
 @pytest.mark.parametrize("most", [WORDS, 6])
 def test_vectors_are_the_decomposition_of_the_counts(rows, most, monkeypatch):
-    monkeypatch.setattr(cooccurrence, "NEIGHBOURS", most)
+    monkeypatch.setattr(cooccurrence, "NUM_NEIGHBOURS", most)
     left, scale, _ = np.linalg.svd(by_loops(rows, most), full_matrices=False)
     for width in (4, WORDS, 20):
         expected = left[:, :width] * np.sqrt(scale[:width])

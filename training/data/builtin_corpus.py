@@ -18,20 +18,20 @@ SKIPPED_FOLDERS = frozenset(
 )
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.
 MIN_CHARACTERS = 36
-# No docstring stands inside of an expression.
-STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# Docstrings stand in these; no docstring stands inside an expression.
+NESTING = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 def builtin_files() -> list[Path]:
     """The source files of the standard library, sorted, without test suites."""
-    source_files = []
-    for folder, subfolders, names in os.walk(sysconfig.get_paths()["stdlib"]):
-        subfolders[:] = sorted(set(subfolders) - SKIPPED_FOLDERS)
-        for name in sorted(names):
-            if name.endswith(".py"):
-                source_files.append(Path(folder, name))
-    return source_files
+    sources: list[Path] = []
+    for folder, folders, files in os.walk(sysconfig.get_paths()["stdlib"]):
+        folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
+        for file in sorted(files):
+            if file.endswith(".py"):
+                sources.append(Path(folder, file))
+    return sources
 
 
 def builtin_documents(files: Iterable[Path]) -> Iterator[str]:
@@ -69,8 +69,5 @@ def _docstrings(file: Path) -> Iterator[str]:
         if docstring:
             # A docstring may spell lone surrogates ("\\ud800"), which no UTF-8 file can hold.
             yield docstring.encode("utf-8", "ignore").decode().strip()
-        children = []
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, STATEMENTS):
-                children.append(child)
-        nodes += reversed(children)
+        children = [child for child in ast.iter_child_nodes(node) if isinstance(child, NESTING)]
+        nodes += reversed(children)  # the first one is taken next

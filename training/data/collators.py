@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,14 @@ from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from ...tokenization import regular_tokens, word_start_table
-from .masking import ACTION, IGNORE_INDEX, MASKING_KINDS, REPLACEMENT, choose_targets, row_draws
+from .masking import (
+    ACTION,
+    IGNORE_INDEX,
+    MASKING_KINDS,
+    REPLACEMENT,
+    choose_targets,
+    draw_row_samples,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -100,16 +106,14 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             self.whole_word_mask = False  # the parent would mask with [MASK] only
         check_masking(self)
         super().__post_init__()
-        # [V], with a value for each token of the vocabulary
-        self.regular = regular_tokens(self.tokenizer)
-        self._word_starts = self.regular
+        self.regular = regular_tokens(self.tokenizer)  # [V]
+        self._word_starts = self.regular  # [V]
         if self.masking != "token":
             self._word_starts = word_start_table(self.tokenizer)
-        # [V + 1]
-        self._cumulative = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])
-        self._shared = torch.tensor(
-            _Progress()
-        ).share_memory_()  # shared with the workers of a data loader
+        # The number of regular tokens with a smaller id, [V + 1].
+        self._num_regular_below = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])
+        # A `_Progress` in memory that the workers of a data loader share.
+        self._shared_progress = torch.tensor(_Progress()).share_memory_()
         # Each process counts for itself: the `updates` that it last saw, and the batches that it
         # has made since.
         self._updates = 0
@@ -134,13 +138,12 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
         updates = self._progress.updates + 1
-        self._shared.copy_(
-            torch.tensor(_Progress(epoch, step, total_steps, batches_per_step, streamed, updates))
-        )
+        progress = _Progress(epoch, step, total_steps, batches_per_step, streamed, updates)
+        self._shared_progress.copy_(torch.tensor(progress))
 
     @property
     def _progress(self) -> _Progress:
-        return _Progress(*self._shared.tolist())
+        return _Progress(*self._shared_progress.tolist())
 
     def for_evaluation(
         self, mlm_probability: float = EVALUATION_RATE, seed: int = 0
@@ -155,28 +158,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def torch_call(self, examples: Sequence[Any]) -> dict[str, Any]:
         batch = self.numpy_call(examples)
-        for name, column in batch.items():
-            if isinstance(column, np.ndarray):
-                batch[name] = torch.from_numpy(column)
+        for name, value in batch.items():
+            if isinstance(value, np.ndarray):
+                batch[name] = torch.from_numpy(value)
         return batch
 
     def numpy_call(self, examples: Sequence[Any]) -> dict[str, Any]:
         """The batch as NumPy arrays, int64 (`cu_seq_lens_q` and `cu_seq_lens_k` int32)."""
-        rows = []
-        for example in examples:
-            is_row = isinstance(example, Mapping)
-            rows.append(example if is_row else {"input_ids": example})
-        column_names = dict.fromkeys(chain.from_iterable(rows))
-        input_ids, lengths = _concatenate(rows, "input_ids")
-        tokens = {}  # columns of a value for each token, [T]
-        for name in TOKEN_COLUMNS:
-            if name in column_names:
-                tokens[name], _ = _concatenate(rows, name, lengths)
-        numbers = {}  # columns of a value for each row
-        for name in column_names:
-            if name not in (*TOKEN_COLUMNS, "offset_mapping"):
-                numbers[name] = _stack(rows, name)
-        tokens.setdefault("attention_mask", np.ones_like(input_ids))
+        tokens, lengths, numbers = _read_columns(examples)
+        input_ids = tokens["input_ids"]
         row_numbers = np.repeat(np.arange(len(lengths)), lengths)
         begins = np.diff(row_numbers, prepend=-1) > 0  # a document begins with its row …
         if "position_ids" in tokens:  # … and where a position is not the previous one plus 1
@@ -211,11 +201,14 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             )
         if self.tokenizer.padding_side == "left":
             real = real[:, ::-1]
-        padding = dict(
-            input_ids=pad or 0, token_type_ids=self.tokenizer.pad_token_type_id, labels=IGNORE_INDEX
-        )
-        batch = {name: np.full(real.shape, padding.get(name, 0)) for name in tokens}
+        padding = {
+            "input_ids": pad or 0,
+            "token_type_ids": self.tokenizer.pad_token_type_id,
+            "labels": IGNORE_INDEX,
+        }
+        batch = {}
         for name, column in tokens.items():
+            batch[name] = np.full(real.shape, padding.get(name, 0))
             batch[name][real] = column
         return batch
 
@@ -239,9 +232,11 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if self.mlm:
             batch["masked_lm_positions"] = np.flatnonzero(batch["labels"][0] != IGNORE_INDEX)
         longest = int(lengths.max(initial=0))
-        return batch | dict(
-            cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest
-        )
+        batch["cu_seq_lens_q"] = bounds
+        batch["cu_seq_lens_k"] = bounds
+        batch["max_length_q"] = longest
+        batch["max_length_k"] = longest
+        return batch
 
     def _mask(
         self, tokens: dict[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray
@@ -256,13 +251,12 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         at_least_one = self.at_least_one_target
         if at_least_one is None:
             at_least_one = "position_ids" in tokens
-        progress, batch = self._advance()
-        uniform_samples = self._draw(
-            np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1), progress, batch
-        )
+        progress, batch_number = self._advance()
+        rows = np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1)
+        uniform_samples = self._draw_samples(rows, progress, batch_number)
         targets, span_first_token = choose_targets(
             self.masking,
-            self._rate(progress, batch),
+            self._rate(progress, batch_number),
             candidates,
             self._word_starts[input_ids],
             row_numbers,
@@ -296,13 +290,14 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         others = np.flatnonzero(
             targets & ~masked & (action < self.mask_replace_prob + self.random_replace_prob)
         )
-        # A draw among all regular tokens but the token itself.
-        before = self._cumulative[input_ids[others]]
-        is_regular = self._cumulative[input_ids[others] + 1] - before  # 0 or 1
-        ticket = uniform_samples[others] * (self._cumulative[-1] - is_regular)
-        ticket = ticket.astype(np.int64)
-        ticket += np.where(ticket >= before, is_regular, 0)
-        replaced[others] = np.searchsorted(self._cumulative, ticket, side="right") - 1
+        # Number the regular tokens without the token itself, draw one of the numbers, and find its
+        # id: numbers from that of the token on are of the next token.
+        own_number = self._num_regular_below[input_ids[others]]
+        is_regular = self._num_regular_below[input_ids[others] + 1] - own_number  # 0 or 1
+        number = uniform_samples[others] * (self._num_regular_below[-1] - is_regular)
+        number = number.astype(np.int64)
+        number += np.where(number >= own_number, is_regular, 0)
+        replaced[others] = np.searchsorted(self._num_regular_below, number, side="right") - 1
         return replaced
 
     # --- reproducible draws ---
@@ -326,28 +321,30 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             self._batches = 0
         # A data loader gives its batches to its workers in turn (unless
         # `dataloader_in_order=False`).
-        batch = self._batches
+        batch_number = self._batches
         if worker is not None:
-            batch = self._batches * _busy_workers(worker) + worker.id
+            batch_number = self._batches * _busy_workers(worker) + worker.id
         self._batches += 1
-        return progress, batch + progress.step * progress.batches_per_step
+        return progress, batch_number + progress.step * progress.batches_per_step
 
-    def _rate(self, progress: _Progress, batch: int) -> float:
+    def _rate(self, progress: _Progress, batch_number: int) -> float:
         """The masking rate of this batch, the same for all batches of an optimizer step."""
         if self.last_mlm_probability is None or not progress.total_steps:
             return self.mlm_probability
-        done = batch // progress.batches_per_step / progress.total_steps
-        return float(np.interp(done, (0.0, 1.0), (self.mlm_probability, self.last_mlm_probability)))
+        share_done = batch_number // progress.batches_per_step / progress.total_steps
+        rates = (self.mlm_probability, self.last_mlm_probability)
+        return float(np.interp(share_done, (0.0, 1.0), rates))
 
-    def _draw(self, rows: Sequence[np.ndarray], progress: _Progress, batch: int) -> np.ndarray:
+    def _draw_samples(
+        self, rows: Sequence[np.ndarray], progress: _Progress, batch_number: int
+    ) -> np.ndarray:
         """Uniform numbers for the tokens of these rows, float64 [4, T]."""
         if self.seed is None:
             key = int(torch.randint(2**63 - 1, ()))
             return np.random.Generator(np.random.Philox(key)).random((4, sum(map(len, rows))))
-        number = batch if progress.streamed else None
-        return np.concatenate(
-            [row_draws(self.seed, progress.epoch, row, number) for row in rows], axis=1
-        )
+        key_number = batch_number if progress.streamed else None
+        samples = [draw_row_samples(self.seed, progress.epoch, row, key_number) for row in rows]
+        return np.concatenate(samples, axis=1)
 
 
 class MaskingProgress(TrainerCallback):
@@ -370,7 +367,8 @@ class MaskingProgress(TrainerCallback):
         self.batches = self.collator._batches
         # Training by the clock corrects the number of steps. (In place: a new epoch does not
         # begin.)
-        self.collator._shared[_Progress._fields.index("total_steps")] = state.max_steps
+        total_steps = _Progress._fields.index("total_steps")
+        self.collator._shared_progress[total_steps] = state.max_steps
 
     def on_evaluate(self, args, state, control, **kwargs):
         self.collator._batches = self.batches  # do not count an evaluation with the same collator
@@ -418,6 +416,30 @@ def _busy_workers(worker: Any) -> int:
     stream = getattr(worker.dataset, "dataset", worker.dataset)  # out of accelerate's wrapper
     files = getattr(stream, "num_shards", worker.num_workers)
     return min(worker.num_workers, files)
+
+
+def _read_columns(
+    examples: Sequence[Any],
+) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray]]:
+    """The columns with one value for each token, [T] each, with an `attention_mask`; the length of
+    each row, [rows]; and the columns with one number for each row, [rows] each."""
+    rows = []
+    for example in examples:
+        if not isinstance(example, Mapping):
+            example = {"input_ids": example}
+        rows.append(example)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    input_ids, lengths = _concatenate(rows, "input_ids")
+    tokens = {}
+    for name in TOKEN_COLUMNS:
+        if name in columns:
+            tokens[name], _ = _concatenate(rows, name, lengths)
+    tokens.setdefault("attention_mask", np.ones_like(input_ids))
+    numbers = {}
+    for name in columns:
+        if name not in TOKEN_COLUMNS and name != "offset_mapping":
+            numbers[name] = _stack(rows, name)
+    return tokens, lengths, numbers
 
 
 def _concatenate(

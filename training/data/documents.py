@@ -24,15 +24,15 @@ from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
 from .tables import FORMATS, DatasetOrStream, map_tables, revision_of
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
-ROWS_TO_SEE = 100  # the column of the text is guessed from these rows
-BYTES_TO_SEE = 1 << 24  # blank lines are looked for in these bytes
+GUESS_ROWS = 100  # the column of the text is guessed from these rows
+GUESS_BYTES = 1 << 24  # blank lines are looked for in these bytes
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<entry>.+)", re.DOTALL)
-Source = str | Path | DatasetOrStream
+DataEntry = str | Path | DatasetOrStream  # an entry of `data`
 
 
 def load_documents(
-    data: Sequence[Source] = (), *, text_column: str | None = None, sample_by: str = "auto"
+    data: Sequence[DataEntry] = (), *, text_column: str | None = None, sample_by: str = "auto"
 ) -> datasets.Dataset:
     """Load documents: one column `text`, one row per document, in the order of `data`, without
     blank documents. With several entries of `data`, the column `source` (a `ClassLabel`) names the
@@ -72,7 +72,7 @@ def load_documents(
 
 
 def load_sources(
-    data: Sequence[Source],
+    data: Sequence[DataEntry],
     *,
     text_column: str | None = None,
     sample_by: str = "auto",
@@ -100,7 +100,7 @@ def load_sources(
     return sources
 
 
-def _report_missing(texts: DatasetOrStream, entry: Source) -> None:
+def _report_missing(texts: DatasetOrStream, entry: DataEntry) -> None:
     """Print how many rows have no text, if they are not a stream."""
     if not isinstance(texts, datasets.Dataset):
         return
@@ -111,14 +111,14 @@ def _report_missing(texts: DatasetOrStream, entry: Source) -> None:
         )
 
 
-def check_sources(data: Sequence[Source]) -> None:
+def check_sources(data: Sequence[DataEntry]) -> None:
     """Refuse (a ValueError) a path without files, before any work."""
     for entry in data:
         if isinstance(entry, (str, Path)):
             tables.find_files(language_of(entry)[1])
 
 
-def language_of(entry: Source) -> tuple[str | None, Source]:
+def language_of(entry: DataEntry) -> tuple[str | None, DataEntry]:
     """Split an entry `language=entry` into its language (None if it names none) and the rest."""
     if isinstance(entry, DatasetOrStream):
         return None, entry
@@ -131,9 +131,14 @@ def language_of(entry: Source) -> tuple[str | None, Source]:
     return named["language"], named["entry"]
 
 
-def name_of(entry: Source) -> str:
+def name_of(entry: DataEntry) -> str:
     """The name of an entry in messages."""
     return "the data set" if isinstance(entry, DatasetOrStream) else str(entry)
+
+
+def is_prepared(folder: str) -> bool:
+    """Whether a folder holds prepared rows."""
+    return os.path.isfile(os.path.join(folder, ROWS_MANIFEST))
 
 
 # --- Reading ---
@@ -147,13 +152,13 @@ class FileGroup(NamedTuple):
     encoding: str | None = None  # of text
 
 
-def _group_files(entry: Source, sample_by: str) -> dict[FileGroup, Any]:
+def _group_files(entry: DataEntry, sample_by: str) -> dict[FileGroup, Any]:
     """Group the content of an entry: the files that are read alike, a name of the Hub, or a data
     set."""
     path = language_of(entry)[1]
     if isinstance(path, DatasetOrStream):
         return {FileGroup("loaded"): path}
-    if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
+    if is_prepared(path):
         raise ValueError(
             f"data: {path!r} holds prepared rows, but text is needed; give the text that they were"
             " made of"
@@ -187,8 +192,8 @@ def _group_of(file: str, sample_by: str) -> FileGroup:
 
 def _layout(file: str, encoding: str) -> str:
     with open(file, "rb") as stream:
-        begins = stream.read(BYTES_TO_SEE).decode(encoding, errors="replace").strip()
-    return "paragraph" if re.search(BLANK_LINE, begins) else "line"
+        beginning = stream.read(GUESS_BYTES).decode(encoding, errors="replace").strip()
+    return "paragraph" if re.search(BLANK_LINE, beginning) else "line"
 
 
 def _load_texts(
@@ -228,7 +233,7 @@ def _load_rows(
     files: list[str], column: str | None, version: str, streaming: bool
 ) -> DatasetOrStream:
     """The texts of JSON, csv and tsv files."""
-    first_rows = islice(read_rows(files[0]), ROWS_TO_SEE)
+    first_rows = islice(read_rows(files[0]), GUESS_ROWS)
     table = tables.from_numbered_rows(files[0], first_rows)
     # a column of numbers is not a text, though its cells in a csv file are
     converted = tables.with_numbers([table])[0]
@@ -289,11 +294,12 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """Reduce a data set to its column of text, renamed to "text"."""
     table = dataset
     if not dataset.features:  # a stream may not know its columns before it is read
-        table = tables.from_rows(list(islice(dataset, ROWS_TO_SEE)))
+        table = tables.from_rows(list(islice(dataset, GUESS_ROWS)))
     name = _choose_column(tables.string_columns(table), name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")
 
 
 def _builtin_rows(files: Sequence[str], version: str) -> Iterator[dict[str, str]]:
-    return ({"text": document} for document in builtin_documents(map(Path, files)))
+    for document in builtin_documents(map(Path, files)):
+        yield {"text": document}

@@ -2,7 +2,7 @@
 
 A batch of T tokens (rows one after the other, without padding) is masked with a fixed number of
 NumPy passes, in time and memory linear in T. All randomness enters as four uniform numbers for each
-token (`row_draws`): every result is a pure function of its arguments.
+token (`draw_row_samples`): every result is a pure function of its arguments.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-
-MASKING_KINDS = ("token", "whole_word", "span", "ngram")
 
 # What each of the four uniform numbers of a token decides: whether the token is a target; the
 # length of a span, or the target of a document without one; whether a target becomes [MASK], a
@@ -30,9 +28,12 @@ SPAN_WEIGHTS = {
     "ngram": 1 / np.arange(1, 4),
 }
 SPAN_LENGTHS = {masking: weights / weights.sum() for masking, weights in SPAN_WEIGHTS.items()}
+MASKING_KINDS = ("token", "whole_word", *SPAN_WEIGHTS)
 
 
-def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
+def draw_row_samples(
+    seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None
+) -> np.ndarray:
     """Draw uniform numbers in [0, 1) for one row, float64 [4, tokens]. The arguments (`batch` only
     for a stream) are the key of a counter-based generator: the place of the row in its batch, the
     worker and earlier draws do not matter.
@@ -68,8 +69,8 @@ def choose_targets(
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
         word_starts: bool [T], the tokens that begin a word wherever they stand. The first candidate
             of a document, and a candidate after a token that is not one, begin a word too.
-        rows, begins: int [T], the row of each token, in order; bool [T], the first tokens of
-            documents.
+        rows: int [T], the row of each token, in order.
+        begins: bool [T], the first tokens of documents.
         uniform_samples: float [4, T], uniform in [0, 1).
         at_least_one: give a document without targets one, a word drawn uniformly.
 
@@ -77,6 +78,7 @@ def choose_targets(
         `targets`, bool [T], and `span_first_token`, int [T]: the token whose ACTION draw decides
         for this one. All tokens of a word, or of a span, have the same one.
     """
+    # Whether the token before is a candidate of the same document.
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~begins[1:]
     word_starts = candidates & (word_starts | ~follows | (masking == "token"))
@@ -94,17 +96,27 @@ def choose_targets(
         chosen = uniform_samples[SELECT, firsts] < rate
         span_first_token = firsts
 
-    if at_least_one:  # the word with the smallest draw, in every document without a chosen one
-        # the first word of each document
-        documents = np.flatnonzero(np.diff(np.cumsum(begins)[firsts], prepend=-1))
-        extent = uniform_samples[EXTENT, firsts]
-        smallest = np.where(
-            np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents)
+    if at_least_one:
+        document_of_word = np.cumsum(begins)[firsts]
+        forced = _words_of_empty_documents(
+            chosen, document_of_word, uniform_samples[EXTENT, firsts]
         )
-        forced = extent == np.repeat(smallest, np.diff(documents, append=len(firsts)))
         chosen = chosen | forced
         span_first_token = np.where(forced, firsts, span_first_token)
     return candidates & chosen[words], span_first_token[words]
+
+
+def _words_of_empty_documents(
+    chosen: np.ndarray, documents: np.ndarray, samples: np.ndarray
+) -> np.ndarray:
+    """The word with the smallest of the uniform `samples` in every document without a chosen one:
+    bool [W]. `documents`: the document of each word, in order."""
+    first_words = np.flatnonzero(np.diff(documents, prepend=-1))
+    has_chosen = np.logical_or.reduceat(chosen, first_words)
+    smallest = np.minimum.reduceat(samples, first_words)
+    smallest = np.where(has_chosen, -1.0, smallest)  # no sample is -1
+    num_words = np.diff(first_words, append=len(documents))
+    return samples == np.repeat(smallest, num_words)
 
 
 def _spans(
@@ -134,34 +146,39 @@ def _spans(
     counts = np.diff(first, append=len(rows))
     ends = np.repeat(first + counts, counts)  # [W] one past the last word of the row
 
+    # Gaps: whether a span is running at the first word of a row is a comparison with `rate`; what
+    # is left of that sample is uniform again, and gives the gap.
     select = uniform_samples[SELECT].copy()
-    extent = uniform_samples[EXTENT]
     running = select[first] < rate
-    # After the comparison, the rest of the draw is uniform again and gives the gap.
-    select[first] = np.where(running, 0, (select[first] - rate) / (1 - rate) if rate < 1 else 0)
+    remainder = (select[first] - rate) / (1 - rate) if rate < 1 else 0
+    select[first] = np.where(running, 0, remainder)
     with np.errstate(divide="ignore"):
         gaps = np.log1p(-select) / np.log1p(-p_begin)
     gaps = np.minimum(gaps, len(rows)).astype(np.int64)
     gaps[first] += ~running  # a row that starts uncovered has a gap of at least this word
+
+    # Lengths of spans.
+    extent = uniform_samples[EXTENT]
+    first_running = first[running]
     length = 1 + np.searchsorted(np.cumsum(p_length)[:-1], extent, side="right")
-    length[first[running]] = 1 + np.searchsorted(
-        np.cumsum(p_rest)[:-1], extent[first[running]], side="right"
+    length[first_running] = 1 + np.searchsorted(
+        np.cumsum(p_rest)[:-1], extent[first_running], side="right"
     )
 
-    # where each span ends, counted from the first row's first word
-    after = np.cumsum(gaps + length)
-    # … and now from its own row's
-    after += np.repeat(first - (after - gaps - length)[first], counts)
-    starts = after - length
+    # Where spans start and stop: first as if all gaps and spans were of one row, then counted from
+    # the first word of their own row. Those beyond its last word are left out.
+    stops = np.cumsum(gaps + length)
+    before_row = (stops - gaps - length)[first]
+    stops += np.repeat(first - before_row, counts)
+    starts = stops - length
     inside = starts < ends
     starts = starts[inside]
-    after = np.minimum(after, ends)[inside]
+    stops = np.minimum(stops, ends)[inside]
 
     change = np.zeros(len(rows) + 1, dtype=np.int64)
     change[starts] += 1
-    change[after] -= 1
-    begins = breaks.copy()
-    begins[starts] = True
-    return np.cumsum(change[:-1]) > 0, np.maximum.accumulate(
-        np.where(begins, np.arange(len(rows)), 0)
-    )
+    change[stops] -= 1
+    covered = np.cumsum(change[:-1]) > 0
+    is_first = breaks.copy()
+    is_first[starts] = True
+    return covered, np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))

@@ -26,8 +26,8 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..common.printing import format_table
-from .documents import Source, language_of, load_documents, load_sources, name_of
-from .held_out import hold_out, split_stream
+from .documents import DataEntry, language_of, load_documents, load_sources, name_of
+from .held_out import held_out_mask, split_stream
 from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
@@ -65,7 +65,7 @@ class Corpus:
             keeps their order.
     """
 
-    data: Source | Sequence[Source] = ()
+    data: DataEntry | Sequence[DataEntry] = ()
     text_column: str | None = None
     sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto"
     weights: Sequence[float] = ()
@@ -74,7 +74,7 @@ class Corpus:
     shuffle_buffer: int = 10_000
 
     @classmethod
-    def take(cls, data: Source | Sequence[Source], options: dict[str, Any]) -> "Corpus":
+    def take(cls, data: DataEntry | Sequence[DataEntry], options: dict[str, Any]) -> "Corpus":
         """Build a corpus from `data` and the `options` that are its fields, and remove those from
         `options`."""
         fields = {}
@@ -87,15 +87,21 @@ class Corpus:
         if isinstance(self.data, (str, os.PathLike, DatasetOrStream)):
             self.data = [self.data]
         entries = []
+        languages = []
+        self.names = []
         for entry in self.data:
-            is_path = isinstance(entry, os.PathLike)
-            entries.append(os.fspath(entry) if is_path else entry)
+            if isinstance(entry, os.PathLike):
+                entry = os.fspath(entry)
+            language, _ = language_of(entry)
+            entries.append(entry)
+            languages.append(language)
+            self.names.append(language or name_of(entry))
         self.data = entries
-        languages = [language_of(entry)[0] for entry in self.data]
         self.has_languages = any(languages)
-        self.names = [language or name_of(entry) for language, entry in zip(languages, self.data)]
         if self.sampling_alpha is None:
-            self.sampling_alpha = LANGUAGE_ALPHA if self.has_languages and not self.weights else 1.0
+            self.sampling_alpha = 1.0
+            if self.has_languages and not self.weights:
+                self.sampling_alpha = LANGUAGE_ALPHA
         if self.has_languages and None in languages:
             unnamed = self.names[languages.index(None)]
             raise ValueError(
@@ -124,7 +130,7 @@ class Corpus:
         """The share of each source, float64 [sources], from the weights or, without weights, from
         the `sizes`."""
         weights = np.asarray(self.weights or sizes, dtype=np.float64)
-        # as logarithms, since a power of a large number could overflow
+        # the softmax of logarithms, since a power of a large number could overflow
         return softmax(self.sampling_alpha * np.log(weights))
 
     def load(self) -> datasets.Dataset:
@@ -147,21 +153,11 @@ class CorpusSplits(NamedTuple):
     sample: DatasetOrStream  # to train a tokenizer on, in the same mixture as `train`
 
 
-def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> CorpusSplits:
-    """Load the corpus, hold out whole documents (see `hold_out` and `split_stream`), and mix the
+def split_corpus(corpus: Corpus, *, validation_size: float, seed: int) -> CorpusSplits:
+    """Load the corpus, hold out whole documents (see `held_out_mask` and `split_stream`), and mix the
     sources."""
     if corpus.streaming:
-        splits = [split_stream(stream, validation_size, seed) for stream in corpus.stream()]
-        validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
-        if not len(validation):
-            raise ValueError(
-                f"validation_size: {validation_size} holds out no document of the stream; raise it"
-            )
-        train = [train for train, _ in splits]
-        return CorpusSplits(
-            mix_streams(train, corpus, seed), validation, _sample(train, corpus, seed)
-        )
-
+        return _split_streams(corpus, validation_size, seed)
     documents = corpus.load()
     if len(documents) < MINIMUM_DOCUMENTS:
         raise ValueError(
@@ -170,7 +166,7 @@ def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> C
     columns = ["text"]
     if corpus.has_languages and len(corpus.data) > 1:
         columns.append("source")
-    is_held_out = hold_out(documents, validation_size, seed)
+    is_held_out = held_out_mask(documents, validation_size, seed)
     held_out = documents.select(np.flatnonzero(is_held_out))
     train = documents.select(np.flatnonzero(~is_held_out))
     train = _mix(train, corpus, seed).select_columns(columns)
@@ -178,9 +174,10 @@ def prepare_documents(corpus: Corpus, *, validation_size: float, seed: int) -> C
 
 
 def load_sample(corpus: Corpus) -> DatasetOrStream:
-    """The documents to train a tokenizer on if nothing is held out, see `prepare_documents`."""
+    """The documents to train a tokenizer on if nothing is held out: the `sample` of `split_corpus`
+    with all documents."""
     if corpus.streaming:
-        return _sample(corpus.stream(), corpus, seed=0)
+        return _tokenizer_sample(corpus.stream(), corpus, seed=0)
     return _mix(corpus.load(), corpus, seed=0)
 
 
@@ -207,19 +204,17 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
             f"weights: an epoch with every document would have about {epoch:,.0f} documents (there"
             f" are {len(documents):,}); raise the smallest weights"
         )
-    ends = np.cumsum(sizes)
-    parts = [
-        documents.select(range(end - size, end)) for end, size in zip(ends.tolist(), sizes.tolist())
-    ]
+    parts = []
+    start = 0
+    for size in sizes.tolist():
+        parts.append(documents.select(range(start, start + size)))
+        start += size
     mixed = _interleave(parts, probabilities, seed)
     counts = np.bincount(mixed.with_format("numpy")["source"][:], minlength=len(sizes))
-    table = zip(
-        corpus.names,
-        sizes.tolist(),
-        counts.tolist(),
-        (f"{share:.1%}" for share in counts / len(mixed)),
-    )
-    print(format_table(("source", "documents", "sampled", "share"), list(table)))
+    rows = []
+    for name, size, count in zip(corpus.names, sizes.tolist(), counts.tolist()):
+        rows.append((name, size, count, f"{count / len(mixed):.1%}"))
+    print(format_table(("source", "documents", "sampled", "share"), rows))
     return mixed
 
 
@@ -231,13 +226,30 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
 # --- Streams ---
 
 
+def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> CorpusSplits:
+    """`split_corpus` of streams."""
+    train = []
+    held_out = []
+    for stream in corpus.stream():
+        train_stream, held_out_stream = split_stream(stream, validation_size, seed)
+        train.append(train_stream)
+        held_out.append(held_out_stream)
+    validation = first_rows(*held_out, count=VALIDATION_DOCUMENTS)
+    if not len(validation):
+        raise ValueError(
+            f"validation_size: {validation_size} holds out no document of the stream; raise it"
+        )
+    mixed = mix_streams(train, corpus, seed)
+    return CorpusSplits(mixed, validation, _tokenizer_sample(train, corpus, seed))
+
+
 def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
     """The first rows of every stream, `count` in all if there are as many."""
-    count_of_each = -(-count // len(streams))
+    count_by_stream = -(-count // len(streams))
     rows: list[dict[str, Any]] = []
     for stream in streams:
-        first = islice(stream, count_of_each)
-        rows += tqdm(first, desc="Reading rows", total=count_of_each, delay=1, leave=False)
+        first = islice(stream, count_by_stream)
+        rows += tqdm(first, desc="Reading rows", total=count_by_stream, delay=1, leave=False)
     return datasets.Dataset.from_list(rows)
 
 
@@ -267,13 +279,14 @@ def mix_streams(
     return mixed.shuffle(**options)
 
 
-def _sample(
+def _tokenizer_sample(
     streams: list[datasets.IterableDataset], corpus: Corpus, seed: int
 ) -> datasets.IterableDataset:
+    """The first documents of the mixture, each once."""
     return mix_streams(streams, corpus, seed, endless=False).take(SAMPLE_DOCUMENTS)
 
 
-def check_stream(training: TrainingArguments) -> None:
+def set_up_stream(training: TrainingArguments) -> None:
     """Set up a training on a stream, in place. Every rank reads its own part (by default,
     `accelerate` lets the first rank read for all, and fails on batches of unequal width).
     Checkpoints are written every `save_steps` instead of every epoch, since a stream has only one.

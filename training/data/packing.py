@@ -69,8 +69,9 @@ def check_packing(mode: str, seq_length: int) -> None:
 
 def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
     """The share of the `len(rows)` × `seq_length` places that hold a token, between 0 and 1."""
-    batches = rows.with_format("arrow").select_columns("input_ids").iter(batch_size=10_000)
-    tokens = sum(pc.sum(pc.list_value_length(batch["input_ids"])).as_py() for batch in batches)
+    tokens = 0
+    for table in rows.with_format("arrow").select_columns("input_ids").iter(batch_size=10_000):
+        tokens += pc.sum(pc.list_value_length(table["input_ids"])).as_py()
     return tokens / (len(rows) * seq_length)
 
 
@@ -85,60 +86,60 @@ def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:
 
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
     """Put pieces of these lengths, int [pieces], into rows of `capacity`: the longest first, each
-    into the fullest row with room for it. Returns the row of each piece, int [pieces]; rows are
-    numbered in the order of their first pieces.
+    into the fullest row with room for it; of several, into the one that was filled last. Returns
+    the row of each piece, int [pieces]; rows are numbered in the order of their first pieces.
     """
-    rows = np.empty(len(lengths), dtype=np.int64)
+    row_of_piece = np.empty(len(lengths), dtype=np.int64)
     num_rows = 0
-    # rows with room, sorted: places left, minus the step of the last piece, row number
-    free_rows: list[tuple[int, int, int]] = []
-    pieces = np.argsort(-lengths, kind="stable")
-    for step, (piece, length) in enumerate(zip(pieces.tolist(), lengths[pieces].tolist())):
-        fullest = bisect_left(free_rows, (length,))
-        if fullest == len(free_rows):
-            free_rows.append((capacity, 0, num_rows))
+    # The rows that are not full, sorted: the places left, minus the step of the last piece, and the
+    # number of the row.
+    free: list[tuple[int, int, int]] = []
+    longest_first = np.argsort(-lengths, kind="stable")
+    for step, piece in enumerate(longest_first.tolist()):
+        length = int(lengths[piece])
+        fullest = bisect_left(free, (length,))
+        if fullest == len(free):
+            free.append((capacity, 0, num_rows))
             num_rows += 1
-        num_places, _, row = free_rows.pop(fullest)
-        rows[piece] = row
-        if num_places > length:
-            insort(free_rows, (num_places - length, -step, row))
+        places_left, _, row = free.pop(fullest)
+        row_of_piece[piece] = row
+        if places_left > length:
+            insort(free, (places_left - length, -step, row))
 
-    # a row is numbered by the rank of its first piece
-    _, first_piece = np.unique(rows, return_index=True)
-    return np.argsort(np.argsort(first_piece))[rows]
+    # A row is numbered by the rank of its first piece.
+    _, first_piece = np.unique(row_of_piece, return_index=True)
+    rank_of_row = np.argsort(np.argsort(first_piece))
+    return rank_of_row[row_of_piece]
 
 
 def pack_table(
     table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int
 ) -> pa.Table:
-    """Pack one window of documents, on flat arrays: there is no Python object for each token."""
+    """Pack one window of documents, on flat arrays: there is no Python object for each token. Cut
+    long documents into pieces, choose the row of each piece, and gather the tokens of the rows."""
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
-    # The starts and lengths of the pieces. A piece is a whole document, or a part of a long one:
-    # parts that fill a row, and the rest.
-    capacity = seq_length - 2
-    counts = -(-lengths // capacity)
-    offsets = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * capacity
-    starts = np.repeat(np.cumsum(lengths) - lengths, counts) + offsets
-    framed = np.minimum(np.repeat(lengths, counts) - offsets, capacity) + 2  # with [CLS] and [SEP]
-    row_lengths = framed
+    starts, piece_lengths = cut_into_pieces(lengths, seq_length - 2)
+    framed_lengths = piece_lengths + 2  # with [CLS] and [SEP]
+    row_lengths = framed_lengths
     if mode == "packed":
-        rows = best_fit_decreasing(framed, seq_length)
-        order = np.argsort(rows, kind="stable")
-        row_lengths = np.bincount(rows, weights=framed).astype(np.int64)
-        starts = starts[order]
-        framed = framed[order]
+        rows = best_fit_decreasing(framed_lengths, seq_length)
+        row_lengths = np.bincount(rows, weights=framed_lengths).astype(np.int64)
+        by_row = np.argsort(rows, kind="stable")
+        starts = starts[by_row]
+        framed_lengths = framed_lengths[by_row]
 
-    ends = np.cumsum(framed)
-    begins = ends - framed
-    places = np.arange(framed.sum())
-    # Each place takes the token at the same distance from the start of its piece, except those of
-    # [CLS] and [SEP].
-    sources = places + np.repeat(starts - begins - 1, framed)
-    tokens = documents.flatten().to_numpy().take(sources, mode="clip")
+    # Where each framed piece begins and ends among the tokens of all rows.
+    ends = np.cumsum(framed_lengths)
+    begins = ends - framed_lengths
+    places = np.arange(framed_lengths.sum())
+    # A place takes the token at the same distance from the start of its piece; [CLS] and [SEP]
+    # replace those before the piece and after it.
+    token_of_place = places + np.repeat(starts - begins - 1, framed_lengths)
+    tokens = documents.flatten().to_numpy().take(token_of_place, mode="clip")
     tokens[begins] = cls_token_id
     tokens[ends - 1] = sep_token_id
-    positions = (places - np.repeat(begins, framed)).astype(smallest_dtype(seq_length))
+    positions = (places - np.repeat(begins, framed_lengths)).astype(smallest_dtype(seq_length))
     bounds = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int32)
     return pa.table(
         {
@@ -146,6 +147,20 @@ def pack_table(
             "position_ids": pa.ListArray.from_arrays(bounds, positions),
         }
     )
+
+
+def cut_into_pieces(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut documents of these lengths, int [documents], into pieces of at most `capacity` tokens: a
+    whole document, or parts of a long one, of which all but the last are full. Returns the first
+    token of each piece among the tokens of all documents, and its length: int [pieces] each."""
+    num_pieces = -(-lengths // capacity)
+    first_pieces = np.cumsum(num_pieces) - num_pieces
+    number_in_document = np.arange(num_pieces.sum()) - np.repeat(first_pieces, num_pieces)
+    offsets = number_in_document * capacity
+    first_tokens = np.cumsum(lengths) - lengths
+    starts = np.repeat(first_tokens, num_pieces) + offsets
+    tokens_left = np.repeat(lengths, num_pieces) - offsets
+    return starts, np.minimum(tokens_left, capacity)
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -20,11 +20,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from ...tokenization import check_fast, tokenizer_backend
 from ..common.files import write_json
-from .documents import ROWS_MANIFEST
+from .documents import ROWS_MANIFEST, is_prepared
 from .tables import DatasetOrStream, load_files
 
 SPLITS = ("train", "validation")
-MADE = ("validation_size", "seq_length", "packing")  # how rows were made
+# The settings that decide the rows.
+ROW_SETTINGS = ("validation_size", "seq_length", "packing")
 ROWS_IN_SHARD = 65_536
 
 
@@ -32,27 +33,33 @@ def save_rows(
     folder: str | Path,
     splits: Mapping[str, datasets.Dataset],
     tokenizer: PreTrainedTokenizerFast,
-    made: Mapping[str, Any],
+    settings: Mapping[str, Any],
     arguments: Mapping[str, Any],
 ) -> None:
-    """Write the rows of both splits, their tokenizer, and a manifest: how they were `made` (the
-    values of `MADE`), and the other `arguments` for people and model cards."""
+    """Write the rows of both splits, their tokenizer, and a manifest: the `ROW_SETTINGS` among the
+    `settings`, and all `arguments` for people and model cards."""
     folder = Path(folder)
     tokenizer.save_pretrained(folder)
-    # it may be of another class than the one that was saved
-    loaded = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    manifest = {name: made[name] for name in MADE} | {
-        "tokenizer_sha256": tokenizer_checksum(loaded)
-    }
+    # The one that a training will load; it may be of another class.
+    saved_tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    manifest: dict[str, Any] = {name: settings[name] for name in ROW_SETTINGS}
+    manifest["tokenizer_sha256"] = tokenizer_checksum(saved_tokenizer)
     for split, rows in splits.items():
-        manifest[split] = {}
-        num_shards = -(-len(rows) // ROWS_IN_SHARD)
-        for number in range(num_shards):
-            path = folder / f"{split}-{number:05d}.parquet"
-            shard = rows.shard(num_shards, number)
-            shard.to_parquet(path)
-            manifest[split][path.name] = {"rows": len(shard), "bytes": path.stat().st_size}
-    write_json(folder / ROWS_MANIFEST, manifest | {"arguments": dict(arguments)})
+        manifest[split] = _save_shards(folder, split, rows)
+    manifest["arguments"] = dict(arguments)
+    write_json(folder / ROWS_MANIFEST, manifest)
+
+
+def _save_shards(folder: Path, split: str, rows: datasets.Dataset) -> dict[str, dict[str, int]]:
+    """Write the rows of a split; returns the rows and bytes of each file by its name."""
+    shards = {}
+    num_shards = -(-len(rows) // ROWS_IN_SHARD)
+    for number in range(num_shards):
+        path = folder / f"{split}-{number:05d}.parquet"
+        shard = rows.shard(num_shards, number)
+        shard.to_parquet(path)
+        shards[path.name] = {"rows": len(shard), "bytes": path.stat().st_size}
+    return shards
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
@@ -79,10 +86,17 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _is_manifest(manifest: Any) -> bool:
-    types = {"seq_length": int, "packing": str, "tokenizer_sha256": str, "arguments": dict}
-    types |= dict.fromkeys(SPLITS, dict)
+    """Whether a value is what `save_rows` writes."""
     if not isinstance(manifest, dict):
         return False
+    types = {
+        "seq_length": int,
+        "packing": str,
+        "tokenizer_sha256": str,
+        "train": dict,
+        "validation": dict,
+        "arguments": dict,
+    }
     for name, expected in types.items():
         if not isinstance(manifest.get(name), expected):
             return False
@@ -108,7 +122,7 @@ class PreparedRows:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder / ROWS_MANIFEST)
-        self.made = {name: self.manifest[name] for name in MADE}
+        self.settings = {name: self.manifest[name] for name in ROW_SETTINGS}
         # the text that they were made of
         self.data: list[str] = self.manifest["arguments"].get("data", [])
         for name, counts in (self.manifest["train"] | self.manifest["validation"]).items():
@@ -121,45 +135,44 @@ class PreparedRows:
     @classmethod
     def find(cls, data: Sequence[str]) -> PreparedRows | None:
         """The prepared rows among `data`; None if it is text, a ValueError if it is both."""
-        prepared = []
         for entry in data:
-            if isinstance(entry, str) and os.path.isfile(os.path.join(entry, ROWS_MANIFEST)):
-                prepared.append(entry)
-        if prepared and len(data) > 1:
-            raise ValueError(
-                f"data: {prepared[0]!r} holds prepared rows; give no other data beside them"
-            )
-        return cls(prepared[0]) if prepared else None
+            if not isinstance(entry, str) or not is_prepared(entry):
+                continue
+            if len(data) > 1:
+                raise ValueError(
+                    f"data: {entry!r} holds prepared rows; give no other data beside them"
+                )
+            return cls(entry)
+        return None
 
     def describe(self) -> str:
-        num_rows = {}
-        for split in SPLITS:
-            num_rows[split] = sum(counts["rows"] for counts in self.manifest[split].values())
-        return f"{num_rows['train']:,} rows to train on, {num_rows['validation']:,} held out"
+        return f"{self._count('train'):,} rows to train on, {self._count('validation'):,} held out"
+
+    def _count(self, split: str) -> int:
+        return sum(counts["rows"] for counts in self.manifest[split].values())
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse (a ValueError) another tokenizer than that of the rows."""
         check_fast(tokenizer)
         if tokenizer_checksum(tokenizer) != self.manifest["tokenizer_sha256"]:
-            rows = f"the rows in {str(self.folder)!r} were made with"
-            use = "use that one, or prepare rows with yours"
             raise ValueError(
-                f"tokenizer: {tokenizer.name_or_path!r} is not the one that {rows}; {use}"
+                f"tokenizer: {tokenizer.name_or_path!r} is not the one that the rows in"
+                f" {str(self.folder)!r} were made with; use that one, or prepare rows with yours"
             )
 
     def load(self, split: str, streaming: bool = False) -> DatasetOrStream:
         """The rows in the order of the documents: mapped into memory from the cache of `datasets`,
         or a stream."""
-        return load_files(
-            "parquet",
-            [str(self.folder / name) for name in self.manifest[split]],
-            streaming=streaming,
-        )
+        files = [str(self.folder / name) for name in self.manifest[split]]
+        return load_files("parquet", files, streaming=streaming)
 
 
-def texts_of(rows: Iterable[dict[str, Any]], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
-    """The documents in rows, as their tokenizer spells them."""
+def decode_documents(
+    rows: Iterable[dict[str, Any]], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[str]:
+    """The texts of the documents in packed rows, as their tokenizer spells them."""
     for row in rows:
         ids = np.asarray(row["input_ids"])
-        for document in np.split(ids, np.flatnonzero(np.asarray(row["position_ids"]) == 0)[1:]):
+        starts = np.flatnonzero(np.asarray(row["position_ids"]) == 0)
+        for document in np.split(ids, starts[1:]):
             yield tokenizer.decode(document, skip_special_tokens=True)

@@ -1,8 +1,11 @@
-"""Documents cut into paragraphs, sentences and words."""
+"""Documents cut into paragraphs, sentences and words.
+
+Of the two functions that cut a text into sentences, `sentences_of` lets a sentence go on in the
+next line, and for `split_sentences` every line ends one.
+"""
 
 import re
 from collections.abc import Iterator
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +29,20 @@ def sentences_of(text: str) -> Iterator[str]:
     """Yield the sentences of a document. They may go over several lines of a paragraph, and are
     joined to one line."""
     for paragraph in PARAGRAPH_END.split(text):
-        yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
+        for part in SENTENCE_END.split(paragraph):
+            sentence = " ".join(part.split())
+            if sentence:
+                yield sentence
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a document in which every line ends a sentence; blank ones are left out."""
+    sentences = []
+    for line in text.splitlines():
+        for sentence in SENTENCE_END.split(line):
+            if sentence.strip():
+                sentences.append(sentence)
+    return sentences
 
 
 def strip_blank(table: pa.Table) -> pa.Table:
@@ -40,24 +56,18 @@ def strip_blank(table: pa.Table) -> pa.Table:
 def split_paragraphs(table: pa.Table) -> pa.Table:
     """Column `text`: split at lines of spaces too. (A paragraph of `datasets` ends at an empty line
     only.)"""
-    parts = chain.from_iterable(re.split(BLANK_LINE, text) for text in table["text"].to_pylist())
-    return strip_blank(pa.table({"text": pa.array(parts, pa.string())}))
+    paragraphs = []
+    for text in table["text"].to_pylist():
+        paragraphs += re.split(BLANK_LINE, text)
+    return strip_blank(pa.table({"text": pa.array(paragraphs, pa.string())}))
 
 
 def sentence_table(table: pa.Table) -> pa.Table:
     """Column `text`: every sentence a document of its own."""
-    texts = (text for text in table["text"].to_pylist() if text)
-    return pa.table({"text": pa.array(chain.from_iterable(map(sentences_of, texts)), pa.string())})
-
-
-def split_sentences(text: str) -> list[str]:
-    """The sentences of a document in which every line ends a sentence; blank ones are left out."""
-    return [
-        sentence
-        for line in text.splitlines()
-        for sentence in SENTENCE_END.split(line)
-        if sentence.strip()
-    ]
+    sentences = []
+    for text in filter(None, table["text"].to_pylist()):
+        sentences += sentences_of(text)
+    return pa.table({"text": pa.array(sentences, pa.string())})
 
 
 def split_words(text: str) -> list[tuple[str, tuple[int, int]]]:

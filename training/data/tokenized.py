@@ -53,19 +53,19 @@ def check_tokenization(
 
 def smallest_dtype(count: int) -> type[np.integer]:
     """The smallest type that stores ids below `count`."""
-    return np.uint16 if count <= 1 << 16 else np.int32
+    if count <= 1 << 16:
+        return np.uint16
+    return np.int32
 
 
 @functools.lru_cache(maxsize=1)
 def _backend(serialized: str) -> tuple[Tokenizer, type[np.integer]]:
     """The tokenizer, and the type of its ids."""
     backend = Tokenizer.from_str(serialized)
-    backend.encode_special_tokens = (
-        True  # "[PAD]" spelled out in a document is text, not the padding token
-    )
-    return backend, smallest_dtype(
-        max(backend.get_vocab(with_added_tokens=True).values(), default=0) + 1
-    )
+    # "[PAD]" spelled out in a document is text, not the padding token
+    backend.encode_special_tokens = True
+    highest_id = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
+    return backend, smallest_dtype(highest_id + 1)
 
 
 def tokenize_table(table: pa.Table, backend: str) -> pa.Table:

@@ -10,9 +10,10 @@ from transformers import PreTrainedModel
 
 # The number of neighbours on either side; each position is counted separately.
 WINDOW = 2
-# At most about this many tokens of a corpus are read, and the most frequent tokens are counted as
-# neighbours.
-ENOUGH_TOKENS, NEIGHBOURS = 4_000_000, 8192
+# About this many tokens of a corpus are read.
+ENOUGH_TOKENS = 4_000_000
+# This many tokens, the most frequent ones, are counted as neighbours.
+NUM_NEIGHBOURS = 8192
 # The frequency of a context is raised to this power (Levy, Goldberg & Dagan 2015, section 3.2).
 CONTEXT_POWER = 0.75
 
@@ -34,42 +35,63 @@ def word_vectors(
     """
     from sklearn.utils.extmath import randomized_svd
 
-    taken, tokens = [], 0
+    counts = count_neighbours(_first_tokens(rows, special_ids), vocab_size)
+    word_counts = np.asarray(counts.sum(1)).ravel()
+    rank = min(width, vocab_size)
+    information = positive_information(counts)
+    left, scale, _ = randomized_svd(information, rank, n_iter=2, random_state=seed)
+    vectors = np.zeros((vocab_size, width), dtype=np.float32)
+    vectors[:, :rank] = left * np.sqrt(scale) * (word_counts > 0)[:, None]
+    return torch.from_numpy(vectors / np.sqrt(np.square(vectors).mean()).clip(min=1e-12))
+
+
+def _first_tokens(rows: Iterable[Sequence[int]], special_ids: Sequence[int]) -> np.ndarray:
+    """The ids of the first rows, int64 [tokens]: -1 for special tokens, and between rows, so that
+    tokens of two rows are no neighbours."""
+    parts = []
+    num_tokens = 0
     for row in rows:
-        taken += [np.asarray(row, dtype=np.int64), np.full(WINDOW, -1)]
-        tokens += len(row)
-        if tokens >= ENOUGH_TOKENS:
+        parts.append(np.asarray(row, dtype=np.int64))
+        parts.append(np.full(WINDOW, -1))
+        num_tokens += len(row)
+        if num_tokens >= ENOUGH_TOKENS:
             break
-    ids = np.concatenate(taken)
+    ids = np.concatenate(parts)
     ids[np.isin(ids, special_ids)] = -1
+    return ids
+
+
+def count_neighbours(ids: np.ndarray, vocab_size: int) -> sparse.coo_array:
+    """How often each word, a row, has each context, a column. A context is one of the
+    `NUM_NEIGHBOURS` most frequent tokens at one of the positions around the word."""
     frequencies = np.bincount(ids[ids >= 0], minlength=vocab_size)
-    neighbours = np.sort(np.argsort(-frequencies, kind="stable")[:NEIGHBOURS])
+    neighbours = np.sort(np.argsort(-frequencies, kind="stable")[:NUM_NEIGHBOURS])
     column = np.full(vocab_size + 1, -1)  # the last entry is for the id -1
     column[neighbours] = np.arange(len(neighbours))
-    by_position = []
+    counts_by_position = []
     for distance in range(1, WINDOW + 1):
-        for word, neighbour in (
-            (ids[:-distance], ids[distance:]),
-            (ids[distance:], ids[:-distance]),
-        ):
-            counted = (word >= 0) & (column[neighbour] >= 0)
-            pair = word[counted], column[neighbour[counted]]
-            by_position.append(
-                sparse.coo_array((np.ones(len(pair[0])), pair), (vocab_size, len(neighbours)))
+        before = ids[:-distance]
+        after = ids[distance:]
+        for word, neighbour in ((before, after), (after, before)):
+            is_counted = (word >= 0) & (column[neighbour] >= 0)
+            cells = (word[is_counted], column[neighbour[is_counted]])
+            ones = np.ones(is_counted.sum())
+            counts_by_position.append(
+                sparse.coo_array((ones, cells), (vocab_size, len(neighbours)))
             )
-    counts = sparse.hstack(by_position).tocsr().tocoo()
-    word, context = (np.asarray(counts.sum(axis)).ravel() for axis in (1, 0))
-    context = context**CONTEXT_POWER / (context**CONTEXT_POWER).sum().clip(min=1)
-    information = np.log(counts.data / (word[counts.row] * context[counts.col]))
-    kept = information > 0
-    positive = sparse.csr_array(
-        (information[kept], (counts.row[kept], counts.col[kept])), counts.shape
-    )
-    rank = min(width, vocab_size)
-    left, scale, _ = randomized_svd(positive, rank, n_iter=2, random_state=seed)
-    vectors = np.zeros((vocab_size, width), dtype=np.float32)
-    vectors[:, :rank] = left * np.sqrt(scale) * (word > 0)[:, None]
-    return torch.from_numpy(vectors / np.sqrt(np.square(vectors).mean()).clip(min=1e-12))
+    return sparse.hstack(counts_by_position).tocsr().tocoo()
+
+
+def positive_information(counts: sparse.coo_array) -> sparse.csr_array:
+    """The positive pointwise mutual information of words (rows) and contexts (columns)."""
+    word_counts = np.asarray(counts.sum(1)).ravel()
+    context_counts = np.asarray(counts.sum(0)).ravel() ** CONTEXT_POWER
+    context_shares = context_counts / context_counts.sum().clip(min=1)
+    expected = word_counts[counts.row] * context_shares[counts.col]
+    information = np.log(counts.data / expected)
+    is_positive = information > 0
+    cells = (counts.row[is_positive], counts.col[is_positive])
+    return sparse.csr_array((information[is_positive], cells), counts.shape)
 
 
 @torch.no_grad()
@@ -79,8 +101,6 @@ def begin_with_word_vectors(
     """Set the embeddings of a new model to the `word_vectors` of its text. Tokens that do not occur
     keep theirs."""
     table = model.get_input_embeddings().weight
-    vectors = (
-        word_vectors(rows, *table.shape, special_ids, seed).to(table)
-        * model.config.initializer_range
-    )
+    vectors = word_vectors(rows, *table.shape, special_ids, seed).to(table)
+    vectors *= model.config.initializer_range
     table.copy_(torch.where(vectors.any(1, keepdim=True), vectors, table))

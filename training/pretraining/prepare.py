@@ -11,7 +11,7 @@ from ..common.files import check_new_folder, new_folder
 from ..common.loading import saved_tokenizer, without_bars
 from ..common.options import checked_options, make_config
 from ..data.documents import check_sources, name_of
-from ..data.mixtures import Corpus, prepare_documents
+from ..data.mixtures import Corpus, split_corpus
 from ..data.packing import check_packing, pack_documents
 from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..data.tokenized import check_tokenization, tokenize_documents
@@ -48,7 +48,8 @@ def prepare(
         args: The settings of the rows and of a new tokenizer.
         options: Fields of `Corpus` and of `RowsConfig`; the latter replace those of `args`.
     """
-    folder, corpus = Path(output_dir), Corpus.take(data, options)
+    folder = Path(output_dir)
+    corpus = Corpus.take(data, options)
     args = make_config(RowsConfig, args, options)
     if corpus.streaming:
         raise ValueError(
@@ -58,21 +59,24 @@ def prepare(
     check_sources(corpus.data)
     check_packing(args.packing, args.seq_length)
     check_new_folder(folder)
-    given = None if tokenizer is None else adapt_tokenizer(saved_tokenizer(tokenizer))
+    row_tokenizer = None
+    if tokenizer is not None:  # opened first: a wrong name is refused before any work
+        row_tokenizer = adapt_tokenizer(saved_tokenizer(tokenizer))
     with new_folder(folder) as written:
-        documents = prepare_documents(corpus, validation_size=args.validation_size, seed=seed)
-        given = given or args.train_tokenizer(
-            documents.sample["text"], model_max_length=args.seq_length
-        )
-        check_tokenization(documents.sample, given, args.max_lost_text)
+        documents = split_corpus(corpus, validation_size=args.validation_size, seed=seed)
+        if row_tokenizer is None:
+            row_tokenizer = args.train_tokenizer(
+                documents.sample["text"], model_max_length=args.seq_length
+            )
+        check_tokenization(documents.sample, row_tokenizer, args.max_lost_text)
         rows = {}
         for split in SPLITS:
             texts = getattr(documents, split).select_columns("text")
-            tokens = tokenize_documents(texts, given, args.num_proc)
-            rows[split] = pack_documents(tokens, given, args.seq_length, args.packing)
+            tokens = tokenize_documents(texts, row_tokenizer, args.num_proc)
+            rows[split] = pack_documents(tokens, row_tokenizer, args.seq_length, args.packing)
         arguments = vars(args) | vars(corpus) | dict(seed=seed, tokenizer=tokenizer)
         arguments["data"] = [describe_data(name_of(entry)) for entry in corpus.data]
-        save_rows(written, rows, given, vars(args), arguments)
+        save_rows(written, rows, row_tokenizer, vars(args), arguments)
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")
     return prepared

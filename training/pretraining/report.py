@@ -7,11 +7,15 @@ from typing import Any
 from ..common.printing import format_table
 from ..evaluation.baselines import judge
 
-BASELINE_LOSSES = (
-    "unigram_loss",
-    "constant_loss",
-    "start_loss",
-)  # in the report of a pretraining, to compare its loss with
+# Losses in the report of a pretraining, to compare its loss with.
+BASELINE_LOSSES = ("unigram_loss", "constant_loss", "start_loss")
+# The rows of the table: a name, and the keys of its loss and its accuracy in the report.
+COMPARED = (
+    ("MiniBERT", "validation_loss", "accuracy"),
+    ("unigram", "unigram_loss", "unigram_accuracy"),
+    ("always original", "constant_loss", "constant_accuracy"),
+    ("before this training", "start_loss", "start_accuracy"),
+)
 # Accuracies at masked positions that trainings of ours reached.
 REFERENCE_ACCURACIES = {
     0.297: "size tiny after 200 steps",
@@ -30,17 +34,9 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
             " (--validation_size, --seq_length)"
         )
     rows = []
-    compared = {
-        "MiniBERT": "",
-        "unigram": "unigram_",
-        "always original": "constant_",
-        "before this training": "start_",
-    }
-    for name, prefix in compared.items():
-        loss, accuracy = (
-            report.get(f"{prefix or 'validation_'}loss"),
-            report.get(f"{prefix}accuracy"),
-        )
+    for name, loss_key, accuracy_key in COMPARED:
+        loss = report.get(loss_key)
+        accuracy = report.get(accuracy_key)
         if loss is not None:
             share = "" if accuracy is None else f"{accuracy:.1%}"
             rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", share))
@@ -48,9 +44,10 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     lines = [f"At {report['targets']:,} {targets} of the held-out documents:"]
     lines.append(format_table(("", "loss", "perplexity", "accuracy"), rows))
     if report["objective"] == "mlm":
-        known = min(REFERENCE_ACCURACIES, key=lambda reached: abs(reached - report["accuracy"]))
-        how = "about as high as" if report["accuracy"] > 0.8 * known else "lower than"
-        lines.append(f"The accuracy is {how} that of {REFERENCE_ACCURACIES[known]}")
+        accuracy = report["accuracy"]
+        nearest = min(REFERENCE_ACCURACIES, key=lambda reference: abs(reference - accuracy))
+        comparison = "about as high as" if accuracy > 0.8 * nearest else "lower than"
+        lines.append(f"The accuracy is {comparison} that of {REFERENCE_ACCURACIES[nearest]}")
     for task, task_name in (("nsp", "next sentence"), ("sop", "sentence order")):
         loss = report.get(f"{task}_loss")
         if loss is not None:
@@ -65,9 +62,10 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
 def judge_pretraining(report: Mapping[str, Any]) -> str | None:
     """What to say of a model that is not better than something simple, or than the model it started
     from."""
-    loss, simple = (
-        report["validation_loss"],
-        report.get("unigram_loss", report.get("constant_loss")),
-    )
-    worse = judge("loss", loss, simple, "guessing by frequency")
-    return worse or judge("loss", loss, report.get("start_loss"), "the model that it started from")
+    loss = report["validation_loss"]
+    simple_loss = report.get("unigram_loss", report.get("constant_loss"))
+    warning = judge("loss", loss, simple_loss, "guessing by frequency")
+    if warning is None:
+        start_loss = report.get("start_loss")
+        warning = judge("loss", loss, start_loss, "the model that it started from")
+    return warning

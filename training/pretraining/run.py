@@ -11,7 +11,7 @@ from ..common.options import checked_options, make_config
 from ..common.precision import without_autocast
 from ..common.training_result import TrainingResult
 from ..data.mixtures import Corpus
-from ..data.prepared import texts_of
+from ..data.prepared import decode_documents
 from .config import PretrainingConfig, preset_config, read_overrides
 from .trainer import PretrainingTrainer
 
@@ -80,7 +80,10 @@ def finish(trainer: PretrainingTrainer) -> TrainingResult:
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer)
     held_out = trainer.held_out
-    texts = held_out["text"] if "text" in held_out.column_names else texts_of(held_out, tokenizer)
+    if "text" in held_out.column_names:
+        texts = held_out["text"]
+    else:
+        texts = decode_documents(held_out, tokenizer)
     print("", *trainer.objective.examples(output, texts, tokenizer), "", sep="\n")
     print(
         f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and"

@@ -12,16 +12,16 @@ from transformers import PreTrainedTokenizerBase
 from ..common.checkpoints import check_same
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources
-from ..data.held_out import hold_out
+from ..data.held_out import held_out_mask
 from ..data.mixtures import (
     SAMPLE_ROWS,
     VALIDATION_DOCUMENTS,
     Corpus,
     CorpusSplits,
-    check_stream,
     first_rows,
     mix_streams,
-    prepare_documents,
+    set_up_stream,
+    split_corpus,
 )
 from ..data.prepared import PreparedRows
 from .config import PretrainingConfig, RowsConfig
@@ -58,12 +58,10 @@ class CorpusSource(Source):
         _check_no_validation(eval_dataset)
         check_sources(self.corpus.data)
         if self.streaming:
-            check_stream(args)
+            set_up_stream(args)
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
-        documents = prepare_documents(
-            self.corpus, validation_size=args.validation_size, seed=args.seed
-        )
+        documents = split_corpus(self.corpus, validation_size=args.validation_size, seed=args.seed)
         number = "A stream of" if self.streaming else f"{len(documents.train):,}"
         print(f"{number} documents to train on, {len(documents.validation):,} held out")
         return documents
@@ -90,19 +88,19 @@ class RowsSource(Source):
             )
         defaults = RowsConfig()
         changed = {}
-        for name in self.rows.made:
+        for name in self.rows.settings:
             value = getattr(args, name)
             if value != getattr(defaults, name):
                 changed[name] = value
         check_same(
-            self.rows.made,
-            self.rows.made | changed,
+            self.rows.settings,
+            self.rows.settings | changed,
             f"the rows in {folder!r} were prepared with",
             "leave it out, or prepare rows with it",
         )
-        vars(args).update(self.rows.made)
+        vars(args).update(self.rows.settings)
         if self.streaming:
-            check_stream(args)
+            set_up_stream(args)
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
         print(self.rows.describe())
@@ -128,7 +126,7 @@ class DatasetSource(Source):
                     "eval_dataset: needed, since nothing can be held out of an IterableDataset;"
                     " give one"
                 )
-            check_stream(args)
+            set_up_stream(args)
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
         train = self.dataset
@@ -136,7 +134,7 @@ class DatasetSource(Source):
         if validation is None:
             if self.has_text:
                 train = train.filter(_has_characters, input_columns="text", batched=True)
-            is_held_out = hold_out(train, args.validation_size, args.seed)
+            is_held_out = held_out_mask(train, args.validation_size, args.seed)
             validation = train.select(np.flatnonzero(is_held_out))
             train = train.select(np.flatnonzero(~is_held_out))
         elif isinstance(validation, datasets.IterableDataset):

@@ -41,7 +41,8 @@ def make_tokenizer(
         args: The settings of a new tokenizer.
         options: Fields of `Corpus` and of `TokenizerConfig`; the latter replace those of `args`.
     """
-    output, corpus = Path(output_dir), Corpus.take(data, options)
+    output = Path(output_dir)
+    corpus = Corpus.take(data, options)
     args = make_config(TokenizerConfig, args, options)
     check_sources(corpus.data)
     check_folder(output)
@@ -50,20 +51,21 @@ def make_tokenizer(
             f"output_dir: {str(output)!r} holds a tokenizer; give another folder, or remove it"
         )
     with lock_folder(output):
-        given = None if extend is None else saved_tokenizer(extend)
+        trained = None
+        if extend is not None:  # opened first: a wrong name is refused before any work
+            trained = saved_tokenizer(extend)
         documents = load_sample(corpus)
-        if given is None:
+        if trained is None:
             tokenizer = args.train_tokenizer(documents["text"])
         else:
-            extension = extend_tokenizer(given, documents["text"], extend_vocabulary)
+            extension = extend_tokenizer(trained, documents["text"], extend_vocabulary)
             tokenizer = extension.tokenizer
             print(extension.describe())
         check_tokenization(documents, tokenizer, args.max_lost_text)
         with new_folder(output) as written:
             tokenizer.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]
-    print(
-        f"{len(tokenizer):,} tokens, saved to"
-        f" {output}\n{example}\n{' '.join(tokenizer.tokenize(example))}"
-    )
+    print(f"{len(tokenizer):,} tokens, saved to {output}")
+    print(example)
+    print(" ".join(tokenizer.tokenize(example)))
     return tokenizer
