@@ -1,4 +1,6 @@
-"""Writes `__init__.pyi`, the types of all that `import minibert` offers: `python dev/make_stubs.py`.
+"""Writes `__init__.pyi`, the types of all that `import minibert` offers.
+
+    python dev/make_stubs.py
 
 The package loads its names on demand, so that an editor cannot follow them. Classes, and functions
 that spell out their parameters, are imported from their modules. Of functions with `**options` the
@@ -33,7 +35,7 @@ FIRST_PARAMETERS = ("model", "data")
 COMMON_OPTIONS = "_TrainingArgumentsOptions"
 HEADER = '''\
 """The types of all that `import minibert` offers. Made by `python dev/make_stubs.py`; do not edit."""
-'''
+'''  # noqa: E501
 WIDTH = 100
 
 

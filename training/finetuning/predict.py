@@ -72,10 +72,10 @@ def predict(
 
     The rows come out as they went in, with new columns. Classes: `label` and its probability,
     `score`. Several labels: lists of both. Values: `score`. Choices: `label` (from 0), `choice` and
-    `score`. Entities: `entities`, of each its type, text, and first and last + 1 character; of lists
-    of words also `tags`. Answers: `answer` (empty: there is none) and `score`. A column that the
-    rows have already stays, and the new one is called predicted_NAME. A row without text gets empty
-    predictions.
+    `score`. Entities: `entities`, of each its type, text, and first and last + 1 character; of
+    lists of words also `tags`. Answers: `answer` (empty: there is none) and `score`. A column that
+    the rows have already stays, and the new one is called predicted_NAME. A row without text gets
+    empty predictions.
 
     Args:
         model: The fine-tuned model: a folder or a Hub name.
