@@ -17,20 +17,19 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: i
         digits: decimals of floating-point cells; format a cell yourself (as a string) where it
             needs other ones.
     """
-
-    cells = [[format_cell(value, digits) for value in row] for row in rows]
-    lines = [[printable(name) for name in header], *cells]
-    num_columns = len(header)
+    lines = [list(map(printable, header))]
+    for row in rows:
+        lines.append([format_cell(value, digits) for value in row])
     # The first column and columns of words are aligned on the left, numbers on the right.
     alignments = []
-    for column in range(num_columns):
-        width = max(len(line[column]) for line in lines)
+    for column, cells in enumerate(zip(*lines)):
+        width = max(map(len, cells))
         has_only_words = all(isinstance(row[column], str) for row in rows)
         alignment = "<" if column == 0 or has_only_words else ">"
         alignments.append(f"{alignment}{width}")
     aligned_lines = []
-    for line in lines:
-        aligned_cells = [format(cell, spec) for cell, spec in zip(line, alignments)]
+    for cells in lines:
+        aligned_cells = map(format, cells, alignments)
         aligned_lines.append("  ".join(aligned_cells).rstrip())
     return "\n".join(aligned_lines)
 
@@ -50,8 +49,12 @@ def format_scores(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     """Metrics (columns) of splits or models (rows) as a table."""
     metrics = []
     for values in scores.values():
-        metrics += [metric for metric in values if metric not in metrics]
-    rows = [[name, *map(values.get, metrics)] for name, values in scores.items()]
+        for metric in values:
+            if metric not in metrics:
+                metrics.append(metric)
+    rows = []
+    for name, values in scores.items():
+        rows.append([name, *map(values.get, metrics)])
     return format_table(["", *metrics], rows)
 
 

@@ -154,8 +154,8 @@ class CorpusSplits(NamedTuple):
 
 
 def split_corpus(corpus: Corpus, *, validation_size: float, seed: int) -> CorpusSplits:
-    """Load the corpus, hold out whole documents (see `held_out_mask` and `split_stream`), and mix the
-    sources."""
+    """Load the corpus, hold out whole documents (see `held_out_mask` and `split_stream`), and mix
+    the sources."""
     if corpus.streaming:
         return _split_streams(corpus, validation_size, seed)
     documents = corpus.load()
