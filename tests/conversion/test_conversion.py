@@ -221,7 +221,7 @@ TINY = dict(
         ("bert", "ForMaskedLM", dict(classifier_activation="relu"), ["classifier_activation='gelu' (it is 'relu')"]),
         ("bert", "ForSequenceClassification", dict(add_pooling_layer=False), ["add_pooling_layer=True"]),
         ("bert", "ForSequenceClassification", dict(classifier_pooling="mean"), ["classifier_pooling='cls'"]),
-        ("bert", "ForMaskedLM", dict(share_layers=True), ["share_layers=False (it is True)"]),
+        ("bert", "ForMaskedLM", dict(share_layers=True, norm_type="rmsnorm"), ["share_layers=False (it is True)"]),
         ("modernbert", "ForMaskedLM", dict(norm_placement="post"), ["norm_placement='pre'"]),
         ("modernbert", "ForMaskedLM", dict(is_causal=True), ["is_causal=False"]),
         ("modernbert", "ForTokenClassification", dict(add_pooling_layer=True), ["add_pooling_layer=False"]),

@@ -184,20 +184,21 @@ def test_an_albert_has_two_orders_of_segments_whatever_the_labels():
     assert isinstance(native, transformers.AlbertForPreTraining) and native.config.num_labels == 2
 
 
-def test_a_minibert_with_shared_layers_becomes_an_albert_alone():
-    fields = dict(vocab_size=VOCAB, share_layers=True, classifier_activation="gelu")
-    narrow = minibert.MiniBertForMaskedLM(MiniBertConfig.bert("tiny", embedding_size=16, **fields))
-    native = to_native(narrow.eval())
-    assert isinstance(native, transformers.AlbertForMaskedLM)
-    assert native.num_parameters() == narrow.num_parameters()
+@pytest.mark.parametrize("embedding_size", [16, 128, None])
+def test_a_minibert_with_shared_layers_becomes_an_albert(embedding_size, tmp_path):
+    """An ALBERT always projects its embeddings: if they are as wide as the layers, onto themselves."""
+    fields = dict(vocab_size=VOCAB, share_layers=True, embedding_size=embedding_size)
+    torch.manual_seed(0)
+    ours = minibert.MiniBertForMaskedLM(MiniBertConfig.bert("tiny", **fields)).eval()
+    to_native(ours).save_pretrained(tmp_path)
+    native = transformers.AlbertForMaskedLM.from_pretrained(tmp_path)
+    ids = torch.randint(8, VOCAB, (2, 12))
     with torch.no_grad():
-        ids = torch.randint(8, VOCAB, (2, 12))
-        torch.testing.assert_close(native.eval()(ids).logits, narrow(ids).logits, **TOLERANCE)
-    wide = minibert.MiniBertForMaskedLM(MiniBertConfig.bert("tiny", **fields))
-    with pytest.raises(
-        ValueError, match="bert needs share_layers=False.*; albert needs embedding_size=128"
-    ):
-        to_native(wide)
+        torch.testing.assert_close(native(ids).logits, ours(ids).logits, **TOLERANCE)
+    assert_same_weights(from_native(native), ours)
+    ours.config.norm_type = "rmsnorm"
+    with pytest.raises(ValueError, match="albert needs norm_type='layernorm'"):
+        to_native(ours)
 
 
 # --- settings that only one family has ---

@@ -108,6 +108,11 @@ class Architecture:
                 unused_rows = saved_rows.to(unused_rows)
         return [torch.cat([unused_rows, tensor])]
 
+    def further_weights(self, native: PreTrainedConfig) -> dict[str, torch.Tensor]:
+        """Weights that every native model has and a MiniBERT lacks, with values that change
+        nothing."""
+        return {}
+
     # --- fields of the config ---
 
     def fields_of(self, head: str) -> dict[str, str]:

@@ -301,10 +301,15 @@ class AlbertArchitecture(BertArchitecture):
                     f"{name}={number} is not convertible: MiniBERT shares one layer, or none"
                 )
         if config.embedding_size == config.hidden_size:
-            raise ValueError(
-                f"embedding_size={config.embedding_size} is not convertible: ALBERT projects"
-                " embeddings that are as wide as its layers, and MiniBERT does not"
+            projection = native.base_model.encoder.embedding_hidden_mapping_in
+            changes_nothing = torch.equal(
+                projection.weight, torch.eye(config.hidden_size).to(projection.weight)
             )
+            if not changes_nothing or projection.bias.any():
+                raise ValueError(
+                    f"embedding_size={config.embedding_size} is not convertible: ALBERT projects"
+                    " embeddings that are as wide as its layers, and MiniBERT does not"
+                )
         if head == "ForPreTraining" and config.num_labels != 2:
             raise ValueError(
                 f"num_labels={config.num_labels} is not convertible: MiniBertForPreTraining has 2"
@@ -312,17 +317,17 @@ class AlbertArchitecture(BertArchitecture):
             )
         return super().minibert_fields(native, head, fields)
 
-    def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        required = super().required(model, head)
-        config = model.config
-        if config.embedding_size in (None, config.hidden_size):
-            required["embedding_size"] = self.config_class.embedding_size
-        return required
-
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
-        if head != "ForPreTraining" or config.num_labels == 2:
+        fields = dict(embedding_size=config.embedding_size or config.hidden_size)
+        if head == "ForPreTraining" and config.num_labels != 2:
+            fields["num_labels"] = 2  # the orders of two segments, whatever the labels say
+        return fields
+
+    def further_weights(self, native: PreTrainedConfig) -> dict[str, torch.Tensor]:
+        if native.embedding_size != native.hidden_size:
             return {}
-        return dict(num_labels=2)  # the orders of two segments, whatever the labels say
+        name = "albert.encoder.embedding_hidden_mapping_in.weight"
+        return {name: torch.eye(native.hidden_size)}
 
 
 class NomicBertArchitecture(BertArchitecture):

@@ -107,6 +107,8 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         parts = target.split(name, tensor, len(native_names), model.config)
         for native_name, part in zip(native_names, parts, strict=True):
             weights[native_name] = part.clone()
+    for name, tensor in target.further_weights(config).items():
+        weights[name] = tensor.to(model.device, model.dtype)
     _add_biases(weights, native, model)
     _load_weights_and_settings(native, weights, model)
     return native
