@@ -77,7 +77,7 @@ def switches(data):
 
 def sharing(data):
     """ALBERT's shared layers: six layers, one layer used six times, and one layer used once, on the same rows. All else
-    is MiniBERT's, which learns within these few steps: with BERT's settings, six layers learn nothing in 300."""
+    is MiniBERT's, which learns within these few steps: with BERT's settings, six layers learn little in 300."""
     shape = dict(hidden_size=64, num_attention_heads=2, intermediate_size=170)
     training = dict(optimizer="muon", embedding_init="cooccurrence", steps=600, evaluations=6)
     variants = {
