@@ -1,8 +1,12 @@
 """`minibert predict`: what is measured is what one gets, on every road."""
 
+import ast
+import contextlib
 import csv
+import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from toy_reviews import finetune, sentences
 from transformers import AutoTokenizer, pipeline
 
 import minibert
+from minibert import MiniBertConfig
 from minibert.training.data.sentences import split_words
 from minibert.training.evaluation.metrics import EntityScores
 from minibert.training.finetuning import predict as predict_module
@@ -26,7 +31,8 @@ NUM_ROWS = 200
 
 
 def two_classes(text, good, film):
-    return {"text": text, "label": "good" if good else "bad"}
+    """Of which one is rare, so that early in training the other one is always the likelier."""
+    return {"text": text, "label": "bad" if not good and not film else "good"}
 
 
 def three_classes(text, good, film):
@@ -77,7 +83,11 @@ def answers(text, good, film):
 
 
 ROWS = {
-    "two classes": ("classify", two_classes, ["--tune_threshold"]),
+    "two classes": (
+        "classify",
+        two_classes,
+        ["--tune_threshold", "--max_steps", "10", "--learning_rate", "1e-3"],
+    ),
     "three classes": ("classify", three_classes, []),
     "several labels": ("classify", several_labels, []),
     "values": ("classify", values, []),
@@ -308,7 +318,7 @@ class TestRows:
             )
 
     def test_of_csv_all_cells_stay(self, trained, tmp_path):
-        _, folder, _ = trained("two classes")
+        _, folder, _ = trained("three classes")
         (tmp_path / "in.csv").write_text("id,body\n7,the film was great\n1.0,the book was dull\n")
         predicted = minibert.predict(folder, str(tmp_path / "in.csv"))  # its one column of text
         assert predicted["id"][:] == ["7", "1.0"] and len(set(predicted["label"])) == 2
@@ -404,3 +414,119 @@ def test_a_pipeline_takes_the_likeliest_tag_of_each_word(trained):
     scores = EntityScores().compute(predictions=tags, references=[row["ner_tags"] for row in rows])
     assert report["pipeline"]["validation"]["f1"] == pytest.approx(scores["f1"])
     assert report["pipeline"]["validation"]["f1"] != report["validation"]["f1"]
+
+
+# --- the card ---
+
+CARD_TEXTS = {
+    "two classes": ["text"],
+    "three classes": ["text"],
+    "several labels": ["text"],
+    "values": ["text"],
+    "pairs": ["text"],
+    "choices": ["text", "choices"],
+    "entities": ["text"],
+    "answers": ["question", "context"],
+}
+
+
+def card_function(folder, names):
+    """The first snippet on the card of a model, as a function from the texts in it, which are
+    assigned to these names, to what it prints."""
+    card = Path(folder, "README.md").read_text(encoding="utf-8")
+    snippet = re.search(r"^```python\n(.*?\n)```$", card, re.DOTALL | re.MULTILINE)[1]
+    setup, use = [], []
+    for node in ast.parse(snippet).body:
+        targets = [target.id for target in getattr(node, "targets", []) if hasattr(target, "id")]
+        if targets and targets[0] in names:
+            names = [name for name in names if name != targets[0]]
+        else:
+            (use if len(names) == 0 else setup).append(node)
+    assert not names
+    namespace = {}
+    exec(compile(ast.Module(setup, []), "setup", "exec"), namespace)
+    code = compile(ast.Module(use, []), "use", "exec")
+
+    def call(**texts):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace | texts)
+        return printed.getvalue().splitlines()
+
+    return call
+
+
+def expected_lines(name, row):
+    """What the snippet prints of a row with predictions, without scores; of answers and choices
+    the text."""
+    if name == "choices":
+        return [row["choice"]]
+    if name == "answers":
+        return [row["answer"] or "no answer"]
+    if name == "values":
+        return []
+    if name == "entities":
+        return [f"{entity['type']} {entity['text']!r}" for entity in row["entities"]]
+    if name == "several labels":
+        return sorted(row["predicted_label"])
+    return [row["predicted_label"]]
+
+
+@pytest.mark.parametrize("name", CARD_TEXTS)
+def test_the_snippet_on_the_card_decides_alike(name, trained):
+    _, folder, file = trained(name)
+    snippet = card_function(folder, CARD_TEXTS[name])
+    rows = minibert.predict(folder, file, bf16=False)
+    if name == "entities":  # The snippet calls `predict`, which loads the model for each text.
+        rows = rows.select(range(0, NUM_ROWS, 20))
+    max_length = MiniBertConfig.from_pretrained(folder).max_position_embeddings
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    num_rows = 0
+    for row in rows:
+        if name == "choices":
+            printed = snippet(text=row["text"], choices=row["choices"])
+        elif name == "answers":
+            if len(tokenizer(row["question"], row["context"])["input_ids"]) > max_length:
+                continue  # the snippet does not read what is behind
+            printed = snippet(question=row["question"], context=row["context"])
+        elif name == "pairs":
+            pair = {"text": row["premise"], "text_pair": row["hypothesis"]}
+            printed = snippet(text=pair)
+        elif name == "entities":
+            printed = snippet(text=" ".join(row["tokens"]))
+        else:
+            printed = snippet(text=row["text"])
+        num_rows += 1
+        expected = expected_lines(name, row)
+        if name == "values":
+            assert float(printed[0]) == pytest.approx(row["score"], abs=1e-4)
+        elif name in ("choices", "answers", "entities"):
+            assert printed == expected
+        else:
+            labels_and_scores = [line.rsplit(" ", 1) for line in printed]
+            if name == "several labels":
+                assert sorted(label for label, _ in labels_and_scores) == expected
+            else:  # the most probable one first
+                label, score = labels_and_scores[0]
+                assert [label] == expected
+                assert float(score) == pytest.approx(row["score"], abs=1e-4)
+    assert num_rows == len(rows) or (name == "answers" and num_rows > NUM_ROWS / 3)
+
+
+def test_the_card_of_a_tagger_has_both_scores(trained):
+    _, folder, _ = trained("entities")
+    card = Path(folder, "README.md").read_text(encoding="utf-8")
+    report = json.loads(Path(folder, "metrics.json").read_text())
+    ours = f"(f1 {report['validation']['f1']:.4f} on the validation rows)"
+    of_pipeline = f"(f1 {report['pipeline']['validation']['f1']:.4f} on the same rows)"
+    assert card.index(ours) < card.index("minibert.predict(") < card.index(of_pipeline)
+    assert card.index(of_pipeline) < card.index('pipeline(\n    "token-classification"')
+
+
+def test_the_card_tells_of_a_shifted_threshold(trained):
+    _, folder, _ = trained("two classes")
+    card = Path(folder, "README.md").read_text(encoding="utf-8")
+    shift = MiniBertConfig.from_pretrained(folder).threshold_shift
+    assert shift[1] != 0
+    assert "Thresholds: 'bad' is predicted from a probability of 0." in card
+    assert "`config.threshold_shift` was subtracted" in card
