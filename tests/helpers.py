@@ -1,8 +1,11 @@
 """What several tests use."""
 
+import contextlib
 import functools
+import io
 import json
 import random
+import re
 
 import torch
 
@@ -49,6 +52,26 @@ def refusal(capsys, *arguments) -> str:
     capsys.readouterr()
     assert cli.main(list(map(str, arguments))) == 2
     return capsys.readouterr().err
+
+
+def snippet_and_output(card: str) -> tuple[str, str]:
+    """The first snippet of a model card, and what the card says that it prints."""
+    snippet = re.search(r"^```python\n(.*?\n)```$", card, re.DOTALL | re.MULTILINE)[1]
+    output = re.search(r"^```text\n(.*?\n)```$", card, re.DOTALL | re.MULTILINE)[1]
+    return snippet, output
+
+
+def printed_by(snippet: str) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(snippet, {"__name__": "__main__"})
+    return printed.getvalue()
+
+
+def check_example(card: str) -> None:
+    """The snippet prints what the card says."""
+    snippet, output = snippet_and_output(card)
+    assert printed_by(snippet) == output and output.strip()
 
 
 def write_rows(path, rows) -> str:

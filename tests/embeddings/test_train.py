@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from embedding_models import TRAINING, topic_pair
-from helpers import WORDS, refusal, run, write_rows
+from helpers import WORDS, check_example, refusal, run, write_rows
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer, Trainer
@@ -56,8 +56,14 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
     )
     assert before["hit@1"] < 0.3 and after["hit@1"] > 0.8
     card = (output / "README.md").read_text()
-    assert f"| ndcg@10 | held-out data | {after['ndcg@10']:.4f} | {before['ndcg@10']:.4f} |" in card
     report = json.loads((output / "report.json").read_text())
+    low, high = report["intervals"]["ndcg@10"]
+    assert low <= after["ndcg@10"] <= high
+    assert (
+        f"| ndcg@10 | held-out data | {after['ndcg@10']:.4f} | {low:.3f}–{high:.3f} |"
+        f" {before['ndcg@10']:.4f} |"
+    ) in card
+    check_example(card)
     assert report["after"] == pytest.approx(after) and report["before"] == pytest.approx(
         before, abs=0.05
     )
@@ -312,3 +318,36 @@ def test_a_decoder_becomes_a_reranker(toy, tmp_path, capsys):
     assert "lacks the weights" in refusal(
         capsys, "rerank", "ask1", "tell1", "--model", tmp_path / "out"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_scores"),
+    [
+        ("dense", False), ("dense", True), ("sparse", False), ("multi-vector", False),
+        ("reranker", False), ("reranker", True),
+    ],
+)  # fmt: skip
+def test_the_example_of_the_card_prints_what_it_says(toy, tmp_path, kind, has_scores):
+    """Of a query and two passages, or of a pair with a score; with intervals and numbers of rows."""
+    lines = (toy / "train.jsonl").read_text().splitlines()[:80]
+    rows = [json.loads(line) for line in lines]
+    if has_scores:
+        names = dict(query="sentence1", positive="sentence2")
+        rows = [{names[key]: text for key, text in row.items()} for row in rows]
+        for number, row in enumerate(rows):
+            row["score"] = number % 5 / 4
+    table = write_rows(tmp_path / "rows.jsonl", rows)
+    output = tmp_path / "out"
+    command = ["embed", table, "--kind", kind]
+    if kind == "reranker":
+        command = ["rerank", table]
+    run("finetune", *command, "--model", toy / "model", "--output_dir", output, "--validation_size", "10",
+        *TRAINING, "--max_steps", "1")  # fmt: skip
+    card = (output / "README.md").read_text()
+    check_example(card)
+    assert ("sentence2" in str(rows[0])) == ("its score in the data" in card)
+    assert re.search(r"^\| train \| [\d,]+ \| rows.jsonl \|$", card, re.MULTILINE)
+    report = json.loads((output / "report.json").read_text())
+    metric = report["metric"]
+    low, high = report["intervals"][metric]
+    assert f"| {report['after'][metric]:.4f} | {low:.3f}–{high:.3f} |" in card

@@ -1,12 +1,10 @@
 """The card of a fine-tuned model: its snippet does what was measured, and it says what was seen."""
 
-import contextlib
-import io
 import json
 import re
 
 import pytest
-from helpers import write_rows
+from helpers import check_example, printed_by, snippet_and_output, write_rows
 from huggingface_hub import ModelCard
 
 import minibert
@@ -88,19 +86,6 @@ def card_of(folder):
     return (folder / "README.md").read_text()
 
 
-def snippet_and_output(card):
-    snippet = re.search(r"^```python\n(.*?\n)```$", card, re.DOTALL | re.MULTILINE)[1]
-    output = re.search(r"^```text\n(.*?\n)```$", card, re.DOTALL | re.MULTILINE)[1]
-    return snippet, output
-
-
-def run(snippet):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(snippet, {"__name__": "__main__"})
-    return printed.getvalue()
-
-
 def metrics_of(folder):
     return json.loads((folder / "metrics.json").read_text())
 
@@ -110,8 +95,8 @@ def test_the_snippet_prints_what_the_card_says(name, finetuned):
     """On a row of the validation split."""
     folder = finetuned(name)
     card = card_of(folder)
-    snippet, output = snippet_and_output(card)
-    assert run(snippet) == output and output.strip()
+    check_example(card)
+    snippet, _ = snippet_and_output(card)
     number = int(re.search(r"The example is row (\d+) of the validation rows", card)[1])
     _, make_row, _ = TASKS[name]
     row = make_row(number - 1)
@@ -146,7 +131,7 @@ def test_the_snippet_decides_as_measured(name, finetuned, tmp_path):
             )
         else:
             replaced = re.sub(r"^text = .*$", f"text = {row['text']!r}", snippet, flags=re.M)
-        lines = run(replaced).splitlines()
+        lines = printed_by(replaced).splitlines()
         if name in ("classes", "nli"):
             num_right += lines[0].split()[0] == row["label"]
         elif name == "several labels":

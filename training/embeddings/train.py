@@ -10,6 +10,7 @@ what an embedding model finds near the query.
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,8 +42,17 @@ from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult
 from ..evaluation import metrics
 from ..evaluation.baselines import few_to_measure, judge
+from ..evaluation.intervals import Interval
 from ..evaluation.plots import plot_training
-from ..hub.card import Result, add_source, describe_data, facts_from_trainer, save_card
+from ..hub.card import (
+    Result,
+    SplitFacts,
+    add_source,
+    describe_data,
+    facts_from_trainer,
+    save_card,
+)
+from ..hub.example import Example
 from ..hub.push import check_push, push_output
 from ..hub.source import read_source
 from ..hub.trainer import HubMixin
@@ -50,11 +60,20 @@ from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin,
 from .config import EPOCHS, EmbeddingConfig, RerankerConfig
 from .data import Retrieval, name_of
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
-from .evaluate import RETRIEVAL_METRICS, measure, print_table, reorder, score
+from .evaluate import (
+    RETRIEVAL_METRICS,
+    intervals_of,
+    measure,
+    predict,
+    print_table,
+    reorder,
+    score,
+)
 from .losses import find_loss, make_loss
 from .rows import as_reranking, as_retrieval, split_pairs, with_negatives
 from .teachers import label_type_of, open_teacher, teach
 
+MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 NUM_NEGATIVES = 3  # of a query in training, by default
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 
@@ -88,12 +107,27 @@ TRAINERS = {
 
 
 class FunctionEvaluator(BaseEvaluator):
-    """An evaluator by a function of the model, which returns metrics by name. The model is measured
-    as it is saved, also during a training: with texts of full length, and without autocast."""
+    """An evaluator by functions, which returns metrics by name. The model is measured as it is
+    saved, also during a training: with texts of full length, and without autocast.
 
-    def __init__(self, function: Callable[[Any], dict[str, float]]):
+    Args:
+        task: The rows that are held out.
+        predict: What a model predicts for them.
+        score: The metrics of a model and of what it predicts.
+    """
+
+    def __init__(
+        self,
+        task: Retrieval | Dataset,
+        predict: Callable[[Any], Any],
+        score: Callable[[Any, Any], dict[str, float]],
+    ):
         super().__init__()
-        self.function = function
+        self.task = task
+        self.predict = predict
+        self.score = score
+        self.metrics: list[str] = []
+        self.last_prediction: Any = None
         # Longest text in tokens; None is the model's own.
         self.max_length: int | None = None
 
@@ -103,12 +137,20 @@ class FunctionEvaluator(BaseEvaluator):
         without_autocast(model)
         model.max_seq_length = self.max_length or training_length
         try:
-            return self.function(model)
+            self.last_prediction = self.predict(model)
+            scores = self.score(model, self.last_prediction)
         finally:
             model.max_seq_length = training_length
             for name in AUTOCAST_ATTRIBUTES:
                 if name in training_forward:
                     setattr(model, name, training_forward[name])
+        self.metrics = list(scores)
+        return scores
+
+    def intervals(self) -> dict[str, Interval]:
+        """The 95 % intervals of the metrics of the last call."""
+        intervals = intervals_of(self.task, self.last_prediction)
+        return {name: intervals[name] for name in self.metrics if name in intervals}
 
 
 # --- embedding models ---
@@ -222,7 +264,7 @@ def make_embedding_trainer(
     )
     pairs = teach(teacher, pairs, encoder, labels, not args.disable_tqdm)
     args = dataclasses.replace(args, **embedding_fields(args, encoder, labels, has_scores))
-    num_held_out = len(task.queries) if isinstance(task, Retrieval) else len(task)
+    num_held_out = num_rows(task)
     print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")
     warn(few_to_measure(num_held_out))
     bar = None if args.disable_tqdm else "Embedding"
@@ -231,7 +273,11 @@ def make_embedding_trainer(
         args=args,
         train_dataset=pairs,
         loss=loss,
-        evaluator=FunctionEvaluator(lambda model: measure(model, task, bar)),
+        evaluator=FunctionEvaluator(
+            task,
+            lambda model: predict(model, task, bar),
+            lambda model, predicted: measure(model, task, predicted=predicted),
+        ),
     )
     return trainer, teacher if labels == "vectors" else None
 
@@ -389,17 +435,24 @@ def score_evaluator(held_out: Dataset, bar: str | None) -> FunctionEvaluator:
     pairs = list(zip(held_out["first"], held_out["second"]))
     references = held_out["label"][:]
 
-    def evaluate(model: st.CrossEncoder) -> dict[str, float]:
-        correlations = metrics.correlations(score_pairs(model, pairs, bar).tolist(), references)
-        return {"spearman": correlations["spearman"]}
+    def predict_scores(model: st.CrossEncoder) -> list[float]:
+        return score_pairs(model, pairs, bar).tolist()
 
-    return FunctionEvaluator(evaluate)
+    def correlate(_: st.CrossEncoder, scores: list[float]) -> dict[str, float]:
+        return {"spearman": metrics.correlations(scores, references)["spearman"]}
+
+    return FunctionEvaluator(held_out, predict_scores, correlate)
 
 
 def ranking_evaluator(held_out_rows: Dataset, bar: str | None) -> FunctionEvaluator:
     """How a reranker ranks the passages of a query among their negatives."""
     task, candidates = as_reranking(held_out_rows)
-    return FunctionEvaluator(lambda model: score(task, reorder(model, task, candidates, bar)))
+    task.passages = list(dict.fromkeys(chain.from_iterable(candidates)))
+    return FunctionEvaluator(
+        task,
+        lambda model: reorder(model, task, candidates, bar),
+        lambda _, ranked: score(task, ranked),
+    )
 
 
 # --- training ---
@@ -493,16 +546,46 @@ def train_and_measure(
     # else autocast stays on it, and it is not measured as it is saved and as it began
     extract_model_from_parallel(model, keep_fp32_wrapper=False)
     report["after"] = evaluate(model)
+    intervals = evaluate.intervals()
     for width in options.get("matryoshka_dims") or ():
         model.truncate_dim = width
         report[f"after, first {width}"] = evaluate(model)
         model.truncate_dim = None
-    print_table(report)
+    print_table(report, {"after": intervals})
+    report["intervals"] = {name: list(interval) for name, interval in intervals.items()}
     after = report["after"][metric]
     before = report["before"][metric]
     report["metric"] = metric
     report["warning"] = judge(metric, after, before, "the model that it started from")
     return report
+
+
+def num_rows(task: Retrieval | Dataset) -> int:
+    """The number of queries, or of pairs."""
+    return len(task.queries) if isinstance(task, Retrieval) else len(task)
+
+
+def choose_example(task: Retrieval | Dataset) -> Example | None:
+    """The first short row that is held out: a query, its passage and another one; or a pair with
+    its score."""
+    if not isinstance(task, Retrieval):
+        for row in task:
+            if len(row["first"]) + len(row["second"]) <= MAX_EXAMPLE_CHARACTERS:
+                inputs = {"first": row["first"], "second": row["second"]}
+                description = f"The pair is held out; its score in the data: {row['label']:.4g}."
+                return Example(inputs, description)
+        return None
+    text_of = {passage.id: passage.text for passage in task.passages}
+    for query_id, query in task.queries.items():
+        relevant_ids = [name for name in task.relevant[query_id] if name in text_of]
+        other_ids = [name for name in text_of if name not in (*relevant_ids, query_id)]
+        if not relevant_ids or not other_ids:
+            continue
+        passages = [text_of[relevant_ids[0]], text_of[other_ids[0]]]
+        if sum(map(len, [query, *passages])) <= MAX_EXAMPLE_CHARACTERS:
+            description = "The query is held out; the first passage is relevant to it in the data."
+            return Example({"query": query, "passages": passages}, description)
+    return None
 
 
 def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> None:
@@ -514,11 +597,18 @@ def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> Non
         trainer.model.save_pretrained(str(folder), create_model_card=False)
     before = report["before"]
     facts = facts_from_trainer(vars(state), trainer.args, describe_data(arguments["data"]))
-    facts.results = [
-        Result(name, value, "held-out data", "validation", before[name])
-        for name, value in report["after"].items()
-    ]
+    intervals = report["intervals"]
+    facts.results = []
+    for name, value in report["after"].items():
+        result = Result(name, value, "held-out data", "validation", before[name])
+        result.interval = intervals.get(name)
+        facts.results.append(result)
     facts.baseline = "before this training"
+    facts.splits = {
+        "train": SplitFacts(len(trainer.train_dataset), describe_data(arguments["data"])),
+        "held out": SplitFacts(num_rows(trainer.evaluator.task), "queries, or pairs with a score"),
+    }
+    facts.example = choose_example(trainer.evaluator.task)
     add_source(facts, read_source(arguments["model"]))
     facts.warning = report["warning"]
     save_card(output, facts)
