@@ -292,10 +292,11 @@ class _EvaluationConfigOptions(_TrainingArgumentsOptions, total=False):
     freeze: str
     lora: int | None
     patience: int
+    minutes: float | None
 
 def pretrain(
     data: str | os.PathLike | list[str] = ...,
-    model: Literal['bert', 'modernbert', 'minibert'] = "minibert",
+    preset: Literal['bert', 'modernbert', 'minibert'] = "minibert",
     size: Literal['tiny', 'mini', 'small', 'medium', 'base', 'large'] = "mini",
     tokenizer: str | None = None,
     model_name_or_path: str | None = None,
@@ -358,8 +359,8 @@ def pretrain(
             sets (owner/name or owner/name:config), with several languages as language=FILE
             (de=folder); or a folder that `minibert prepare` wrote. By default the built-in
             corpus: the documentation in this Python installation.
-        model: The preset: one of the two published ones, or ModernBERT with changes that make
-            it learn faster.
+        preset: The architecture of a new model: one of the two published ones, or ModernBERT
+            with changes that make it learn faster.
         size: The size of the preset.
         tokenizer: A trained tokenizer (folder or Hub name); by default one is trained on the
             text.
@@ -539,6 +540,7 @@ def finetune(
     freeze: str = "none",
     lora: int | None = None,
     patience: int = 3,
+    minutes: float | None = None,
     **options: Unpack[_FinetuningConfigOptions],
 ) -> TrainingResult:
     """Train a model for a task, measure it, and save it with its card, its metrics and a picture.
@@ -598,6 +600,9 @@ def finetune(
             lowest layers).
         lora: Rank of low-rank updates (LoRA) to train instead of the encoder's weights.
         patience: Evaluations without a better one before the training stops; 0: never.
+        minutes: Stop the training after this many minutes, instead of after num_train_epochs:
+            from the start of reading to the last evaluation; the learning rate falls by the
+            clock.
 
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
@@ -644,6 +649,7 @@ def finetune(
     freeze: str = "none",
     lora: int | None = None,
     patience: int = 3,
+    minutes: float | None = None,
     **options: Unpack[_FinetuningConfigOptions],
 ) -> TrainingResult:
     """Train a model for a task, measure it, and save it with its card, its metrics and a picture.
@@ -703,6 +709,9 @@ def finetune(
             lowest layers).
         lora: Rank of low-rank updates (LoRA) to train instead of the encoder's weights.
         patience: Evaluations without a better one before the training stops; 0: never.
+        minutes: Stop the training after this many minutes, instead of after num_train_epochs:
+            from the start of reading to the last evaluation; the learning rate falls by the
+            clock.
 
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
@@ -746,6 +755,7 @@ def finetune(
     freeze: str = "none",
     lora: int | None = None,
     patience: int = 3,
+    minutes: float | None = None,
     **options: Unpack[_FinetuningConfigOptions],
 ) -> TrainingResult:
     """Train a model for a task, measure it, and save it with its card, its metrics and a picture.
@@ -798,6 +808,9 @@ def finetune(
             lowest layers).
         lora: Rank of low-rank updates (LoRA) to train instead of the encoder's weights.
         patience: Evaluations without a better one before the training stops; 0: never.
+        minutes: Stop the training after this many minutes, instead of after num_train_epochs:
+            from the start of reading to the last evaluation; the learning rate falls by the
+            clock.
 
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
@@ -839,6 +852,7 @@ def finetune(
     freeze: str = "none",
     lora: int | None = None,
     patience: int = 3,
+    minutes: float | None = None,
     **options: Unpack[_FinetuningConfigOptions],
 ) -> TrainingResult:
     """Train a model for a task, measure it, and save it with its card, its metrics and a picture.
@@ -889,6 +903,9 @@ def finetune(
             lowest layers).
         lora: Rank of low-rank updates (LoRA) to train instead of the encoder's weights.
         patience: Evaluations without a better one before the training stops; 0: never.
+        minutes: Stop the training after this many minutes, instead of after num_train_epochs:
+            from the start of reading to the last evaluation; the learning rate falls by the
+            clock.
 
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
@@ -931,6 +948,7 @@ def finetune(
     freeze: str = "none",
     lora: int | None = None,
     patience: int = 3,
+    minutes: float | None = None,
     **options: Unpack[_FinetuningConfigOptions],
 ) -> TrainingResult:
     """Train a model for a task, measure it, and save it with its card, its metrics and a picture.
@@ -980,6 +998,9 @@ def finetune(
             lowest layers).
         lora: Rank of low-rank updates (LoRA) to train instead of the encoder's weights.
         patience: Evaluations without a better one before the training stops; 0: never.
+        minutes: Stop the training after this many minutes, instead of after num_train_epochs:
+            from the start of reading to the last evaluation; the learning rate falls by the
+            clock.
 
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
@@ -1015,6 +1036,7 @@ def finetune(
     metric_for_best_model: str | None = "auto",
     validation_size: float = 0.05,
     max_length: int | None = None,
+    minutes: float | None = None,
     patience: int = 3,
     **options: Unpack[_EmbeddingConfigOptions],
 ) -> TrainingResult:
@@ -1062,6 +1084,9 @@ def finetune(
         validation_size: Queries to hold out without --validation: a share below 1, or a number.
         max_length: Longest text in training, in tokens; the saved model reads as much as
             before.
+        minutes: Stop the training after this many minutes, instead of after num_train_epochs:
+            from the start of reading to the last evaluation; the learning rate falls by the
+            clock.
         patience: Evaluations without a better one before the training stops; 0: never.
 
     Returns:
@@ -1094,6 +1119,7 @@ def finetune(
     metric_for_best_model: str | None = "auto",
     validation_size: float = 0.05,
     max_length: int | None = None,
+    minutes: float | None = None,
     patience: int = 3,
     **options: Unpack[_RerankerConfigOptions],
 ) -> TrainingResult:
@@ -1131,6 +1157,9 @@ def finetune(
         validation_size: Queries to hold out without --validation: a share below 1, or a number.
         max_length: Longest text in training, in tokens; the saved model reads as much as
             before.
+        minutes: Stop the training after this many minutes, instead of after num_train_epochs:
+            from the start of reading to the last evaluation; the learning rate falls by the
+            clock.
         patience: Evaluations without a better one before the training stops; 0: never.
 
     Returns:

@@ -154,3 +154,17 @@ def test_the_length_on_the_command_line_replaces_the_recipes(length):
     training = parse("pretrain", ["--recipe", "bert-classic", *length.split()])[1]["args"]
     assert training.num_train_epochs is None
     assert parse("pretrain", ["--recipe", "bert-classic"])[1]["args"].num_train_epochs == 40
+
+
+def test_the_preset_had_another_name(tmp_path):
+    """`model`, which still works: on the command line, in recipes and in Python."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("model: bert\n")
+    for words in (["--model", "bert"], ["--model=bert"], ["--recipe", str(recipe)]):
+        assert parse("pretrain", words)[1]["preset"] == "bert"
+    for option in ("--model", "--preset"):
+        words = ["--recipe", str(recipe), option, "modernbert"]
+        assert parse("pretrain", words)[1]["preset"] == "modernbert"
+    with pytest.raises(ValueError, match="preset: 'runs/mine' is unknown; .* model_name_or_path"):
+        minibert.pretrain(model="runs/mine")
+    assert parse("finetune tag", ["--model", "bert"])[1]["model"] == "bert"

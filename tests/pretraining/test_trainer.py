@@ -29,6 +29,7 @@ from minibert import (
     train_tokenizer,
 )
 from minibert.training.cli.recipes import read_recipe
+from minibert.training.common.callbacks import DivergenceCallback
 from minibert.training.common.checkpoints import write_manifest
 from minibert.training.common.files import LOCK
 from minibert.training.data.collators import MaskingProgress
@@ -36,7 +37,7 @@ from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.optimization.muon import muon_optimizer
 from minibert.training.pretraining import sources
-from minibert.training.pretraining.config import fill_defaults
+from minibert.training.pretraining.config import fill_defaults, smaller_sizes
 
 SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
 HEADS = {
@@ -374,3 +375,45 @@ def test_a_checkpoint_of_an_older_version_is_resumed(text, tmp_path):
     trainer = PretrainingTrainer(config(), settings(tmp_path, **fields), train_dataset=text)
     with pytest.raises(ValueError, match="masking: 'token', but the checkpoint .* 'span'"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_what_a_trained_model_gains_little_from_is_said(text, tmp_path, capsys):
+    """Little text; and masked training of a model whose vectors stand for texts."""
+    first = PretrainingTrainer(config(), settings(tmp_path / "first"), train_dataset=text)
+    first.save_model()
+    printed = capsys.readouterr().out
+    assert "few to continue" not in printed and "sentence embedding" not in printed
+    for has_modules in (False, True):
+        if has_modules:
+            minibert.export(
+                tmp_path / "first", tmp_path / "vectors", format="sentence-transformers"
+            )
+        folder = str(tmp_path / ("vectors" if has_modules else "first"))
+        args = settings(tmp_path / f"more-{has_modules}", max_steps=1)
+        PretrainingTrainer(folder, args, train_dataset=text).train()
+        printed = capsys.readouterr().out
+        assert "tokens of text are few to continue a training with" in printed
+        assert ("is a sentence embedding model" in printed) is has_modules
+
+
+def test_a_size_that_fits_is_named(text, tmp_path, capsys):
+    """By the number of parameters, the largest one that has 50 steps in the time."""
+    model = MiniBertConfig.minibert("small", vocab_size=8192)
+    sizes = dict(smaller_sizes(model))
+    assert list(sizes) == ["mini", "tiny"]
+    assert sizes["mini"].to_dict() == MiniBertConfig.minibert("mini", vocab_size=8192).to_dict()
+    assert list(dict(smaller_sizes(config()))) == []
+
+    mini = MiniBertConfig.minibert("mini")
+    trainer = PretrainingTrainer(mini, settings(tmp_path, minutes=5, max_steps=-1), train_dataset=text)  # fmt: skip
+    tiny = MiniBertForMaskedLM(MiniBertConfig.minibert("tiny", vocab_size=trainer.model.config.vocab_size))  # fmt: skip
+    steps = round(40 * trainer.model.num_parameters() / tiny.num_parameters())
+    expected = f"--size tiny: about {steps} steps in the same time"
+    assert trainer.describe_smaller_size(40) == expected
+    assert trainer.describe_smaller_size(1) is None
+    (callback,) = [
+        one for one in trainer.callback_handler.callbacks if isinstance(one, DivergenceCallback)
+    ]
+    callback.is_new = True
+    callback.check_steps(40)
+    assert expected in capsys.readouterr().out

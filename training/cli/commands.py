@@ -88,6 +88,8 @@ class Command:
     options: tuple[str, ...] = ()
     # Fields of the config that the help describes; by default all that are ours.
     described_fields: tuple[str, ...] = ()
+    # Options of earlier versions, which still work, and their names today.
+    former_names: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def finetune_commands() -> dict[str, Command]:
@@ -125,6 +127,7 @@ COMMANDS = {
         "pretraining.run:pretrain",
         options=("data.mixtures:Corpus",),
         config="pretraining.config:PretrainingConfig",
+        former_names={"model": "preset"},
     ),
     "prepare": Command(
         "Tokenize and pack text once, for many trainings.",

@@ -127,6 +127,7 @@ def describe_other_options(names: Sequence[str]) -> str:
 def parse(command_name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, Any]]:
     """The function of a command and the keywords that it is called with."""
     command = COMMANDS[command_name]
+    argv = with_todays_names(argv, command)
     parser = build_parser(command_name)
     actions = {action.dest: action for action in parser._actions}
     cli_options = [word[2:].partition("=")[0] for word in argv if word.startswith("--")]
@@ -134,7 +135,7 @@ def parse(command_name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, A
 
     recipe_path = parser.parse_known_args(argv)[0].recipe
     if recipe_path:
-        recipe = load_recipe(recipe_path, cli_options, actions)
+        recipe = load_recipe(recipe_path, cli_options, actions, command)
         # no word of a command line means None, so a null becomes the default
         nulls = [key for key, value in recipe.items() if value is None]
         parser.set_defaults(**dict.fromkeys(nulls))
@@ -151,6 +152,17 @@ def parse(command_name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, A
         keywords["args"] = configs_and_recipe[0]
     fill_positional(command, keywords, positional_words, parser.usage, actions)
     return import_object(command.function), keywords
+
+
+def with_todays_names(argv: Sequence[str], command: Command) -> list[str]:
+    """The words of a command line, with options of earlier versions under their names today."""
+    words = []
+    for word in argv:
+        option, equals, value = word.partition("=")
+        if option.startswith("--") and option[2:] in command.former_names:
+            option = f"--{command.former_names[option[2:]]}"
+        words.append(f"{option}{equals}{value}")
+    return words
 
 
 def check_options(
@@ -171,11 +183,13 @@ def check_options(
 
 
 def load_recipe(
-    path: str, cli_options: Sequence[str], actions: Mapping[str, Any]
+    path: str, cli_options: Sequence[str], actions: Mapping[str, Any], command: Command
 ) -> dict[str, Any]:
     """The options of a recipe, without those that the command line replaces. A ValueError for an
     unknown one."""
-    recipe = read_recipe(path)
+    recipe = {}
+    for key, value in read_recipe(path).items():
+        recipe[command.former_names.get(key, key)] = value
     for key in recipe:
         if key not in actions and key in REMOVED_OPTIONS:
             raise ValueError(f"{path}: {REMOVED_OPTIONS[key]}")

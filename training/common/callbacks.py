@@ -66,7 +66,9 @@ def add_callbacks(trainer: Trainer) -> None:
     def is_new() -> bool:
         return bool(getattr(trainer, "new_weights", False) or getattr(trainer, "is_new", False))
 
-    for callback in (DivergenceCallback(is_new, budget), ConsoleLog(budget), SaveAndStop()):
+    describe_smaller_size = getattr(trainer, "describe_smaller_size", None)
+    divergence = DivergenceCallback(is_new, budget, describe_smaller_size)
+    for callback in (divergence, ConsoleLog(budget), SaveAndStop()):
         trainer.add_callback(callback)
 
 
@@ -126,10 +128,17 @@ class DivergenceCallback(TrainerCallback):
     """Stop a training with a ValueError if its weights or its evaluation loss are no longer finite;
     warn of too few steps for new weights, exploding gradients, and a loss that does not fall."""
 
-    def __init__(self, has_new: Callable[[], bool], budget: Any = None):
+    def __init__(
+        self,
+        has_new: Callable[[], bool],
+        budget: Any = None,
+        describe_smaller_size: Callable[[int], str | None] | None = None,
+    ):
         """`has_new` tells whether some weights are new, for example those of a head. `budget`: the
-        `TimeBudget` of the training."""
+        `TimeBudget` of the training. `describe_smaller_size` says which model has enough steps in
+        the time that is enough for so many steps of this one."""
         self.has_new = has_new
+        self.describe_smaller_size = describe_smaller_size
         self.is_new = False
         self.budget = budget
         self.losses: list[float] = []
@@ -165,8 +174,14 @@ class DivergenceCallback(TrainerCallback):
         )
 
     def check_steps(self, steps: int) -> None:
+        warning = None
         if self.is_new:
-            warn(few_steps(steps))
+            warning = few_steps(steps)
+        if warning is not None and self.budget is not None and self.describe_smaller_size:
+            smaller_size = self.describe_smaller_size(steps)
+            if smaller_size is not None:
+                warning += f"; {smaller_size}"
+        warn(warning)
         self.is_new = False
 
     def on_log(self, args, state, control, logs=None, **kwargs):

@@ -5,7 +5,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 # What other programs call options that Transformers has under another name.
@@ -59,7 +59,9 @@ def unknown_option(name: str, function_name: str, valid_names: Iterable[str]) ->
 
 
 def checked_options(
-    *config_classes: type, has_task_options: bool = False
+    *config_classes: type,
+    has_task_options: bool = False,
+    former_names: Mapping[str, str] | None = None,
 ) -> Callable[[Function], Function]:
     """Decorate a public function: a keyword that it does not take is refused as on the command
     line, with close matches.
@@ -69,7 +71,9 @@ def checked_options(
             `inspect.signature`, and so `help` and notebooks, lists them as keywords.
         has_task_options: Whether the function takes further `**options`, which depend on the task.
             It checks their names itself.
+        former_names: Keywords of earlier versions, which still work, and their names today.
     """
+    former_names = former_names or {}
 
     def decorate(function: Function) -> Function:
         signature = spell_out(inspect.signature(function), config_classes, has_task_options)
@@ -77,6 +81,8 @@ def checked_options(
 
         @functools.wraps(function)
         def checked(*arguments: Any, **keywords: Any) -> Any:
+            for name in former_names.keys() & keywords.keys():
+                keywords[former_names[name]] = keywords.pop(name)
             for name in keywords:
                 if name not in names and not has_task_options:
                     raise unknown_option(name, function.__name__, names)

@@ -10,6 +10,7 @@ from ...tokenization import adapt_tokenizer
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import saved_tokenizer, without_bars
 from ..common.options import checked_options, make_config
+from ..common.printing import print_next_step
 from ..data.documents import check_sources, name_of
 from ..data.mixtures import Corpus, split_corpus
 from ..data.packing import check_packing, pack_documents
@@ -79,4 +80,5 @@ def prepare(
         save_rows(written, rows, row_tokenizer, vars(args), arguments)
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")
+    print_next_step("minibert", "pretrain", "--data", folder)
     return prepared

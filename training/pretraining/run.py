@@ -9,6 +9,7 @@ from ..common.files import lock_output
 from ..common.loading import without_bars
 from ..common.options import checked_options, make_config
 from ..common.precision import without_autocast
+from ..common.printing import print_next_step
 from ..common.training_result import TrainingResult
 from ..data.mixtures import Corpus
 from ..data.prepared import decode_documents
@@ -16,11 +17,11 @@ from .config import PretrainingConfig, preset_config, read_overrides
 from .trainer import PretrainingTrainer
 
 
-@checked_options(Corpus, PretrainingConfig)
+@checked_options(Corpus, PretrainingConfig, former_names={"model": "preset"})
 @without_bars()
 def pretrain(
     data: str | os.PathLike | list[str] = (),
-    model: Literal["bert", "modernbert", "minibert"] = "minibert",
+    preset: Literal["bert", "modernbert", "minibert"] = "minibert",
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini",
     tokenizer: str | None = None,
     model_name_or_path: str | None = None,
@@ -40,8 +41,8 @@ def pretrain(
             sets (owner/name or owner/name:config), with several languages as language=FILE
             (de=folder); or a folder that `minibert prepare` wrote. By default the built-in corpus:
             the documentation in this Python installation.
-        model: The preset: one of the two published ones, or ModernBERT with changes that make it
-            learn faster.
+        preset: The architecture of a new model: one of the two published ones, or ModernBERT with
+            changes that make it learn faster.
         size: The size of the preset.
         tokenizer: A trained tokenizer (folder or Hub name); by default one is trained on the text.
         model_name_or_path: A trained MiniBERT (folder or Hub name) to continue with.
@@ -61,7 +62,7 @@ def pretrain(
     with lock_output(args):
         checkpoint = checkpoint_to_resume(args)
         trainer = PretrainingTrainer(
-            model_name_or_path or preset_config(model, size, overrides),
+            model_name_or_path or preset_config(preset, size, overrides),
             args,
             train_dataset=corpus,
             processing_class=tokenizer,
@@ -89,9 +90,15 @@ def finish(trainer: PretrainingTrainer) -> TrainingResult:
         f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and"
         " pictures"
     )
-    if trainer.report["warning"]:
-        print("Read the WARNING above before you use it")
     if trainer.budget is not None:
         print(f"Used {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
+    print_next_step(*next_command(trainer, output), warning=trainer.report["warning"])
     trained = without_autocast(trainer.objective.trained(trainer.model))
     return TrainingResult(trained, tokenizer, trainer.report, output)
+
+
+def next_command(trainer: PretrainingTrainer, output: Path) -> tuple[Any, ...]:
+    """The words of the command that usually follows a pretraining."""
+    if trainer.objective.name == "clm":
+        return ("minibert", "push", output, "OWNER/NAME", "--dry_run")
+    return ("minibert", "finetune", "classify", "--model", output, "--data", "FOLDER")

@@ -10,6 +10,7 @@ from ...tokenization import extend_tokenizer
 from ..common.files import check_folder, lock_folder, new_folder
 from ..common.loading import saved_tokenizer
 from ..common.options import checked_options, make_config
+from ..common.printing import print_next_step
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, load_sample
 from ..data.tokenized import check_tokenization
@@ -68,4 +69,6 @@ def make_tokenizer(
     print(f"{len(tokenizer):,} tokens, saved to {output}")
     print(example)
     print(" ".join(tokenizer.tokenize(example)))
+    if extend is None:
+        print_next_step("minibert", "pretrain", "--data", "FOLDER", "--tokenizer", output)
     return tokenizer

@@ -23,6 +23,7 @@ from transformers.trainer_utils import has_length
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
 from ...tokenization import Extension, extend_tokenizer
 from ..common.callbacks import (
+    MIN_STEPS_FOR_NEW_WEIGHTS,
     CheckpointMixin,
     ResumeGuardCallback,
     add_callbacks,
@@ -31,7 +32,7 @@ from ..common.callbacks import (
 )
 from ..common.checkpoints import checkpoint_to_resume, kept_step, rows_checksum
 from ..common.files import check_folder, lock_output, write_json, written_whole
-from ..common.loading import random_state_kept, saved_tokenizer
+from ..common.loading import modules_of, random_state_kept, saved_tokenizer
 from ..common.precision import resolve_precision, without_autocast
 from ..common.printing import warn
 from ..common.processes import first_process_first, shares_weights
@@ -47,7 +48,7 @@ from ..hub.push import check_push
 from ..hub.trainer import HubMixin
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
-from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
+from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults, smaller_sizes
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
 from .new_words import extend_embeddings
@@ -59,6 +60,8 @@ from .sources import RowsSource, Source, make_rows, open_source, sample_of
 # Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
 MIN_TOKENS_PER_PARAMETER = 2
 MIN_EXAMPLES_OF_NEW_WORD = 50
+# Text that a trained model gains little from; a million words are more tokens.
+MIN_TOKENS_TO_CONTINUE = 1_000_000
 ON_CARD = (
     "embedding_init",
     "validation_size",
@@ -303,7 +306,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         )
         if self.streamed or not self.is_world_process_zero():
             return
-        counts = self._expected_counts()
+        text_counts = self._count_tokens()
+        counts = text_counts * self._expected_passes()
         # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
         is_counted = self.args.minutes is None and self.data_description != BUILTIN
         tokens_per_parameter = counts.sum() / parameters
@@ -312,6 +316,11 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                 f"about {counts.sum():,.0f} tokens for {parameters:,} parameters"
                 f" ({tokens_per_parameter:.1f} for each) are few; below {MIN_TOKENS_PER_PARAMETER},"
                 " use a smaller --size, or train longer and on more text"
+            )
+        if not self.is_new and text_counts.sum() < MIN_TOKENS_TO_CONTINUE:
+            warn(
+                f"about {text_counts.sum():,.0f} tokens of text are few to continue a training"
+                " with; expect little below a million words"
             )
         if self.new_ids:
             examples = np.median(counts[self.new_ids])
@@ -322,22 +331,40 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                     " text"
                 )
 
-    def _expected_counts(self) -> np.ndarray:
-        """How often the training will see each token, about: float64 [vocabulary]. By the clock, it
-        is one epoch."""
+    def _expected_passes(self) -> float:
+        """How often the training will see each row, about. By the clock, it is one epoch."""
         args = self.args
-        rows = self.train_dataset
         if args.minutes is not None:
-            passes = 1
-        elif args.max_steps > 0:
+            return 1
+        if args.max_steps > 0:
             step_rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-            passes = args.max_steps * step_rows / len(rows)
-        else:
-            passes = args.num_train_epochs
+            return args.max_steps * step_rows / len(self.train_dataset)
+        return args.num_train_epochs
+
+    def _count_tokens(self) -> np.ndarray:
+        """How often each token stands in the rows, about: float64 [vocabulary]."""
+        rows = self.train_dataset
         stride = -(-len(rows) // SAMPLE_ROWS)  # all rows may be a terabyte
         some_rows = rows.select(range(0, len(rows), stride))
         counts = unigram_counts(some_rows, self.model.config.vocab_size)
-        return counts * (passes * len(rows) / len(some_rows))
+        return counts * (len(rows) / len(some_rows))
+
+    def describe_smaller_size(self, steps: int) -> str | None:
+        """Of a new model of a preset's size: a smaller size that has enough steps in the same time,
+        the largest one. The time of a step is taken to grow with the number of parameters.
+
+        Args:
+            steps: How many steps of this model fit into the time.
+        """
+        model = self.objective.trained(self.model)
+        parameters = model.num_parameters()
+        for size, config in smaller_sizes(model.config):
+            with torch.device("meta"):
+                smaller_parameters = type(model)(config).num_parameters()
+            smaller_steps = round(steps * parameters / smaller_parameters)
+            if smaller_steps >= MIN_STEPS_FOR_NEW_WEIGHTS:
+                return f"--size {size}: about {smaller_steps:,} steps in the same time"
+        return None
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         width = self.model.config.hidden_size
@@ -528,6 +555,12 @@ def check_before_reading(
     check_folder(Path(args.output_dir))
     if args.push_to_hub:
         check_push(args)
+    path = config_path(model)
+    if path is not None and modules_of(path):
+        warn(
+            f"{path!r} is a sentence embedding model, and masked training makes its vectors"
+            " useless; to adapt it to your text, use `minibert finetune embed --pairs_from title`"
+        )
     is_new = isinstance(model, MiniBertConfig)
     if args.extend_vocabulary is not None and (is_new or not source.has_text):
         raise ValueError(

@@ -44,7 +44,7 @@ class MaskedLMWithNextSentence(MaskedLM):
         if config.type_vocab_size < 2:
             raise ValueError(
                 f"type_vocab_size: objective {self.name} needs 2 or more, for pairs of segments"
-                f" (--model bert has 2), got {config.type_vocab_size}"
+                f" (--preset bert has 2), got {config.type_vocab_size}"
             )
 
     def rows(
