@@ -62,17 +62,22 @@ def few_to_measure(rows: int, class_counts: Sequence[int] = ()) -> str | None:
     Args:
         class_counts: Of classes that macro F1 is measured for, how many rows each has.
     """
-    error = margin(rows)
-    rows_and_score = f"{rows:,} rows measure a score"
     if class_counts:
         error = margin_of_macro_f1(class_counts)
-        rows_and_score = f"{rows:,} rows ({min(class_counts):,} of a class) measure macro F1"
+        message = (
+            f"{rows:,} rows ({min(class_counts):,} of a class) measure macro F1 only to ±"
+            f" {error:.2f} (95 % interval); hold out more (--validation, --validation_size) to"
+            " compare models"
+        )
+    else:
+        error = margin(rows)
+        message = (
+            f"{rows:,} rows measure a score only to ± {error:.2f} (95 % interval); hold out more"
+            " (--validation, --validation_size) to compare models"
+        )
     if error <= MAX_ERROR_OF_SCORE:
         return None
-    return (
-        f"{rows_and_score} only to ± {error:.2f} (95 % interval);"
-        " hold out more (--validation, --validation_size) to compare models"
-    )
+    return message
 
 
 def judge(
