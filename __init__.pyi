@@ -4,6 +4,7 @@ import accelerate
 import collections.abc
 import datasets
 import os
+import pandas
 import pathlib
 import sentence_transformers
 import transformers.debug_utils
@@ -295,7 +296,7 @@ class _EvaluationConfigOptions(_TrainingArgumentsOptions, total=False):
     minutes: float | None
 
 def pretrain(
-    data: str | os.PathLike | list[str] = ...,
+    data: str | os.PathLike | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | Corpus = ...,
     preset: Literal['bert', 'modernbert', 'minibert'] = "minibert",
     size: Literal['tiny', 'mini', 'small', 'medium', 'base', 'large'] = "mini",
     tokenizer: str | None = None,
@@ -358,7 +359,8 @@ def pretrain(
         data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data
             sets (owner/name or owner/name:config), with several languages as language=FILE
             (de=folder); or a folder that `minibert prepare` wrote. By default the built-in
-            corpus: the documentation in this Python installation.
+            corpus: the documentation in this Python installation. In Python also rows: a
+            `Dataset`, a DataFrame or dictionaries; or a `Corpus`.
         preset: The architecture of a new model: one of the two published ones, or ModernBERT
             with changes that make it learn faster.
         size: The size of the preset.
@@ -441,9 +443,9 @@ def pretrain(
     """
 
 def prepare(
-    data: str | os.PathLike | list[str] | datasets.Dataset = ...,
+    data: str | os.PathLike | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | Corpus = ...,
     *,
-    output_dir: str = "runs/rows",
+    output_dir: str | os.PathLike = "runs/rows",
     tokenizer: str | None = None,
     seed: int = 42,
     args: RowsConfig | None = None,
@@ -470,7 +472,8 @@ def prepare(
     Args:
         data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data
             sets (owner/name or owner/name:config). By default the built-in corpus: the
-            documentation in this Python installation. In Python also a loaded data set.
+            documentation in this Python installation. In Python also rows: a `Dataset`, a
+            DataFrame or dictionaries; or a `Corpus`.
         output_dir: Folder of the rows.
         tokenizer: A trained tokenizer or model (folder or Hub name); by default one is trained
             and saved with the rows.
@@ -503,10 +506,10 @@ def prepare(
 def finetune(
     task: Literal["classify"],
     model: str | os.PathLike = "runs/minibert",
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    train: str | list[str] | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    train: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     validation_size: float | None = None,
     plan: bool = False,
@@ -552,7 +555,8 @@ def finetune(
         model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
             `convert` takes.
         data: A folder with train, validation and test (jsonl, csv, parquet, …), a training
-            file, or a Hub data set.
+            file, or a Hub data set. In Python, all four can be rows: a `Dataset`, a DataFrame
+            or dictionaries.
         train: Files to train on, instead of those in data.
         validation: Files to validate on, instead of those in data.
         test: Files to test on, instead of those in data.
@@ -612,10 +616,10 @@ def finetune(
 def finetune(
     task: Literal["nli"],
     model: str | os.PathLike = "runs/minibert",
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    train: str | list[str] | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    train: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     validation_size: float | None = None,
     plan: bool = False,
@@ -661,7 +665,8 @@ def finetune(
         model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
             `convert` takes.
         data: A folder with train, validation and test (jsonl, csv, parquet, …), a training
-            file, or a Hub data set.
+            file, or a Hub data set. In Python, all four can be rows: a `Dataset`, a DataFrame
+            or dictionaries.
         train: Files to train on, instead of those in data.
         validation: Files to validate on, instead of those in data.
         test: Files to test on, instead of those in data.
@@ -721,10 +726,10 @@ def finetune(
 def finetune(
     task: Literal["choose"],
     model: str | os.PathLike = "runs/minibert",
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    train: str | list[str] | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    train: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     validation_size: float | None = None,
     plan: bool = False,
@@ -767,7 +772,8 @@ def finetune(
         model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
             `convert` takes.
         data: A folder with train, validation and test (jsonl, csv, parquet, …), a training
-            file, or a Hub data set.
+            file, or a Hub data set. In Python, all four can be rows: a `Dataset`, a DataFrame
+            or dictionaries.
         train: Files to train on, instead of those in data.
         validation: Files to validate on, instead of those in data.
         test: Files to test on, instead of those in data.
@@ -820,10 +826,10 @@ def finetune(
 def finetune(
     task: Literal["tag"],
     model: str | os.PathLike = "runs/minibert",
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    train: str | list[str] | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    train: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     validation_size: float | None = None,
     plan: bool = False,
@@ -864,7 +870,8 @@ def finetune(
         model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
             `convert` takes.
         data: A folder with train, validation and test (jsonl, csv, parquet, …), a training
-            file, or a Hub data set.
+            file, or a Hub data set. In Python, all four can be rows: a `Dataset`, a DataFrame
+            or dictionaries.
         train: Files to train on, instead of those in data.
         validation: Files to validate on, instead of those in data.
         test: Files to test on, instead of those in data.
@@ -915,10 +922,10 @@ def finetune(
 def finetune(
     task: Literal["answer"],
     model: str | os.PathLike = "runs/minibert",
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    train: str | list[str] | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    train: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     validation_size: float | None = None,
     plan: bool = False,
@@ -960,7 +967,8 @@ def finetune(
         model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
             `convert` takes.
         data: A folder with train, validation and test (jsonl, csv, parquet, …), a training
-            file, or a Hub data set.
+            file, or a Hub data set. In Python, all four can be rows: a `Dataset`, a DataFrame
+            or dictionaries.
         train: Files to train on, instead of those in data.
         validation: Files to validate on, instead of those in data.
         test: Files to test on, instead of those in data.
@@ -1010,10 +1018,10 @@ def finetune(
 def finetune(
     task: Literal["embed"],
     model: str = "runs/minibert",
-    data: str | list[str] | datasets.Dataset = ...,
+    data: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] = ...,
     *,
     columns: list[str] = ...,
-    validation: str | datasets.Dataset | None = None,
+    validation: str | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     pairs_from: list[str] = ...,
     kind: Literal['dense', 'sparse', 'multi-vector'] = "dense",
     pooling: Literal['mean', 'cls'] | None = None,
@@ -1048,7 +1056,8 @@ def finetune(
         model: The model to start from: a folder or a Hub name.
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or
             owner/name:config) of pairs (query, positive), triples (…, negative; further ones in
-            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score).
+            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score). In Python
+            also rows: a `Dataset`, a DataFrame or dictionaries.
         columns: The columns of the texts (and the score) in that order; by default guessed by
             their names.
         validation: Data to choose the best checkpoint on: a table, a folder with corpus.jsonl,
@@ -1097,10 +1106,10 @@ def finetune(
 def finetune(
     task: Literal["rerank"],
     model: str = "runs/minibert",
-    data: str | list[str] | datasets.Dataset = ...,
+    data: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] = ...,
     *,
     columns: list[str] = ...,
-    validation: str | datasets.Dataset | None = None,
+    validation: str | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     negatives: int | None = None,
     miner: str | None = None,
     teacher: str | None = None,
@@ -1130,7 +1139,8 @@ def finetune(
         model: The model to start from: a folder or a Hub name.
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or
             owner/name:config) of pairs (query, positive), triples (…, negative; further ones in
-            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score).
+            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score). In Python
+            also rows: a `Dataset`, a DataFrame or dictionaries.
         columns: The columns of the texts (and the score) in that order; by default guessed by
             their names.
         validation: Data to choose the best checkpoint on: a table, or a Hub data set with the
@@ -1170,9 +1180,9 @@ def finetune(
 def evaluate(
     task: Literal["classify"],
     model: str | os.PathLike | None = None,
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     args: EvaluationConfig | None = None,
     *,
@@ -1219,9 +1229,9 @@ def evaluate(
 def evaluate(
     task: Literal["nli"],
     model: str | os.PathLike | None = None,
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     args: EvaluationConfig | None = None,
     *,
@@ -1268,9 +1278,9 @@ def evaluate(
 def evaluate(
     task: Literal["choose"],
     model: str | os.PathLike | None = None,
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     args: EvaluationConfig | None = None,
     *,
@@ -1317,9 +1327,9 @@ def evaluate(
 def evaluate(
     task: Literal["tag"],
     model: str | os.PathLike | None = None,
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     args: EvaluationConfig | None = None,
     *,
@@ -1362,9 +1372,9 @@ def evaluate(
 def evaluate(
     task: Literal["answer"],
     model: str | os.PathLike | None = None,
-    data: str | os.PathLike | datasets.Dataset | None = None,
-    validation: str | list[str] | datasets.Dataset | None = None,
-    test: str | list[str] | datasets.Dataset | None = None,
+    data: str | os.PathLike | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | datasets.DatasetDict | None = None,
+    validation: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
+    test: str | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     columns: list[str] | None = None,
     args: EvaluationConfig | None = None,
     *,
@@ -1410,7 +1420,7 @@ def evaluate(
 def evaluate(
     task: Literal["embed"],
     model: str = "runs/embed",
-    data: str | datasets.Dataset | None = None,
+    data: str | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | None = None,
     *,
     tasks: collections.abc.Sequence[str] = ...,
     split: str = "test",
@@ -1424,7 +1434,7 @@ def evaluate(
     Args:
         model: The model: a folder or a Hub name.
         data: A folder with corpus.jsonl, queries and qrels; or a table or Hub data set of two
-            texts and a score.
+            texts and a score; in Python also rows (a `Dataset`, a DataFrame or dictionaries).
         tasks: Tasks and benchmarks of mteb by name (STSBenchmark, NanoBEIR), instead of data.
         split: The split: queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or a split
             of a Hub data set.

@@ -29,7 +29,7 @@ minibert.push("runs/minibert", "me/mine", dry_run=True)["files"]
 minibert.PretrainingConfig("runs/rtd", objective="rtd", max_steps=3)
 minibert.FinetuningConfig("runs/lora", lora=8, warmup_steps=10)
 minibert.MiniBertForMaskedLM(minibert.MiniBertConfig.bert("tiny", vocab_size=64)).num_parameters()
-minibert.prepare("text.txt", output_dir="rows", seq_length=256, sample_by="line")
+minibert.prepare(minibert.Corpus("text.txt"), output_dir="rows", seq_length=256).describe()
 """
 TYPOS = """\
 minibert.pretrain("text.txt", learnig_rate=2e-3)

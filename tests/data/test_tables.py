@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from minibert.training.data.documents import load_documents, load_sources
+from minibert.training.data.mixtures import Corpus
 from minibert.training.data.rows import ReadError, read_rows, read_text
 from minibert.training.data.tables import (
+    as_dataset,
     find_files,
     from_rows,
     load_hub,
     read_table,
+    sources_of,
     to_number,
     with_numbers,
 )
@@ -293,3 +296,39 @@ def test_numbers_without_end_are_none(cell, number):
 def test_rows_of_several_types():
     rows = [{"a": 1}, {"a": "x", "b": [1]}]
     assert from_rows(rows)[:] == {"a": [1, "x"], "b": [None, [1]]}
+
+
+# --- rows in memory ---
+
+ROWS = [{"text": "one", "label": "a", "n": 1}, {"text": None, "label": "b", "n": 2}]
+
+
+def test_a_frame_and_dictionaries_are_the_same_table_as_a_data_set():
+    frame = pandas.DataFrame(ROWS, index=[7, 3])
+    frame["label"] = frame["label"].astype("category")
+    expected = datasets.Dataset.from_list(ROWS)
+    for data in (frame, ROWS, tuple(ROWS)):
+        table = as_dataset(data)
+        assert table.features == expected.features and table[:] == expected[:]
+    for data in ("path.csv", ["a.csv", "b.csv"], expected, [], None):
+        assert as_dataset(data) is data
+    sources = sources_of([frame, "path.csv", ROWS])
+    assert [type(source) for source in sources] == [datasets.Dataset, str, datasets.Dataset]
+    assert [len(source) for source in sources_of(ROWS)] == [2]
+
+
+@pytest.mark.parametrize("data", [pandas.DataFrame({"a": [object()]}), [{"a": 1}, 3]])
+def test_rows_that_are_no_table_are_refused(data):
+    with pytest.raises(ValueError, match="^train: the rows cannot be made a table: "):
+        as_dataset(data, "train")
+
+
+def test_a_corpus_takes_rows_in_memory():
+    frame = pandas.DataFrame(ROWS * 3)
+    for data in (frame, ROWS * 3, [ROWS, ROWS * 2]):
+        corpus = Corpus(data, text_column="text")
+        assert all(isinstance(entry, datasets.Dataset) for entry in corpus.data)
+        assert load_documents(corpus.data, text_column="text")["text"][:] == ["one"] * 3
+    assert Corpus.take(corpus, {}) is corpus
+    with pytest.raises(ValueError, match="^sample_by: data is a Corpus"):
+        Corpus.take(corpus, {"sample_by": "line"})

@@ -2,7 +2,9 @@
 
 import re
 
+import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 from helpers import WORDS, refusal, run, write_rows
@@ -12,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 import minibert
 from minibert.training.embeddings.data import Passage, read_passages
 from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.rows import split_pairs
 from minibert.training.embeddings.search import Index, cosine_of_random_pairs
 
 
@@ -233,3 +236,29 @@ def test_search_refuses(folder, library, tmp_path, capsys):
         error = refusal(capsys, "search", *arguments)
         assert all(word in error for word in words), error
     assert run("search", index, "katan", capsys=capsys)  # what was there still works
+
+
+@pytest.mark.parametrize("make", [list, pandas.DataFrame, datasets.Dataset.from_list])
+def test_rows_in_memory_are_data(folder, tmp_path, make):
+    """As those of a file: to index, to embed, to measure and to train on."""
+    rows = [{"_id": str(n), "text": text, "score": n / 4} for n, text in enumerate(WORDS[:5])]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    data = make(rows)
+    found = minibert.search(tmp_path / "index", "katan", data=data, model=folder)
+    assert found == minibert.search(tmp_path / "of-file", "katan", data=file, model=folder)
+    vectors = minibert.embed(data, model=folder)
+    np.testing.assert_array_equal(vectors, minibert.embed(file=file, model=folder))
+    np.testing.assert_array_equal(vectors, minibert.embed(data, column="text", model=folder))
+    pairs = [
+        {"sentence1": row["text"], "sentence2": "katan", "score": row["score"]} for row in rows
+    ]
+    measured = minibert.evaluate("embed", folder, make(pairs))
+    assert measured["data"] == "the data set"
+    assert (
+        measured["metrics"]
+        == minibert.evaluate("embed", folder, write_rows(tmp_path / "p.jsonl", pairs))["metrics"]
+    )
+    pairs, held_out = split_pairs(make(pairs), (), make(pairs), 0.1, 0)
+    assert pairs[:] == held_out[:] and len(pairs) == 5
+    with pytest.raises(ValueError, match="has no column 'body'"):
+        minibert.embed(data, column="body", model=folder)

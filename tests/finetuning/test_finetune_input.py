@@ -4,6 +4,7 @@ import random
 import shutil
 
 import datasets
+import pandas
 import pytest
 from helpers import save_model, write_rows
 from safetensors.torch import load_file, save_file
@@ -309,6 +310,20 @@ def test_a_data_set_in_memory(start, tmp_path):
         ValueError, match="unknown option 'lables' of finetune classify; close matches: label"
     ):
         minibert.finetune("classify", model=start, train=rows, lables=["a"])
+
+
+def test_a_frame_and_dictionaries(start, tmp_path):
+    rows = list(rows_of("classes"))
+    options = dict(model=start, max_steps=1, bf16=False, output_dir=tmp_path / "out")
+    result = minibert.finetune("classify", train=pandas.DataFrame(rows), validation=rows, **options)
+    assert result.report["validation"].keys() >= {"accuracy", "f1_macro"}
+    frame = pandas.DataFrame(rows)
+    scores = minibert.evaluate(
+        "classify", tmp_path / "out", test=frame, bf16=False, output_dir=tmp_path / "scores"
+    )
+    assert scores["test"]["accuracy"] == result.report["validation"]["accuracy"]
+    predicted = minibert.predict(tmp_path / "out", frame)
+    assert predicted[:] == minibert.predict(tmp_path / "out", rows)[:]
 
 
 def test_an_option_that_was_removed_is_refused_by_the_page_that_replaces_it(tmp_path, capsys):

@@ -73,8 +73,9 @@ def option_type(hint: Any) -> Any:
         alternatives = [part for part in typing.get_args(hint) if part is not type(None)]
     for alternative in alternatives:
         if typing.get_origin(alternative) in (list, Sequence, Iterable):
-            item_type = typing.get_args(alternative)[0]
-            return list[option_type(item_type)]
+            item_type = option_type(typing.get_args(alternative)[0])
+            if item_type is not None:  # a list of rows is for Python alone
+                return list[item_type]
     if len(alternatives) == 1:
         only = alternatives[0]
         if only is bool or typing.get_origin(only) is Literal:

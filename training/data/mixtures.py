@@ -28,7 +28,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from ..common.printing import format_table
 from .documents import DataEntry, language_of, load_documents, load_sources, name_of
 from .held_out import held_out_mask, split_stream
-from .tables import DatasetOrStream
+from .tables import DatasetOrStream, Rows, sources_of
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
 LANGUAGE_ALPHA = 0.3
@@ -50,7 +50,8 @@ class Corpus:
     refused.
 
     Args:
-        data: as `documents.load_documents` takes it; one entry may stand alone.
+        data: Files, folders, globs, data sets of the Hub, or rows in memory (a `Dataset`, a
+            DataFrame of pandas, or dictionaries); one entry may stand alone.
         text_column: The column of the text; by default "text", or the only column of strings.
         sample_by: What a document of a text file is: a line, a paragraph between blank lines, or
             the whole file (document); auto: paragraphs if there are blank lines, else lines.
@@ -65,7 +66,7 @@ class Corpus:
             keeps their order.
     """
 
-    data: DataEntry | Sequence[DataEntry] = ()
+    data: DataEntry | Rows | Sequence[DataEntry | Rows] = ()
     text_column: str | None = None
     sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto"
     weights: Sequence[float] = ()
@@ -74,22 +75,26 @@ class Corpus:
     shuffle_buffer: int = 10_000
 
     @classmethod
-    def take(cls, data: DataEntry | Sequence[DataEntry], options: dict[str, Any]) -> "Corpus":
+    def take(
+        cls, data: "DataEntry | Rows | Sequence[DataEntry | Rows] | Corpus", options: dict[str, Any]
+    ) -> "Corpus":
         """Build a corpus from `data` and the `options` that are its fields, and remove those from
-        `options`."""
+        `options`. A corpus stays as it is; a ValueError for a field beside it."""
         fields = {}
         for name in cls.__annotations__:
             if name in options:
                 fields[name] = options.pop(name)
-        return cls(data, **fields)
+        if not isinstance(data, Corpus):
+            return cls(data, **fields)
+        for name in fields:
+            raise ValueError(f"{name}: data is a Corpus; set the field {name} there")
+        return data
 
     def __post_init__(self):
-        if isinstance(self.data, (str, os.PathLike, DatasetOrStream)):
-            self.data = [self.data]
         entries = []
         languages = []
         self.names = []
-        for entry in self.data:
+        for entry in sources_of(self.data):
             if isinstance(entry, os.PathLike):
                 entry = os.fspath(entry)
             language, _ = language_of(entry)

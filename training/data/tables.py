@@ -8,12 +8,13 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.fingerprint import Hasher
@@ -23,6 +24,8 @@ from ..common.printing import warn
 from .rows import ReadError, conll_rows, is_conll, read_rows
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
+# Rows in memory, which are data wherever a file is.
+Rows = datasets.Dataset | pd.DataFrame | Sequence[Mapping[str, Any]]
 # How a file is read, by its suffix: by `_read_file` here as a table, by `_load_texts` in
 # `documents` as texts. A further format needs a branch in both.
 FORMATS = {
@@ -114,6 +117,44 @@ def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset
     if header:
         _check_no_header(file, header, [row for _, row in rows])
     return from_numbered_rows(file, rows)
+
+
+def as_dataset(data: Any, field: str = "data") -> Any:
+    """Rows in memory (a DataFrame of pandas, or dictionaries) as a `datasets.Dataset`; all else,
+    such as a path, stays as it is.
+
+    Args:
+        field: The name of the argument that `data` came from, for errors.
+    """
+    try:
+        if isinstance(data, pd.DataFrame):
+            return _from_frame(data)
+        if isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping):
+            return from_rows(data)
+    except (TypeError, *STORAGE_ERRORS) as error:
+        raise ValueError(f"{field}: the rows cannot be made a table: {_reason(error)}") from error
+    return data
+
+
+def sources_of(data: Any, field: str = "data") -> list[Any]:
+    """What an argument names, one thing or a list of them: paths and names of the Hub as they are,
+    rows in memory each as a `datasets.Dataset`."""
+    data = as_dataset(data, field)
+    sources = data if isinstance(data, (list, tuple)) else [data]
+    return [as_dataset(source, field) for source in sources]
+
+
+def _from_frame(frame: pd.DataFrame) -> datasets.Dataset:
+    """A DataFrame without its index. Categories become texts, missing values None."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    fields = []
+    for column in table.schema:
+        plain_type = _plain_type(column.type)
+        if plain_type == pa.large_string():  # as pandas stores text
+            plain_type = pa.string()
+        fields.append(column.with_type(plain_type))
+    # without what pandas notes about its own types
+    return datasets.Dataset(table.cast(pa.schema(fields)).replace_schema_metadata(None))
 
 
 def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:

@@ -23,9 +23,9 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from ..common.files import printable
 from ..data.rows import read_text
 from ..data.sentences import sentences_of
-from ..data.tables import TABLES, files_in, find_files, read_table, to_number
+from ..data.tables import TABLES, Rows, files_in, find_files, read_table, sources_of, to_number
 
-Source = str | Path | Dataset | DatasetDict  # of a table
+Source = str | Path | Rows | DatasetDict  # of a table
 BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters
 # A block of Markdown that is a heading: "# Title", or a line with a line of = or - below it.
 HEADING = re.compile(
@@ -102,8 +102,8 @@ class Passage:
     text: str
 
 
-def read_documents(sources: Sequence[str | Path]) -> list[Document]:
-    """The documents of files and folders, without those that have no text.
+def read_documents(sources: Sequence[str | Path | Dataset]) -> list[Document]:
+    """The documents of files, folders and tables in memory, without those that have no text.
 
     The rows of tables have the columns `text`, and perhaps `_id` and `title`. In a text file, the
     title is the heading before the text, or else the first of several lines. Files are named as
@@ -111,13 +111,19 @@ def read_documents(sources: Sequence[str | Path]) -> list[Document]:
     """
     suffixes = (".txt", ".md", *TABLES)
     files = []
-    for source in sources:
-        is_folder = os.path.isdir(source)
-        files += files_in(source, suffixes) if is_folder else find_files(str(source))
-    if not files:
-        raise ValueError(f"data: there is no file of {', '.join(suffixes)} in {name_of(sources)}")
-    root = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
     documents: list[Document] = []
+    for source in sources:
+        if isinstance(source, Dataset):
+            rows = read_table(source, ["text"])
+            documents += _documents_of_rows(source, "row", name_of(rows))
+        elif os.path.isdir(source):
+            files += files_in(source, suffixes)
+        else:
+            files += find_files(str(source))
+    if not files and not documents:
+        raise ValueError(f"data: there is no file of {', '.join(suffixes)} in {name_of(sources)}")
+    folders = [os.path.dirname(os.path.abspath(file)) for file in files]
+    root = os.path.commonpath(folders) if folders else ""
     for file in filter(os.path.getsize, files):
         name = os.path.relpath(os.path.abspath(file), root)
         if is_table(file):
@@ -165,7 +171,7 @@ def _documents_of_text(text: str, name: str) -> Iterator[Document]:
         yield Document(f"{name}:{headings_line}", "", " / ".join(headings), is_row=False)
 
 
-def read_passages(sources: Sequence[str | Path], words: int = 150) -> list[Passage]:
+def read_passages(sources: Sequence[str | Path | Dataset], words: int = 150) -> list[Passage]:
     """The documents, those of text files in parts of `words` words."""
     passages: list[Passage] = []
     for document in read_documents(sources):
@@ -312,7 +318,7 @@ def read_pairs(
         ones (a row for each of several), or `label`, how much the two belong together: from 0 to 1,
         divided by the largest score if that is above 1.
     """
-    sources = data if isinstance(data, (list, tuple)) else [data]
+    sources = sources_of(data, field)
     parts = []
     for source in sources:
         table = read_table(source, field=field, split=split)

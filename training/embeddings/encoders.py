@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from datasets import Dataset
 from sentence_transformers import (
     CrossEncoder,
     MultiVectorEncoder,
@@ -34,7 +35,7 @@ from ..common.precision import dtype_of_saved
 from ..common.printing import warn
 from ..common.processes import shared_cores
 from ..data.packing import group_by_length
-from ..data.tables import read_table
+from ..data.tables import Rows, as_dataset, read_table
 from .data import is_table, read_lines, texts_of
 
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
@@ -252,7 +253,7 @@ def warn_cut(model: SentenceTransformer, texts: Sequence[str]) -> None:
 
 @checked_options()
 def embed(
-    text: str | Iterable[str] | None = None,
+    text: str | Iterable[str] | Rows | None = None,
     *,
     file: str | None = None,
     column: str = "text",
@@ -266,7 +267,7 @@ def embed(
     """Turn texts into vectors.
 
     Args:
-        text: The texts.
+        text: The texts; in Python also a table (a `Dataset`, a DataFrame or dictionaries).
         file: Instead of texts, a text file with a text in each line ("-": stdin), or a JSON lines,
             csv, tsv or parquet file.
         column: The column of the text in a table.
@@ -310,12 +311,17 @@ def _check_output(output: str) -> None:
     check_folder(target.parent, "output")
 
 
-def _read_texts(text: str | Iterable[str] | None, file: str | None, column: str) -> list[str]:
+def _read_texts(
+    text: str | Iterable[str] | Rows | None, file: str | None, column: str
+) -> list[str]:
     """The texts that `embed` is given: as they are, or in a file."""
+    text = as_dataset(text, "text")
     if text and file not in (None, "-"):
         raise ValueError("file: give texts or a file, not both")
     if isinstance(text, str):
         return [text]
+    if isinstance(text, Dataset):
+        return texts_of(read_table(text, [column], field="text"), column, "the data set")
     if text is not None and text != []:
         return list(text)
     if file is None:

@@ -21,6 +21,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from ..common.files import lock_result, write_result
 from ..common.options import checked_options
 from ..common.printing import format_intervals, format_scores, format_table, warn
+from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics
 from ..evaluation.baselines import judge
 from ..evaluation.intervals import Interval, of_means, of_values
@@ -65,7 +66,7 @@ NOT_DENSE = (SparseEncoder, MultiVectorEncoder, SharedWords)
 
 @checked_options()
 def evaluate_embed(
-    data: str | Dataset | None = None,
+    data: str | Rows | None = None,
     *,
     tasks: Sequence[str] = (),
     split: str = "test",
@@ -79,7 +80,7 @@ def evaluate_embed(
 
     Args:
         data: A folder with corpus.jsonl, queries and qrels; or a table or Hub data set of two texts
-            and a score.
+            and a score; in Python also rows (a `Dataset`, a DataFrame or dictionaries).
         tasks: Tasks and benchmarks of mteb by name (STSBenchmark, NanoBEIR), instead of data.
         split: The split: queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or a split of
             a Hub data set.
@@ -92,6 +93,7 @@ def evaluate_embed(
         The scores by name under "metrics", those of the words that texts share under "baseline",
         and what was measured on.
     """
+    data = as_dataset(data)
     if bool(tasks) == (data is not None):
         raise ValueError("data: give data, or --tasks of mteb")
     if tasks and (columns or split != "test"):

@@ -7,6 +7,7 @@ from typing import Any
 from datasets import Dataset
 from sentence_transformers.util import mine_hard_negatives
 
+from ..data.tables import sources_of
 from .data import Passage, Retrieval, make_pairs, read_documents, read_pairs, read_task
 
 NEAREST = 30  # passages that mined negatives are drawn from
@@ -23,8 +24,7 @@ def split_pairs(
     """What is trained on, and what the best checkpoint is chosen on: without `validation`, a share
     or a number of the queries, or of the documents that pairs are made of (`pairs_from`)."""
     if pairs_from:
-        sources = data if isinstance(data, (list, tuple)) else [data]
-        pairs, groups = make_pairs(read_documents(sources), pairs_from)
+        pairs, groups = make_pairs(read_documents(sources_of(data)), pairs_from)
     else:
         pairs = read_pairs(data, columns)
         groups = pairs["first"][:]

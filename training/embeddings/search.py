@@ -25,6 +25,7 @@ from ..common.files import atomic_write, check_folder, lock_folder, printable
 from ..common.loading import wrap_load_errors
 from ..common.options import checked_options
 from ..common.printing import print_next_step
+from ..data.tables import Rows, sources_of
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
 
@@ -178,7 +179,7 @@ def search(
     index: str | PathLike,
     queries: str | Iterable[str] = (),
     *,
-    data: str | list[str] = (),
+    data: str | list[str] | Rows = (),
     model: str | None = None,
     max_length: int | None = None,
     dtype: DtypeName | None = None,
@@ -206,7 +207,7 @@ def search(
         score; best first.
     """
     queries = [queries] if isinstance(queries, str) else list(queries)
-    sources = [data] if isinstance(data, (str, Path)) else list(data)
+    sources = sources_of(data)
     if not (queries or sources):
         raise ValueError("queries: none given; to build an index, say from what by --data")
     root = Path(index).expanduser()

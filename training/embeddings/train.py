@@ -40,6 +40,7 @@ from ..common.precision import (
 )
 from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult
+from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics
 from ..evaluation.baselines import few_to_measure, judge
 from ..evaluation.intervals import Interval
@@ -158,11 +159,11 @@ class FunctionEvaluator(BaseEvaluator):
 
 @checked_options(EmbeddingConfig)
 def finetune_embed(
-    data: str | list[str] | Dataset,
+    data: str | list[str] | Rows,
     *,
     model: str = "runs/minibert",
     columns: list[str] = (),
-    validation: str | Dataset | None = None,
+    validation: str | Rows | None = None,
     pairs_from: list[str] = (),
     kind: Literal["dense", "sparse", "multi-vector"] = "dense",
     pooling: Literal["mean", "cls"] | None = None,
@@ -180,7 +181,8 @@ def finetune_embed(
     Args:
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or
             owner/name:config) of pairs (query, positive), triples (…, negative; further ones in
-            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score).
+            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score). In Python also
+            rows: a `Dataset`, a DataFrame or dictionaries.
         model: The model to start from: a folder or a Hub name.
         columns: The columns of the texts (and the score) in that order; by default guessed by their
             names.
@@ -206,6 +208,8 @@ def finetune_embed(
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
+    data = as_dataset(data)
+    validation = as_dataset(validation, "validation")
     arguments = {
         "model": model,
         "columns": columns,
@@ -305,11 +309,11 @@ def embedding_fields(
 
 @checked_options(RerankerConfig)
 def finetune_rerank(
-    data: str | list[str] | Dataset,
+    data: str | list[str] | Rows,
     *,
     model: str = "runs/minibert",
     columns: list[str] = (),
-    validation: str | Dataset | None = None,
+    validation: str | Rows | None = None,
     negatives: int | None = None,
     miner: str | None = None,
     teacher: str | None = None,
@@ -322,7 +326,8 @@ def finetune_rerank(
     Args:
         data: Tables (JSON lines, csv, tsv, parquet) or Hub data sets (owner/name or
             owner/name:config) of pairs (query, positive), triples (…, negative; further ones in
-            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score).
+            negative_1, … or in lists) or scored pairs (sentence1, sentence2, score). In Python also
+            rows: a `Dataset`, a DataFrame or dictionaries.
         model: The model to start from: a folder or a Hub name.
         columns: The columns of the texts (and the score) in that order; by default guessed by their
             names.
@@ -339,6 +344,8 @@ def finetune_rerank(
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
+    data = as_dataset(data)
+    validation = as_dataset(validation, "validation")
     arguments = {
         "model": model,
         "columns": columns,

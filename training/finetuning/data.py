@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .tasks.base import Task
 
 Part = str | datasets.Dataset  # a file, or rows in memory, which a split has one or more of
-Source = str | os.PathLike | Sequence[str | os.PathLike] | datasets.Dataset | None
+Source = str | os.PathLike | Sequence[str | os.PathLike] | tables.Rows | None
 VALIDATION_SIZE = 0.1  # the share that is held out where no validation rows are given
 # Columns of every split: where a row came from.
 FILE = "_file"
@@ -100,6 +100,7 @@ def _as_parts(source: Source) -> list[Part]:
     """What `--train`, `--validation` or `--test` names: files, or a data set in memory."""
     if source is None:
         return []
+    source = tables.as_dataset(source)
     if isinstance(source, datasets.Dataset):
         return [source]
     if isinstance(source, (str, os.PathLike)):
@@ -112,6 +113,7 @@ def _find_splits(data: Source | datasets.DatasetDict) -> dict[str, list[Part]]:
     Hub or one in memory."""
     if data is None:
         return {}
+    data = tables.as_dataset(data)
     if isinstance(data, datasets.Dataset):
         return {"train": [data]}
     if isinstance(data, datasets.DatasetDict):

@@ -19,6 +19,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
@@ -28,7 +29,15 @@ from ..common.options import checked_options
 from ..common.precision import resolve_precision
 from ..common.printing import warn
 from ..data.rows import CSV, conll_rows, detect_encoding, is_conll, read_rows
-from ..data.tables import FORMATS, from_numbered_rows, load_files, parquet_features, with_numbers
+from ..data.tables import (
+    FORMATS,
+    Rows,
+    as_dataset,
+    from_numbered_rows,
+    load_files,
+    parquet_features,
+    with_numbers,
+)
 from .config import EvaluationConfig
 from .data import FILE, ROW, with_column
 from .models import load_model, load_tokenizer, read_config, trained_for
@@ -46,14 +55,14 @@ ROWS_PER_CHUNK = 1_000
 # The output that prints the rows as lines of JSON.
 CONSOLE = "-"
 JSON_LINES = (".jsonl", ".ndjson", ".jsonlines")
-Data = str | os.PathLike | Sequence[str] | Sequence[Mapping[str, Any]] | datasets.Dataset
+Data = str | os.PathLike | Sequence[str] | Rows
 
 
 @checked_options()
 @without_bars()
 def predict(
     model: str | os.PathLike,
-    data: str | Sequence[str] | os.PathLike | Sequence[Mapping[str, Any]] | datasets.Dataset,
+    data: str | Sequence[str] | os.PathLike | Rows,
     *,
     output: str | None = None,
     text_column: str | None = None,
@@ -80,7 +89,8 @@ def predict(
     Args:
         model: The fine-tuned model: a folder or a Hub name.
         data: Texts, or one file: a table (jsonl, csv, tsv, parquet, …), tagged words (CoNLL), or
-            txt with a text in each line. In Python also rows (dictionaries) or a Dataset.
+            txt with a text in each line. In Python also rows: a `Dataset`, a DataFrame or
+            dictionaries.
         output: The file of the predictions, .jsonl or .csv; "-" prints them as lines of JSON. In
             Python, they are returned without it.
         text_column: The column of the text (or of the first of two); by default guessed by its
@@ -108,6 +118,8 @@ def predict(
         "prefix_column": prefix_column,
         "choice_columns": choice_columns,
     }
+    if isinstance(data, pd.DataFrame):
+        data = as_dataset(data)
     file_of(data)
     check_output(output, data)
     # Lines of JSON are all that goes to the console.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+from datasets import DatasetDict
 
 from ..common.checkpoints import checkpoint_to_resume
 from ..common.files import check_folder, lock_output, printable
@@ -24,6 +24,7 @@ from ..common.options import (
 from ..common.precision import without_autocast
 from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult
+from ..data.tables import Rows, as_dataset
 from ..hub.push import check_push, push_output
 from .config import EvaluationConfig, FinetuningConfig
 from .data import VALIDATION_SIZE, load_splits
@@ -41,10 +42,10 @@ from .trainer import FinetuningTrainer, check_start, read_rows
 def finetune(
     task: str,
     model: str | os.PathLike = "runs/minibert",
-    data: str | os.PathLike | Dataset | None = None,
-    train: str | list[str] | Dataset | None = None,
-    validation: str | list[str] | Dataset | None = None,
-    test: str | list[str] | Dataset | None = None,
+    data: str | os.PathLike | Rows | DatasetDict | None = None,
+    train: str | list[str] | Rows | None = None,
+    validation: str | list[str] | Rows | None = None,
+    test: str | list[str] | Rows | None = None,
     columns: list[str] | None = None,
     validation_size: float | None = None,
     plan: bool = False,
@@ -63,7 +64,8 @@ def finetune(
         model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
             `convert` takes.
         data: A folder with train, validation and test (jsonl, csv, parquet, …), a training file, or
-            a Hub data set.
+            a Hub data set. In Python, all four can be rows: a `Dataset`, a DataFrame or
+            dictionaries.
         train: Files to train on, instead of those in data.
         validation: Files to validate on, instead of those in data.
         test: Files to test on, instead of those in data.
@@ -79,7 +81,12 @@ def finetune(
     Returns:
         The saved model with its tokenizer and its report; with `plan`, the recipe.
     """
-    sources = {"data": data, "train": train, "validation": validation, "test": test}
+    sources = {
+        "data": as_dataset(data),
+        "train": as_dataset(train, "train"),
+        "validation": as_dataset(validation, "validation"),
+        "test": as_dataset(test, "test"),
+    }
     if task in ("embed", "rerank"):
         arguments = {
             **sources,
@@ -135,9 +142,9 @@ def finetune(
 def evaluate(
     task: str,
     model: str | os.PathLike | None = None,
-    data: str | os.PathLike | Dataset | None = None,
-    validation: str | list[str] | Dataset | None = None,
-    test: str | list[str] | Dataset | None = None,
+    data: str | os.PathLike | Rows | DatasetDict | None = None,
+    validation: str | list[str] | Rows | None = None,
+    test: str | list[str] | Rows | None = None,
     columns: list[str] | None = None,
     args: EvaluationConfig | None = None,
     **options: Any,

@@ -51,7 +51,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             the class `task.model_class`.
         args: The settings. The trainer uploads nothing: `finetune` does with `push_to_hub`, or
             call `minibert.push` on the saved folder.
-        train_dataset: The rows to train on: a `Dataset`, or files. Without them, the model is
+        train_dataset: The rows to train on: a `Dataset`, a DataFrame, dictionaries, or files.
+            Without them, the model is
             measured only.
         eval_dataset: The rows to validate on; by default some of the training rows.
         test_dataset: The rows to test on, if there are any.

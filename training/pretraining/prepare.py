@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import datasets
-
 from ...tokenization import adapt_tokenizer
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import saved_tokenizer, without_bars
@@ -15,6 +13,7 @@ from ..data.documents import check_sources, name_of
 from ..data.mixtures import Corpus, split_corpus
 from ..data.packing import check_packing, pack_documents
 from ..data.prepared import SPLITS, PreparedRows, save_rows
+from ..data.tables import Rows
 from ..data.tokenized import check_tokenization, tokenize_documents
 from ..hub.card import describe_data
 from .config import RowsConfig
@@ -23,9 +22,9 @@ from .config import RowsConfig
 @checked_options(Corpus, RowsConfig)
 @without_bars()
 def prepare(
-    data: str | os.PathLike | list[str] | datasets.Dataset = (),
+    data: str | os.PathLike | list[str] | Rows | Corpus = (),
     *,
-    output_dir: str = "runs/rows",
+    output_dir: str | os.PathLike = "runs/rows",
     tokenizer: str | None = None,
     seed: int = 42,
     args: RowsConfig | None = None,
@@ -40,7 +39,8 @@ def prepare(
     Args:
         data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data
             sets (owner/name or owner/name:config). By default the built-in corpus: the
-            documentation in this Python installation. In Python also a loaded data set.
+            documentation in this Python installation. In Python also rows: a `Dataset`, a
+            DataFrame or dictionaries; or a `Corpus`.
         output_dir: Folder of the rows.
         tokenizer: A trained tokenizer or model (folder or Hub name); by default one is trained and
             saved with the rows.

@@ -13,6 +13,7 @@ from ..common.printing import print_next_step
 from ..common.training_result import TrainingResult
 from ..data.mixtures import Corpus
 from ..data.prepared import decode_documents
+from ..data.tables import Rows
 from .config import PretrainingConfig, preset_config, read_overrides
 from .trainer import PretrainingTrainer
 
@@ -20,7 +21,7 @@ from .trainer import PretrainingTrainer
 @checked_options(Corpus, PretrainingConfig, former_names={"model": "preset"})
 @without_bars()
 def pretrain(
-    data: str | os.PathLike | list[str] = (),
+    data: str | os.PathLike | list[str] | Rows | Corpus = (),
     preset: Literal["bert", "modernbert", "minibert"] = "minibert",
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini",
     tokenizer: str | None = None,
@@ -40,7 +41,8 @@ def pretrain(
         data: The text: txt, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data
             sets (owner/name or owner/name:config), with several languages as language=FILE
             (de=folder); or a folder that `minibert prepare` wrote. By default the built-in corpus:
-            the documentation in this Python installation.
+            the documentation in this Python installation. In Python also rows: a `Dataset`, a
+            DataFrame or dictionaries; or a `Corpus`.
         preset: The architecture of a new model: one of the two published ones, or ModernBERT with
             changes that make it learn faster.
         size: The size of the preset.

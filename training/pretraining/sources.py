@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..common.checkpoints import check_same
 from ..data.builtin_corpus import BUILTIN
-from ..data.documents import check_sources
+from ..data.documents import check_sources, name_of
 from ..data.held_out import held_out_mask
 from ..data.mixtures import (
     SAMPLE_ROWS,
@@ -24,6 +24,7 @@ from ..data.mixtures import (
     split_corpus,
 )
 from ..data.prepared import PreparedRows
+from ..data.tables import as_dataset
 from .config import PretrainingConfig, RowsConfig
 from .objectives import OBJECTIVES, Objective
 
@@ -52,7 +53,7 @@ class CorpusSource(Source):
     def __init__(self, corpus: Corpus):
         self.corpus = corpus
         self.streaming = corpus.streaming
-        self.description = ", ".join(map(str, corpus.data or [BUILTIN]))
+        self.description = ", ".join(map(name_of, corpus.data or [BUILTIN]))
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)
@@ -143,9 +144,10 @@ class DatasetSource(Source):
 
 
 def open_source(data: Any) -> Source:
-    """The source of a trainer's `train_dataset`: a `Corpus`, paths, or a data set."""
+    """The source of a trainer's `train_dataset`: a `Corpus`, paths, a data set, or other rows."""
     if data is None:
         raise ValueError("train_dataset: needed; give a data set, a folder of text, or Corpus(…)")
+    data = as_dataset(data, "train_dataset")
     if isinstance(data, (str, os.PathLike, list, tuple)):
         data = Corpus(data)
     if not isinstance(data, Corpus):
