@@ -163,7 +163,7 @@ def test_what_it_says_of_data_and_results(finetuned):
     support = report["by_class"]["validation"]["good"]["support"]
     assert re.search(rf"^\| good \| .* \| {support} \|$", card, re.MULTILINE)
     assert "which was not used for training" not in card
-    assert "the checkpoint was chosen" in card and "There are no test rows." in card
+    assert "chosen by them: the checkpoint." in card and "There are no test rows." in card
 
 
 def test_figures_for_leader_boards(finetuned):

@@ -540,7 +540,10 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     recipe = {"seq_length": 128, "packing": "packed", "masking": "span", "mlm_probability": 0.3,
               "optimizer": "adamw"}  # fmt: skip
     training = TrainingArguments(str(tmp_path), use_cpu=True, hub_model_id="owner/model")
-    write_card(folder, report, "some text", recipe, training)
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "README.md").write_text("---\nlicense: mit\nbase_model: owner/base\n---\n")
+    write_card(folder, report, "some text", recipe, training, started_from=str(start))
     card = (folder / "README.md").read_text()
     (folder / "README.md").unlink()
     assert (
@@ -558,3 +561,4 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     metrics = [result.metric_type for result in ModelCard(card).data.eval_results]
     assert metrics[:2] == ["accuracy", "perplexity"] and metrics[-1].endswith("loss")
     assert not {"steps", "targets", "parameters"} & set(metrics)
+    assert "Trained further from owner/base (its licence: mit)." in card

@@ -179,7 +179,9 @@ def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[st
     """The rows of each split. `files`: as in `card_facts`."""
     facts = {}
     for name, rows in trainer.splits.items():
-        source = files.get(name) or files.get("data") or files["train"]
+        source = files.get(name) or files.get("data")
+        if source is None:
+            source = f"{files['train']}, held out"
         counts = trainer.task.class_counts(trainer.label_counts[name])
         has_several_labels = trainer.model.config.problem_type == "multi_label_classification"
         labelled = len(rows) if has_several_labels else sum(counts.values())
@@ -216,12 +218,12 @@ def describe_choices(trainer: FinetuningTrainer) -> str:
     if args.load_best_model_at_end and args.eval_strategy != "no":
         choices.append("the checkpoint")
     if trainer.task.describe_decision():
-        choices.append("what a label is predicted by (its threshold)")
+        choices.append("the threshold")
     if not choices:
         return "None of these rows was used in training, and nothing was chosen on them."
     note = (
-        f"The model was not trained on these rows. By the scores on the validation rows,"
-        f" {' and '.join(choices)} was chosen, so that these scores are a little too high."
+        "The model was not trained on these rows. The scores on the validation rows are a little"
+        f" too high, because these were chosen by them: {', '.join(choices)}."
     )
     if "test" in trainer.splits:
         return f"{note} Nothing was chosen on the test rows."

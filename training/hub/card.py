@@ -25,7 +25,7 @@ from ..common.loading import read_json, saved_tokenizer
 from ..evaluation.baselines import is_better
 from .example import Example, run_example
 from .files import CARD, is_card
-from .source import REPOSITORY, SourceFacts
+from .source import REPOSITORY, SourceFacts, read_source
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 LONGEST_VALUE = 1000  # characters of one value on a card
@@ -579,6 +579,7 @@ def write_card(
     data: str,
     recipe: dict[str, Any],
     training: TrainingArguments,
+    started_from: str | None = None,
 ) -> CardFacts:
     """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and
     return what it says.
@@ -586,6 +587,7 @@ def write_card(
     Args:
         report: the metrics of `minibert pretrain`; data: what the model was trained on, in words.
         recipe: the arguments of rows, masking and optimization, by name.
+        started_from: the saved model that was trained further.
     """
     steps = f"{report['steps']:,}"
     if report["epochs"] is not None:
@@ -620,6 +622,9 @@ def write_card(
         warning=report.get("warning"),
         max_length=recipe["seq_length"],
     )
+    if started_from:
+        add_source(facts, read_source(started_from))
+        facts.origin = "Trained further from"
     save_card(folder, facts, training.hub_model_id)
     return facts
 

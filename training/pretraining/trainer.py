@@ -490,7 +490,14 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         write_json(folder / "report.json", self.report)
         recipe = {name: getattr(self.args, name) for name in ON_CARD}
         recipe |= self.objective.masking_options
-        self.card = write_card(folder, self.report, self.data_description, recipe, self.args)
+        self.card = write_card(
+            folder,
+            self.report,
+            self.data_description,
+            recipe,
+            self.args,
+            started_from=self.model.config._name_or_path or None,
+        )
         print("", describe_pretraining(self.report), sep="\n")
         warn(self.report["warning"])
 
