@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 
 import pytest
 import torch
@@ -562,3 +563,29 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     assert metrics[:2] == ["accuracy", "perplexity"] and metrics[-1].endswith("loss")
     assert not {"steps", "targets", "parameters"} & set(metrics)
     assert "Trained further from owner/base (its licence: mit)." in card
+
+
+def test_what_a_snippet_prints_stays_in_its_block(saved):
+    example = Example({"text": "x"}, "Row 1.", "```\n# Title\n\x1b[31m" + "z" * 100_000)
+    card = render_card(
+        saved("MiniBertForSequenceClassification"), CardFacts(example=example), "a/b"
+    )
+    [block] = re.findall(r"^```text\n(.*?)\n```$", card, re.DOTALL | re.MULTILINE)
+    assert "# Title" in block and "\x1b" not in block and len(block) < 2_000
+    assert card.count("```") == 4
+
+
+def test_an_example_that_fails_is_left_out(saved, tmp_path, capsys):
+    """The model is worth more than its card."""
+    folder = tmp_path / "model"
+    shutil.copytree(saved("MiniBertForSequenceClassification"), folder)
+    (folder / "model.safetensors").write_bytes(b"")
+    save_card(folder, CardFacts(example=Example({"text": "x"}, "Row 1.")))
+    assert "the card has no output of its example" in capsys.readouterr().out
+    assert "Row 1." not in (folder / "README.md").read_text()
+
+
+def test_figures_that_cannot_be_compared_are_not_in_the_metadata(saved):
+    facts = dataclasses.replace(FACTS, are_comparable=False)
+    card = ModelCard(render_card(saved("MiniBertForMaskedLM"), facts, "a/b"))
+    assert card.data.eval_results is None and "| accuracy | SST-2 | 0.5000" in card.text

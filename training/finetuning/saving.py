@@ -85,19 +85,29 @@ def save_finetuned(
     )
     print(f"\n{results.describe()}\n")
     results.save(report, output)
-    longer = ""
-    if task.tokenizer.model_max_length > trained_length:
-        longer = (
-            f" (it reads {task.tokenizer.model_max_length:,} tokens,"
-            f" also if trained on {trained_length:,})"
-        )
-    card = "README.md (the card)"
-    if facts.example is not None:
-        card = "README.md (the card, with a row of your validation data as its example)"
-    print(f"Saved to {output}: the model{longer}, the tokenizer, {card}, {FILES}")
+    has_example = facts.example is not None
+    length = task.tokenizer.model_max_length
+    print(f"Saved to {output}: {describe_files(length, trained_length, has_example)}")
     warn(results.warning)
     remove_checkpoints(output)  # last: until now, they are the only copy of the model
     return report
+
+
+def describe_files(length: int, trained_length: int, has_example: bool) -> str:
+    """What is in the folder.
+
+    Args:
+        length: The longest input of the model, in tokens.
+        trained_length: The longest input of its training.
+        has_example: Whether the card shows a row.
+    """
+    model = "the model"
+    if length > trained_length:
+        model = f"the model (it reads {length:,} tokens, also if trained on {trained_length:,})"
+    card = "README.md (the card)"
+    if has_example:
+        card = "README.md (the card, with a row of your validation data as its example)"
+    return f"{model}, the tokenizer, {card}, {FILES}"
 
 
 def warn_of_short_training(trainer: FinetuningTrainer) -> str | None:
