@@ -541,6 +541,10 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
             "short_seq_prob must be",
         ),
         (
+            ["--objective", "mlm+sop", "--model", "bert", "--seq_length", "4"],
+            "seq_length: objective mlm+sop needs 5 or more",
+        ),
+        (
             ["--objective", "clm", "--config_overrides", "is_causal=false"],
             "is_causal: objective clm needs True",
         ),

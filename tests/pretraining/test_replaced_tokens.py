@@ -21,7 +21,10 @@ from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 from minibert.training.pretraining.objectives import OBJECTIVES, replaced_tokens
-from minibert.training.pretraining.objectives.replaced_tokens import generator_config, sample_tokens
+from minibert.training.pretraining.objectives.replaced_tokens import (
+    make_generator_config,
+    sample_tokens,
+)
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
 QUICK = [
@@ -153,7 +156,7 @@ def test_the_generator_is_narrower_by_whole_heads():
         (0.5, 6, 576),
         (1.0, 12, 1152),
     ):
-        narrow = generator_config(config, size)
+        narrow = make_generator_config(config, size)
         assert (narrow.num_attention_heads, narrow.hidden_size) == (heads, 64 * heads)
         assert narrow.intermediate_size == intermediate and narrow.num_hidden_layers == 22
     assert config.hidden_size == 768

@@ -63,13 +63,13 @@ def add_callbacks(trainer: Trainer) -> None:
     budget = getattr(trainer, "budget", None)
 
     # called when the training begins: what is new may be known after the trainer is made
-    def is_new() -> bool:
+    def has_new_weights() -> bool:
         return bool(getattr(trainer, "new_weights", False) or getattr(trainer, "is_new", False))
 
     describe_smaller_size = getattr(trainer, "describe_smaller_size", None)
-    divergence = DivergenceCallback(is_new, budget, describe_smaller_size)
-    for callback in (divergence, ConsoleLog(budget), SaveAndStop()):
-        trainer.add_callback(callback)
+    trainer.add_callback(DivergenceCallback(has_new_weights, budget, describe_smaller_size))
+    trainer.add_callback(ConsoleLog(budget))
+    trainer.add_callback(SaveAndStop())
 
 
 class ConsoleLog(TrainerCallback):
@@ -130,14 +130,14 @@ class DivergenceCallback(TrainerCallback):
 
     def __init__(
         self,
-        has_new: Callable[[], bool],
+        has_new_weights: Callable[[], bool],
         budget: Any = None,
         describe_smaller_size: Callable[[int], str | None] | None = None,
     ):
-        """`has_new` tells whether some weights are new, for example those of a head. `budget`: the
+        """`has_new_weights` tells it when the training begins, for example of a head. `budget`: the
         `TimeBudget` of the training. `describe_smaller_size` says which model has enough steps in
         the time that is enough for so many steps of this one."""
-        self.has_new = has_new
+        self.has_new_weights = has_new_weights
         self.describe_smaller_size = describe_smaller_size
         self.is_new = False
         self.budget = budget
@@ -152,7 +152,7 @@ class DivergenceCallback(TrainerCallback):
         ]
         # NaN spreads to all weights within a step: it is enough to check the smallest tensor.
         self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
-        self.is_new = self.has_new()
+        self.is_new = self.has_new_weights()
         if self.budget is None:
             self.check_steps(state.max_steps)
 
@@ -434,13 +434,14 @@ class CheckpointMixin:
             rotate_checkpoints(self.args.output_dir, limit, best, use_mtime=True)
 
 
-def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
-    """For `DataLoader(worker_init_fn=…)`: put a worker into its own process group. Launchers stop a
-    whole group, but a rank needs its workers for the last step."""
+def leave_group(worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
+    """For `DataLoader(worker_init_fn=…)`: put a worker into its own process group, and then do what
+    the loader's own function does. Launchers stop a whole group, but a rank needs its workers for
+    the last step."""
     if hasattr(os, "setpgrp"):  # not on Windows
         os.setpgrp()
-    if before is not None:
-        before(worker)
+    if worker_init_fn is not None:
+        worker_init_fn(worker)
 
 
 class SaveAndStop(TrainerCallback):
@@ -455,7 +456,7 @@ class SaveAndStop(TrainerCallback):
     received_at = 0.0  # when it came
 
     def __init__(self):
-        self.before: dict[int, Any] = {}  # the previous handlers of the signals
+        self.previous_handlers: dict[int, Any] = {}  # by signal
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         # the loader of accelerate wraps the one that has workers
@@ -467,7 +468,7 @@ class SaveAndStop(TrainerCallback):
             for number in (signal.SIGTERM, signal.SIGINT):
                 # `nohup` and background jobs ignore signals
                 if signal.getsignal(number) != signal.SIG_IGN:
-                    self.before[number] = signal.signal(number, self.receive)
+                    self.previous_handlers[number] = signal.signal(number, self.receive)
 
     def receive(self, number, *_):
         if self.received and time.monotonic() - self.received_at > STOP_SECONDS:
@@ -481,17 +482,21 @@ class SaveAndStop(TrainerCallback):
             )
 
     def restore(self):
-        while self.before:
-            signal.signal(*self.before.popitem())
+        """Give the signals back to their previous handlers."""
+        while self.previous_handlers:
+            signal.signal(*self.previous_handlers.popitem())
 
-    def stops(self) -> bool:
-        """Whether any of the processes was asked to stop."""
+    def is_stopping(self) -> bool:
+        """Whether any of the processes was asked to stop; all must call it at the same point."""
         if on_any_rank(bool(self.received)) and not self.received:
             self.received = signal.SIGTERM
         return bool(self.received)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        if self.stops():
+        self._request_checkpoint(args, control)
+
+    def _request_checkpoint(self, args: TrainingArguments, control: Any) -> None:
+        if self.is_stopping():
             control.should_save = True
             args.save_only_model = False  # this checkpoint can be resumed
             if args.save_strategy == SaveStrategy.BEST:
@@ -499,14 +504,14 @@ class SaveAndStop(TrainerCallback):
                 args.save_strategy = SaveStrategy.STEPS
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.on_evaluate(args, state, control)
+        self._request_checkpoint(args, control)
         epoch_ends = float(state.epoch).is_integer() or control.should_training_stop
         if self.received and args.eval_strategy == "epoch" and epoch_ends:
             # save after the evaluation of this epoch, which resuming would skip
             control.should_save = False
 
     def on_save(self, args, state, control, **kwargs):
-        if self.stops() and not args.save_only_model:  # otherwise the next step is saved
+        if self.is_stopping() and not args.save_only_model:  # otherwise the next step is saved
             # when one process ends, the launcher ends the others
             PartialState().wait_for_everyone()
             if state.is_world_process_zero:

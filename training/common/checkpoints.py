@@ -48,7 +48,7 @@ def _find_checkpoint(folder: Path, choice: str) -> str | None:
     is_newest = choice.lower() == "true"
     is_inside = Path(choice).resolve().parent == folder.resolve()
     if choice.lower() == "false" or not (is_newest or is_inside):
-        check_unused(folder)
+        check_no_run(folder)
     if choice.lower() == "false":
         return None
     candidates = _checkpoints(folder) if is_newest else [Path(choice)]
@@ -61,7 +61,7 @@ def _find_checkpoint(folder: Path, choice: str) -> str | None:
             print(f"Resuming from {checkpoint}")
             return str(checkpoint)
         damages.append(f"{checkpoint.name}: {damage}")
-    _check_unfinished(folder)
+    _refuse_finished(folder)
     if not is_newest or any((checkpoint / MANIFEST).exists() for checkpoint in candidates):
         reasons = "; ".join(damages)
         raise ValueError(
@@ -71,23 +71,22 @@ def _find_checkpoint(folder: Path, choice: str) -> str | None:
     return None
 
 
-def check_unused(folder: Path) -> None:
+def check_no_run(folder: Path) -> None:
     """`check_folder`; and one that holds a finished or an unfinished run is refused too."""
     check_folder(folder)
-    _check_unfinished(folder)
+    _refuse_finished(folder)
     if _checkpoints(folder):
         use = "resume it with --resume_from_checkpoint true, give another folder, or remove it"
         raise ValueError(f"output_dir: {str(folder)!r} holds an unfinished run; {use}")
 
 
-def _check_unfinished(folder: Path) -> None:
+def _refuse_finished(folder: Path) -> None:
     """Refuse (ValueError) a folder that holds a finished run."""
     # A push during the training leaves a config too. The report is saved at the end, before
     # checkpoints are removed.
-    finished = not _checkpoints(folder) or any(
-        (folder / name).exists() for name in ("report.json", "metrics.json")
-    )
-    if (folder / "config.json").exists() and finished:
+    has_report = (folder / "report.json").exists() or (folder / "metrics.json").exists()
+    is_finished = has_report or not _checkpoints(folder)
+    if (folder / "config.json").exists() and is_finished:
         raise ValueError(
             f"output_dir: {str(folder)!r} holds a finished model; give another folder, or remove it"
         )

@@ -1,5 +1,9 @@
 """Files and folders that appear only when they are whole, locks of output folders, the files under
-a folder, and text that is safe to print."""
+a folder, and text that is safe to print.
+
+Three functions write whole: `atomic_write` a file, `new_folder` a folder that is new, and
+`written_whole` several files of a folder that may hold others.
+"""
 
 import glob
 import json
@@ -21,6 +25,8 @@ except ImportError:  # Windows
     fcntl = None
 
 LOCK = ".minibert.lock"
+# Model files that earlier versions saved with a model, and that this version has no more.
+RETIRED_FILES = ("embeddings_minibert.py",)
 # Files that a killed process leaves: half-written ones of `atomic_write`, `new_folder` and
 # `safetensors`, and its locks.
 HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|.*{re.escape(LOCK)}")
@@ -45,10 +51,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise OSError(f"{str(path)!r} could not be written: {error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-# Model files that earlier versions saved with a model, and that this version has no more.
-RETIRED_FILES = ("embeddings_minibert.py",)
 
 
 @contextmanager
@@ -263,8 +265,11 @@ def use_writable_cache() -> None:
 
 
 def _can_write(folder: Path) -> bool:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return os.access(there, os.W_OK | os.X_OK)
+    """Whether files can be written in a folder, or the folder can be made."""
+    for path in (folder.absolute(), *folder.absolute().parents):
+        if path.exists():
+            return os.access(path, os.W_OK | os.X_OK)
+    return False
 
 
 def holds_something(folder: Path) -> bool:

@@ -215,7 +215,8 @@ def check_config(args: PretrainingConfig) -> None:
         "short_seq_prob",
     )
     for name in shares:
-        if (share := getattr(args, name)) is not None and not 0 <= share <= 1:
+        share = getattr(args, name)
+        if share is not None and not 0 <= share <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {share}")
     check_minutes(args, default_epochs=None)
 
@@ -225,25 +226,26 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
     yet. A ValueError for settings that contradict each other."""
     check_config(args)
     args = copy.copy(args)
+    is_new_mlm = new and args.objective == "mlm"
     if args.optimizer is None:
-        can = args.optim.value in ADAMW and not shares_weights(args)
-        args.optimizer = "muon" if new and args.objective == "mlm" and can else "adamw"
+        can_use_muon = args.optim.value in ADAMW and not shares_weights(args)
+        args.optimizer = "muon" if is_new_mlm and can_use_muon else "adamw"
     if args.optimizer == "muon" and args.muon_learning_rate is None:
-        args.muon_learning_rate = (
-            args.learning_rate
-        )  # if this is None too, it depends on the width of the model
+        # if this is None too, it depends on the width of the model
+        args.muon_learning_rate = args.learning_rate
     if args.optimizer != "muon" and args.muon_learning_rate is not None:
         raise ValueError(
             "muon_learning_rate: it has no effect without --optimizer muon; give that, or leave it"
             " out"
         )
     if args.learning_rate is None:
-        trained = args.optimizer == "adamw" and not new
-        args.learning_rate = TRAINED_LEARNING_RATE if trained else LEARNING_RATES[args.optimizer]
+        args.learning_rate = LEARNING_RATES[args.optimizer]
+        if args.optimizer == "adamw" and not new:
+            args.learning_rate = TRAINED_LEARNING_RATE
     if args.weight_decay is None:
         args.weight_decay = WEIGHT_DECAYS[args.optimizer]
     if args.embedding_init is None:
-        args.embedding_init = "cooccurrence" if new and args.objective == "mlm" else "random"
+        args.embedding_init = "cooccurrence" if is_new_mlm else "random"
     elif args.embedding_init == "cooccurrence" and not new:
         raise ValueError(
             "embedding_init: cooccurrence would replace the embeddings of the trained model; leave"
@@ -253,10 +255,6 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
         args.num_train_epochs = EPOCHS
     if args.minutes is not None:
         args.max_steps = UNREACHABLE_STEPS
-    # Batches without padding count all tokens. Those with padding count by the mask: the id of
-    # padding may be [SEP]'s.
-    packed = args.objective not in ("mlm+nsp", "mlm+sop") and not args.torch_compile
-    args.include_num_input_tokens_seen = "all" if packed else "non_padding"
     return args
 
 

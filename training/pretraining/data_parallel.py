@@ -1,5 +1,9 @@
 """On a CPU, each half of the cores computes half of a batch, so that cores wait for each other once
-a step only."""
+a step only.
+
+`training_step` cuts a batch in two, lets two threads add their gradients to those of the model, and
+adds the gradients of earlier micro-batches last.
+"""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -21,21 +25,17 @@ class CpuDataParallelMixin:
     def _may_halve(self) -> bool:
         """Whether two threads give the same numbers in every run: they draw no random numbers, and
         write nothing but gradients."""
-        model = self.model
         args = self.args
-        has_dropout = any(
-            module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)
-        )
-        excluded = (
-            has_dropout
-            or args.label_smoothing_factor
-            or args.torch_compile
-            or args.auto_find_batch_size
-        )
-        one_cpu = (
-            args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
-        )
-        return args.objective == "mlm" and args.optim in ADAMW and one_cpu and not excluded
+        if args.device.type != "cpu" or args.world_size > 1 or torch.get_num_threads() % 2:
+            return False
+        if args.objective != "mlm" or args.optim not in ADAMW:
+            return False
+        if args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size:
+            return False
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Dropout) and module.p:
+                return False
+        return True
 
     def train(self, *args, **kwargs):
         with shared_cores(2) if self._may_halve() else nullcontext() as self._pool:
@@ -48,38 +48,49 @@ class CpuDataParallelMixin:
             halves = halve(inputs)
         if len(halves) == 1:
             return step(model, inputs, num_items_in_batch)
-        before = [(weight, weight.grad) for weight in model.parameters() if weight.grad is not None]
-        for weight, _ in before:
-            weight.grad = None
-        loss = sum(self._pool.map(lambda half: step(model, half, num_items_in_batch), halves))
-        for (
-            weight,
-            grad,
-        ) in before:  # of earlier micro-batches: added last, so that the order of the sum is fixed
-            weight.grad = grad if weight.grad is None else grad.add_(weight.grad)
+        # The gradients of earlier micro-batches are added last, so that the order of the sum is
+        # fixed.
+        earlier_gradients = []
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                earlier_gradients.append((parameter, parameter.grad))
+                parameter.grad = None
+        losses = self._pool.map(lambda half: step(model, half, num_items_in_batch), halves)
+        loss = sum(losses)  # waits for both threads
+        for parameter, earlier in earlier_gradients:
+            if parameter.grad is not None:
+                earlier.add_(parameter.grad)
+            parameter.grad = earlier
         return loss
 
 
 def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Cut an unpadded batch into two between documents. A padded batch, and one of which a half
     would have more than two thirds of the tokens, are returned whole."""
-    bounds = batch.get("cu_seq_lens_q", torch.zeros(1))
-    shape = batch["input_ids"].shape
-    cut = int((2 * bounds - shape[1]).abs().argmin())
-    if not shape[1] <= 3 * bounds[cut] <= 2 * shape[1]:
+    if "cu_seq_lens_q" not in batch:
         return [batch]
-    halves = []
-    for documents in (bounds[: cut + 1], bounds[cut:]):
-        first = int(documents[0])
-        last = int(documents[-1])
-        half = {
-            name: x[:, first:last] if getattr(x, "shape", None) == shape else x
-            for name, x in batch.items()
-        }
-        longest = int(documents.diff().max())
-        half |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents - first)
-        half |= dict.fromkeys(("max_length_q", "max_length_k"), longest)
-        if "masked_lm_positions" in batch:
-            half["masked_lm_positions"] = (half["labels"][0] != IGNORE_INDEX).nonzero().squeeze(1)
-        halves.append(half)
-    return halves
+    bounds = batch["cu_seq_lens_q"]
+    num_tokens = batch["input_ids"].shape[1]
+    cut = int((2 * bounds - num_tokens).abs().argmin())  # the bound that is nearest to the middle
+    if not num_tokens <= 3 * bounds[cut] <= 2 * num_tokens:
+        return [batch]
+    return [take_documents(batch, bounds[: cut + 1]), take_documents(batch, bounds[cut:])]
+
+
+def take_documents(batch: Mapping[str, Any], bounds: torch.Tensor) -> dict[str, Any]:
+    """The documents of an unpadded batch between these of its bounds, int32 [documents + 1]."""
+    first = int(bounds[0])
+    last = int(bounds[-1])
+    longest = int(bounds.diff().max())
+    shape = batch["input_ids"].shape
+    part = {}
+    for name, value in batch.items():
+        has_tokens = getattr(value, "shape", None) == shape
+        part[name] = value[:, first:last] if has_tokens else value
+    part["cu_seq_lens_q"] = bounds - first
+    part["cu_seq_lens_k"] = bounds - first
+    part["max_length_q"] = longest
+    part["max_length_k"] = longest
+    if "masked_lm_positions" in batch:
+        part["masked_lm_positions"] = (part["labels"][0] != IGNORE_INDEX).nonzero().squeeze(1)
+    return part

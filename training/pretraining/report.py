@@ -6,6 +6,7 @@ from typing import Any
 
 from ..common.printing import format_table
 from ..evaluation.baselines import judge
+from .objectives import OBJECTIVES
 
 # Losses in the report of a pretraining, to compare its loss with.
 BASELINE_LOSSES = ("unigram_loss", "constant_loss", "start_loss")
@@ -40,8 +41,8 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
         if loss is not None:
             share = "" if accuracy is None else f"{accuracy:.1%}"
             rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", share))
-    targets = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
-    lines = [f"At {report['targets']:,} {targets} of the held-out documents:"]
+    targets_name = OBJECTIVES[report["objective"]].targets_name
+    lines = [f"At {report['targets']:,} {targets_name} of the held-out documents:"]
     lines.append(format_table(("", "loss", "perplexity", "accuracy"), rows))
     if report["objective"] == "mlm":
         accuracy = report["accuracy"]

@@ -95,7 +95,7 @@ def finish(trainer: PretrainingTrainer) -> TrainingResult:
     if trainer.budget is not None:
         print(f"Used {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
     print_next_step(*next_command(trainer, output), warning=trainer.report["warning"])
-    trained = without_autocast(trainer.objective.trained(trainer.model))
+    trained = without_autocast(trainer.objective.model_to_save(trainer.model))
     return TrainingResult(trained, tokenizer, trainer.report, output)
 
 

@@ -149,21 +149,24 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.sample = sample_of(train_rows)  # the rows in which tokens are counted
 
         # Model
-        built, self.new_weights = self._make_model(model, config, tokenizer)
+        model_to_train, self.new_weights = self._make_model(model, config, tokenizer)
 
         # Trainer
-        packed = self.objective.packs_documents and not args.torch_compile
-        collator = data_collator or self.objective.collator(tokenizer, unpadded=packed)
+        unpadded = self.objective.packs_documents and not args.torch_compile
+        # Batches without padding count all tokens. Those with padding count by the mask: the id of
+        # padding may be [SEP]'s.
+        args.include_num_input_tokens_seen = "all" if unpadded else "non_padding"
+        collator = data_collator or self.objective.collator(tokenizer, unpadded=unpadded)
         self.evaluation_collator = collator.for_evaluation()
         # The budget comes before the progress bar of `Trainer`, which reads the number of steps
         # that it sets.
         callbacks = [*(callbacks or []), *filter(None, [self.budget])]
         options |= dict(processing_class=tokenizer, callbacks=callbacks)
-        super().__init__(built, args, collator, train_rows, evaluation_rows, **options)
+        super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
         self._begin_records(source.description)
-        self.settings = ResumeGuardCallback(self._settings())
+        self.resume_guard = ResumeGuardCallback(self._settings_to_resume())
         self.add_callback(MaskingProgress(collator))
-        self.add_callback(self.settings)
+        self.add_callback(self.resume_guard)
         add_callbacks(self)
 
     def _begin_records(self, data_description: str) -> None:
@@ -171,7 +174,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.data_description = data_description
         # tokens that were added to the vocabulary
         self.new_ids = [] if self.extension is None else list(self.extension.pieces)
-        self.start: Mapping[str, float] = {}  # metrics of the saved model before this training
+        # of the saved model before this training
+        self.start_metrics: Mapping[str, float] = {}
         self.report: dict[str, Any] | None = None
         self.training_seconds: float | None = None
         self._loss_terms: dict[str, torch.Tensor] = {}  # sums since the last log
@@ -233,7 +237,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         built, _ = self.objective.model(model, config, tokenizer)
         return built, new_weights
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings_to_resume(self) -> dict[str, Any]:
         """All that decides rows, masks and weights. A checkpoint cannot be resumed with other
         values of it."""
         settings = steps_of(self.args)
@@ -270,14 +274,10 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         if is_first or resume_from_checkpoint:
             checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
         if checkpoint is not None:
-            self.settings.check(checkpoint)
-        elif is_first and self.args.embedding_init == "cooccurrence":
-            print("Counting neighbouring tokens for the first word embeddings")
-            rows_of_ids = (row["input_ids"] for row in self.sample)
-            begin_with_word_vectors(
-                self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed
-            )
-        elif self.new_weights:
+            self.resume_guard.check(checkpoint)
+        elif is_first:
+            self._initialize_embeddings()
+        if checkpoint is None and self.new_weights:
             print(
                 f"New weights, which {self.model.config._name_or_path!r} lacks:"
                 f" {', '.join(self.new_weights)}"
@@ -285,13 +285,24 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self._describe()
         if is_first and not (self.is_new or self.new_weights or shares_weights(self.args)):
             with random_state_kept():
-                self.start = self.evaluate(metric_key_prefix="start")
+                self.start_metrics = self.evaluate(metric_key_prefix="start")
             without_autocast(self.model)  # undo what `evaluate` has changed
         result = super().train(checkpoint, *args, **kwargs)
         # `train_runtime` counts from the resumption
         if checkpoint is None:
             self.training_seconds = result.metrics["train_runtime"]
         return result
+
+    def _initialize_embeddings(self) -> None:
+        """Set the first word embeddings of a new model as `args.embedding_init` says: here and not
+        in `_make_model`, since a training that is resumed has no use for them."""
+        if self.args.embedding_init != "cooccurrence":
+            return
+        print("Counting neighbouring tokens for the first word embeddings")
+        rows_of_ids = (row["input_ids"] for row in self.sample)
+        begin_with_word_vectors(
+            self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed
+        )
 
     def _describe(self) -> None:
         """Print the number of rows and parameters; warn of too few tokens for the model, and of new
@@ -367,14 +378,16 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         return None
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
-        width = self.model.config.hidden_size
         if self.optimizer is None and self.args.optimizer == "muon":
+            muon_learning_rate = self.args.muon_learning_rate
+            if not muon_learning_rate:
+                width = self.model.config.hidden_size
+                muon_learning_rate = MUON_LEARNING_RATE * max(1, MUON_WIDTH / width)
             self.optimizer = muon_optimizer(
                 self.model,
                 self.get_decay_parameter_names(self.model),
                 learning_rate=self.args.learning_rate,
-                muon_learning_rate=self.args.muon_learning_rate
-                or MUON_LEARNING_RATE * max(1, MUON_WIDTH / width),
+                muon_learning_rate=muon_learning_rate,
                 weight_decay=self.args.weight_decay,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
                 eps=self.args.adam_epsilon,
@@ -383,13 +396,15 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if num_items is not None:
-            counts = [self.objective.counts(batch) for batch in batches]
-            sums = {name: sum(count[name] for count in counts).to(device) for name in counts[0]}
+        if num_items is None:
+            return batches, num_items
+        counts = [self.objective.counts(batch) for batch in batches]
+        totals = {}
+        for name in counts[0]:
+            totals[name] = sum(count[name] for count in counts).to(device)
             if self.args.average_tokens_across_devices and self.args.world_size > 1:
-                sums = {name: self.accelerator.gather(total).sum() for name, total in sums.items()}
-            batches = [{**batch, **sums} for batch in batches]
-        return batches, num_items
+                totals[name] = self.accelerator.gather(totals[name]).sum()
+        return [{**batch, **totals} for batch in batches], num_items
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
@@ -404,9 +419,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
     def log(self, logs, *args, **kwargs):
         if self._loss_terms and "loss" in logs:
             steps = max(self.state.global_step - self._terms_since, 1)
-            how = "sum" if self.args.average_tokens_across_devices else "mean"
+            reduction = "sum" if self.args.average_tokens_across_devices else "mean"
             for name, total in self._loss_terms.items():
-                logs[name] = round(float(self.accelerator.reduce(total, how)) / steps, 4)
+                logs[name] = round(float(self.accelerator.reduce(total, reduction)) / steps, 4)
             self._loss_terms = {}
         super().log(logs, *args, **kwargs)
 
@@ -422,10 +437,11 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         get equally many, since ranks that share a model go in step: a rank without a last batch
         repeats the first, uncounted."""
         size = self.args.eval_batch_size
-        batches = [range(len(rows))[start : start + size] for start in range(0, len(rows), size)]
+        row_numbers = range(len(rows))
+        batches = [row_numbers[start : start + size] for start in row_numbers[::size]]
         batches_of_rank = batches[rank::ranks]
-        most_batches = -(-len(batches) // ranks)
-        if len(batches_of_rank) < most_batches:
+        num_batches = -(-len(batches) // ranks)
+        if len(batches_of_rank) < num_batches:
             batches_of_rank = [*batches_of_rank, batches[0]]
         return DataLoader(
             rows,
@@ -517,10 +533,10 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         report = self.objective.report(metrics, baseline)
         if self.extension is not None:
             report["extension"] = self.extension.metrics()
-        if f"start_{self.objective.metric}" in self.start:
-            report["start_loss"] = self.start[f"start_{self.objective.metric}"]
-        if "start_accuracy" in self.start:
-            report["start_accuracy"] = self.start["start_accuracy"]
+        if f"start_{self.objective.metric}" in self.start_metrics:
+            report["start_loss"] = self.start_metrics[f"start_{self.objective.metric}"]
+        if "start_accuracy" in self.start_metrics:
+            report["start_accuracy"] = self.start_metrics["start_accuracy"]
         report["objective"] = self.objective.name
         report["steps"] = state.global_step
         report["epochs"] = None
@@ -528,7 +544,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             report["epochs"] = state.epoch
         report["training_tokens"] = state.num_input_tokens_seen
         report["training_seconds"] = self.training_seconds
-        report["parameters"] = self.objective.trained(self.model).num_parameters()
+        report["parameters"] = self.objective.model_to_save(self.model).num_parameters()
         report["precision"] = "fp32"
         if self.args.bf16:
             report["precision"] = "bf16"

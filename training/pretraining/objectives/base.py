@@ -33,6 +33,7 @@ class Objective(abc.ABC):
     name: str
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is plotted, compared and reported
+    targets_name = "masked positions"  # what is predicted, in the report
     # rows are packed documents, which can be streamed, prepared once, and batched unpadded
     packs_documents = True
     config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
@@ -40,15 +41,19 @@ class Objective(abc.ABC):
 
     def __init__(self, args: PretrainingConfig):
         self.args = args
-        given = {name: getattr(args, name) for name in MASKING_FIELDS if self.masking_defaults}
-        given = {name: value for name, value in given.items() if value is not None}
-        self.masking_options: dict[str, Any] = {**self.masking_defaults, **given}
+        self.masking_options: dict[str, Any] = dict(self.masking_defaults)
+        if self.masking_defaults:
+            for name in MASKING_FIELDS:
+                value = getattr(args, name)
+                if value is not None:
+                    self.masking_options[name] = value
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
         """Refuse (a ValueError) settings that contradict each other, before any work; `args` have
         their defaults."""
         causal = self.config_fields.get("is_causal", False)
-        length, longest = self.args.seq_length, config.max_position_embeddings
+        length = self.args.seq_length
+        longest = config.max_position_embeddings
         if config.is_causal != causal:
             raise ValueError(
                 f"is_causal: objective {self.name} needs {causal}, got {config.is_causal}"
@@ -61,10 +66,9 @@ class Objective(abc.ABC):
             raise ValueError(f"streaming: objective {self.name} cannot read a stream; leave it out")
         check_packing(self.args.packing, length)
         if length > longest:
-            use = "use at most that, or raise max_position_embeddings (--config_overrides)"
             raise ValueError(
                 f"seq_length: {length} is beyond max_position_embeddings={longest} of the model;"
-                f" {use}"
+                " use at most that, or raise max_position_embeddings (--config_overrides)"
             )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -154,7 +158,8 @@ class Objective(abc.ABC):
         """Turn the sums over all batches, [k], into the means for the log. A mean over nothing is
         left out."""
         loss, right, targets = sums
-        return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
+        metrics = mean_metrics(targets, **{self.metric: loss, "accuracy": right})
+        return metrics | {"targets": targets}
 
     def report(
         self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]
@@ -176,7 +181,7 @@ class Objective(abc.ABC):
         """Save the trained model in `folder`."""
         trainer.save_model(str(folder), _internal_call=True)  # without a push: there is no card yet
 
-    def trained(self, model: PreTrainedModel) -> PreTrainedModel:
+    def model_to_save(self, model: PreTrainedModel) -> PreTrainedModel:
         """The part of the trainer's model that is saved."""
         return model
 
@@ -187,10 +192,12 @@ class Objective(abc.ABC):
         return []
 
 
-def means(count: float, **sums: float) -> dict[str, float]:
+def mean_metrics(count: float, **sums: float) -> dict[str, float]:
     """The sums divided by the count; empty if the count is 0, since a score over nothing is not
     perfect."""
-    return {name: total / count for name, total in sums.items()} if count else {}
+    if not count:
+        return {}
+    return {name: total / count for name, total in sums.items()}
 
 
 def perplexity(loss: float | None) -> float | None:
@@ -218,9 +225,11 @@ def unigram_baseline(
     accuracy of the most frequent target. Special tokens count only if they are targets (as [SEP] is
     for a decoder). Both are None without targets."""
     counts = unigram_counts(train, vocab_size).astype(np.float64)
-    labels = np.concatenate(
-        [batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches]
-    )
+    label_parts = []
+    for batch in batches:
+        labels = batch["labels"]
+        label_parts.append(labels[labels != IGNORE_INDEX].cpu().numpy())
+    labels = np.concatenate(label_parts)
     if not len(labels):
         return None, None
     is_target = np.bincount(labels, minlength=vocab_size) > 0

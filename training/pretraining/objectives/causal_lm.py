@@ -19,6 +19,7 @@ class CausalLM(Objective):
     name = "clm"
     model_class = MiniBertForCausalLM
     metric = "clm_loss"
+    targets_name = "next tokens"
     config_fields = {"is_causal": True}
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

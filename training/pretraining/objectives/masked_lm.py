@@ -16,10 +16,16 @@ from ...data.sentences import split_sentences
 from ..fill import fill_masks
 from .base import Objective
 
-# The examples of a saved model: this many sentences, from this many documents, and from the first
+# The examples of a saved model: this many sentences, from the first documents, and the first
 # sentences of each.
-CANDIDATES, DOCUMENTS, SENTENCES = 24, 300, 60
-FEWEST_WORDS, MOST_WORDS, MOST_CHARACTERS, MOST_LETTERS = 6, 25, 200, 12
+NUM_SENTENCES = 24
+NUM_DOCUMENTS = 300
+SENTENCES_PER_DOCUMENT = 60
+MIN_WORDS = 6
+MAX_WORDS = 25
+MAX_CHARACTERS = 200
+MAX_LETTERS = 12  # of a word; a longer one is text without spaces
+PUNCTUATION = "\"'“”‘’().,;:!?…"
 WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 
 
@@ -51,70 +57,84 @@ class MaskedLM(Objective):
         """Sentences with a masked word that the saved model fills in: two right and two wrong
         ones."""
         sentences = choose_sentences(texts, tokenizer)
-        words = [find_content_word(sentence, tokenizer) for sentence in sentences]
-        texts = [
-            s[: word.start] + tokenizer.mask_token + s[word.stop :]
-            for s, word in zip(sentences, words)
-        ]
-        shown: dict[bool, list[str]] = {True: [], False: []}
-        for sentence, word, text, filled in zip(
-            sentences, words, texts, fill_masks(texts, str(folder), top_k=3)
-        ):
-            guesses = ", ".join(
-                f"{guess['token_str'].strip()!r} {guess['score']:.0%}" for guess in filled[0]
+        words = []
+        masked_texts = []
+        for sentence in sentences:
+            word = find_content_word(sentence, tokenizer)
+            words.append(sentence[word])
+            masked_texts.append(
+                sentence[: word.start] + tokenizer.mask_token + sentence[word.stop :]
             )
-            is_right = filled[0][0]["token_str"].strip().lower() == sentence[word].lower()
-            shown[is_right].append(f"  {text}\n    was: {sentence[word]}; model: {guesses}")
-        how_many = f"right in {len(shown[True])} of {len(texts)} sentences; up to two of each kind"
+        guesses_of_texts = fill_masks(masked_texts, str(folder), top_k=3)
+        right_examples = []
+        wrong_examples = []
+        for text, word, guesses_of_masks in zip(masked_texts, words, guesses_of_texts):
+            guesses = guesses_of_masks[0]  # of the only mask
+            guess_texts = []
+            for guess in guesses:
+                guess_texts.append(f"{guess['token_str'].strip()!r} {guess['score']:.0%}")
+            example = f"  {text}\n    was: {word}; model: {', '.join(guess_texts)}"
+            if guesses[0]["token_str"].strip().lower() == word.lower():
+                right_examples.append(example)
+            else:
+                wrong_examples.append(example)
         return [
-            f"Held-out text, filled by the saved model ({how_many}):",
-            *shown[True][:2],
-            *shown[False][:2],
+            f"Held-out text, filled by the saved model (right in {len(right_examples)} of"
+            f" {len(sentences)} sentences; up to two of each kind):",
+            *right_examples[:2],
+            *wrong_examples[:2],
         ]
 
 
 def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """Choose the best sentence of each document, best of all one of 6 to 25 words of letters. Each
     takes at most half of the tokens that the model reads."""
+    best_sentences = []
+    for text in islice(filter(str.strip, texts), NUM_DOCUMENTS):
+        sentences = []
+        for sentence in split_sentences(text)[:SENTENCES_PER_DOCUMENT]:
+            sentences.append(" ".join(sentence.split()[:MAX_WORDS]))
+        best = max(sentences, key=sentence_rank)[:MAX_CHARACTERS]
+        best_sentences.append(_fit_model(best, tokenizer))
+    unique = dict.fromkeys(best_sentences)
+    return sorted(unique, key=sentence_rank, reverse=True)[:NUM_SENTENCES]
 
-    def rank(sentence: str) -> tuple[bool, float]:
-        words = sentence.split()
-        usual = sum(
-            WORD.fullmatch(word.strip("\"'“”‘’().,;:!?…")) is not None for word in words
-        ) / len(words)
-        return FEWEST_WORDS <= len(words) <= MOST_WORDS and sentence[
-            -1
-        ] in ".!?…" and usual > 0.8, usual
 
-    best = []
-    for text in islice(filter(str.strip, texts), DOCUMENTS):
-        sentences = [
-            " ".join(sentence.split()[:MOST_WORDS])
-            for sentence in split_sentences(text)[:SENTENCES]
-        ]
-        sentence = max(sentences, key=rank)[:MOST_CHARACTERS]
-        while (
-            len(sentence) > 1
-            and 2 * len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length
-        ):
-            sentence = sentence[: len(sentence) // 2]
-        best.append(sentence)
-    return sorted(dict.fromkeys(best), key=rank, reverse=True)[:CANDIDATES]
+def sentence_rank(sentence: str) -> tuple[bool, float]:
+    """How good an example a sentence is: whether it is a whole one of ordinary words, and the share
+    of its words that are of letters."""
+    words = sentence.split()
+    ordinary = [word for word in words if WORD.fullmatch(word.strip(PUNCTUATION))]
+    share = len(ordinary) / len(words)
+    has_length = MIN_WORDS <= len(words) <= MAX_WORDS
+    return has_length and sentence[-1] in ".!?…" and share > 0.8, share
+
+
+def _fit_model(sentence: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    """The sentence, halved until it takes at most half of the tokens that the model reads."""
+    while len(sentence) > 1:
+        if 2 * len(tokenizer(sentence)["input_ids"]) <= tokenizer.model_max_length:
+            break
+        sentence = sentence[: len(sentence) // 2]
+    return sentence
 
 
 def find_content_word(sentence: str, tokenizer: PreTrainedTokenizerBase) -> slice:
     """Find a word worth guessing: four letters or more, one token, near the middle of the sentence.
     In text without spaces, it is the letter in the middle."""
-    spans = [slice(*match.span()) for match in WORD.finditer(sentence)] or [slice(0, len(sentence))]
-    if len(spans) == 1 and len(sentence) > MOST_LETTERS:
-        return slice(len(sentence) // 2, len(sentence) // 2 + 1)
+    words = [slice(*match.span()) for match in WORD.finditer(sentence)]
+    if not words:
+        words = [slice(0, len(sentence))]
+    if len(words) == 1 and len(sentence) > MAX_LETTERS:
+        middle = len(sentence) // 2
+        return slice(middle, middle + 1)
 
-    def worth(span: slice) -> tuple[bool, bool, float]:
+    def rank(span: slice) -> tuple[bool, bool, float]:
         word = sentence[span]
-        return (
-            len(word) > 3,
-            len(tokenizer.tokenize(f" {word}")) == 1,
-            -abs(span.start + span.stop - len(sentence)),
-        )
+        is_long = len(word) > 3
+        is_one_token = len(tokenizer.tokenize(f" {word}")) == 1
+        distance_from_middle = abs(span.start + span.stop - len(sentence))
+        return is_long, is_one_token, -distance_from_middle
 
-    return max(spans[1:-1] or spans, key=worth)
+    inner_words = words[1:-1]
+    return max(inner_words or words, key=rank)

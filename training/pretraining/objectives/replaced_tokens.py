@@ -17,32 +17,44 @@ from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenD
 from ....tokenization import regular_tokens
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from .base import means, token_score
+from .base import mean_metrics, token_score
 from .masked_lm import MaskedLM
 
 SHARED_EMBEDDINGS = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
 
 
-def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
+def make_generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
     """The generator's config: as deep as the discriminator's, `size` times as wide (in whole heads
     of the same width), with an MLP narrowed alike."""
     heads = max(1, round(size * config.num_attention_heads))
-    share, narrow = heads / config.num_attention_heads, copy.deepcopy(config)
-    narrow.num_attention_heads, narrow.hidden_size = heads, round(config.hidden_size * share)
-    narrow.intermediate_size = max(1, round(config.intermediate_size * share))
-    return narrow
+    share = heads / config.num_attention_heads
+    generator = copy.deepcopy(config)
+    generator.num_attention_heads = heads
+    generator.hidden_size = round(config.hidden_size * share)
+    generator.intermediate_size = max(1, round(config.intermediate_size * share))
+    return generator
 
 
-def sample_tokens(logits: torch.Tensor, never: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Sample a token for every target, int64 [targets], with p ∝ exp(logit), except the ids
-    `never`, [k]: the token where its `uniform` number from 0 to 1, [targets], falls among the
-    summed probabilities of [targets, vocabulary]."""
-    summed = logits.detach().float().index_fill(1, never, -math.inf).softmax(1).cumsum(1)
-    end = summed[:, -1:]
-    places = torch.minimum(
-        uniform.to(end)[:, None] * end, torch.nextafter(end, torch.zeros_like(end))
-    )
-    return torch.searchsorted(summed, places, right=True).squeeze(1)
+def sample_tokens(
+    logits: torch.Tensor, suppress_tokens: torch.Tensor, uniform: torch.Tensor
+) -> torch.Tensor:
+    """Sample a token for every target with p ∝ exp(logit): the token where the `uniform` number of
+    the target falls among the summed probabilities.
+
+    Args:
+        logits: [targets, vocabulary].
+        suppress_tokens: [k], ids that are never sampled.
+        uniform: [targets], numbers from 0 to 1.
+
+    Returns:
+        int64 [targets].
+    """
+    logits = logits.detach().float().index_fill(1, suppress_tokens, -math.inf)
+    summed = logits.softmax(1).cumsum(1)
+    total = summed[:, -1:]
+    below_total = torch.nextafter(total, torch.zeros_like(total))
+    samples = torch.minimum(uniform.to(total)[:, None] * total, below_total)
+    return torch.searchsorted(summed, samples, right=True).squeeze(1)
 
 
 class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
@@ -54,42 +66,46 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     head can load a checkpoint.
 
     Args:
-        config, narrow: the discriminator's config, and the generator's (see `generator_config`).
+        config: the discriminator's config.
+        generator_config: the generator's, see `make_generator_config`.
         weight: weight of the discriminator's loss relative to the generator's.
-        never: ids that the generator never samples: special tokens, above all [MASK].
+        suppress_tokens: ids that the generator never samples: special tokens, above all [MASK].
     """
 
     def __init__(
-        self, config: MiniBertConfig, narrow: MiniBertConfig, weight: float, never: Collection[int]
+        self,
+        config: MiniBertConfig,
+        generator_config: MiniBertConfig,
+        weight: float,
+        suppress_tokens: Collection[int],
     ):
         super().__init__(config)
         self.weight = weight
-        self.generator = MiniBertForMaskedLM(narrow)
+        self.generator = MiniBertForMaskedLM(generator_config)
         self.projection = nn.Identity()
-        here, there = (each.embedding_size or each.hidden_size for each in (config, narrow))
-        if there != here:
-            self.projection = nn.Linear(here, there, bias=False)
+        width = config.embedding_size or config.hidden_size
+        generator_width = generator_config.embedding_size or generator_config.hidden_size
+        if generator_width != width:
+            self.projection = nn.Linear(width, generator_width, bias=False)
             # the projected tables start with the standard deviation of the tables
-            nn.init.normal_(self.projection.weight, std=here**-0.5)
+            nn.init.normal_(self.projection.weight, std=width**-0.5)
         for name in self.projected_tables():
-            self.generator.get_submodule(
-                name.removesuffix(".weight")
-            ).weight = None  # `forward` lends it one
-        self.register_buffer(
-            "never", torch.tensor(sorted(never), dtype=torch.long), persistent=False
-        )
+            module = self.generator.get_submodule(name.removesuffix(".weight"))
+            module.weight = None  # `forward` lends it one
+        suppressed = torch.tensor(sorted(suppress_tokens), dtype=torch.long)
+        self.register_buffer("suppress_tokens", suppressed, persistent=False)
 
     def projected_tables(self) -> dict[str, torch.Tensor]:
         """The embeddings as the generator sees them, by the names of its own parameters."""
-        embeddings, tables = self.model.embeddings, {}
+        tables = {}
         # in full precision, like the embeddings of any model: rows of frequent tokens add up many
         # small gradients
         with torch.autocast(self.device.type, enabled=False):
             for name in SHARED_EMBEDDINGS:
-                if getattr(embeddings, name) is not None:
-                    tables[f"model.embeddings.{name}.weight"] = self.projection(
-                        getattr(embeddings, name).weight
-                    )
+                embedding = getattr(self.model.embeddings, name)
+                if embedding is not None:
+                    table = self.projection(embedding.weight)
+                    tables[f"model.embeddings.{name}.weight"] = table
         if self.config.tie_word_embeddings:
             tables["decoder.weight"] = tables["model.embeddings.tok_embeddings.weight"]
         return tables
@@ -119,32 +135,38 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
             looks replaced, `replaced` (0, 1, -100 at padding), and the `corrupted_ids` that it
             read; [targets, vocabulary], `generator_logits`.
         """
-        layout |= dict(token_type_ids=token_type_ids, position_ids=position_ids)
-        targeted = dict(
-            labels=labels,
-            masked_lm_positions=masked_lm_positions,
-            num_items_in_batch=num_items_in_batch,
-        )
+        layout["token_type_ids"] = token_type_ids
+        layout["position_ids"] = position_ids
+        generator_inputs = layout | {
+            "labels": labels,
+            "masked_lm_positions": masked_lm_positions,
+            "num_items_in_batch": num_items_in_batch,
+            "sparse_prediction": True,
+        }
         generated = torch.func.functional_call(
-            self.generator,
-            self.projected_tables(),
-            (input_ids,),
-            dict(**layout, **targeted, sparse_prediction=True),
+            self.generator, self.projected_tables(), (input_ids,), generator_inputs
         )
         targets = labels != IGNORE_INDEX
-        sampled = sample_tokens(generated.logits, self.never, target_draws[targets] * 2.0**-53)
+        uniform = target_draws[targets] * 2.0**-53
+        sampled = sample_tokens(generated.logits, self.suppress_tokens, uniform)
         corrupted = input_ids.masked_scatter(targets, sampled)
-        replaced = (corrupted != torch.where(targets, labels, input_ids)).long()
-        if (mask := layout.get("attention_mask")) is not None:
-            replaced = replaced.masked_fill(mask == 0, IGNORE_INDEX)
+        original = torch.where(targets, labels, input_ids)
+        replaced = (corrupted != original).long()
+        attention_mask = layout.get("attention_mask")
+        if attention_mask is not None:
+            replaced = replaced.masked_fill(attention_mask == 0, IGNORE_INDEX)
         detected = super().forward(
             corrupted, labels=replaced, num_items_in_batch=num_tokens_in_batch, **layout
         )
-        outputs = dict(loss=generated.loss + self.weight * detected.loss, mlm_loss=generated.loss)
-        outputs |= dict(
-            rtd_loss=detected.loss, logits=detected.logits, generator_logits=generated.logits
+        return ModelOutput(
+            loss=generated.loss + self.weight * detected.loss,
+            mlm_loss=generated.loss,
+            rtd_loss=detected.loss,
+            logits=detected.logits,
+            generator_logits=generated.logits,
+            replaced=replaced,
+            corrupted_ids=corrupted,
         )
-        return ModelOutput(**outputs, replaced=replaced, corrupted_ids=corrupted)
 
     def discriminator(self) -> MiniBertForReplacedTokenDetection:
         """The discriminator alone; it shares its tensors with this model."""
@@ -169,6 +191,7 @@ class ReplacedTokenDetection(MaskedLM):
     name = "rtd"
     model_class = MiniBertForReplacedTokenDetection
     metric = "rtd_loss"
+    targets_name = "tokens"
     masking_defaults = {
         "mlm_probability": 0.15,
         "mask_replace_prob": 1.0,
@@ -186,9 +209,12 @@ class ReplacedTokenDetection(MaskedLM):
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[DetectorWithGenerator, list[str]]:
         """Make a discriminator from `source`, with a new generator."""
-        never = {*range(config.vocab_size)} - {*np.flatnonzero(regular_tokens(tokenizer)).tolist()}
-        narrow = generator_config(config, self.args.generator_size)
-        model = DetectorWithGenerator(config, narrow, self.args.discriminator_weight, never)
+        regular_ids = np.flatnonzero(regular_tokens(tokenizer)).tolist()
+        suppress_tokens = set(range(config.vocab_size)).difference(regular_ids)
+        generator_config = make_generator_config(config, self.args.generator_size)
+        model = DetectorWithGenerator(
+            config, generator_config, self.args.discriminator_weight, suppress_tokens
+        )
         if isinstance(source, MiniBertConfig):
             return model, []
         detector, new_weights = super().model(source, config, tokenizer)
@@ -199,30 +225,29 @@ class ReplacedTokenDetection(MaskedLM):
         return super().collator(tokenizer, target_draws=True, **options)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {
-            "num_tokens_in_batch": batch.get(
-                "attention_mask", torch.ones_like(batch["input_ids"])
-            ).count_nonzero()
-        }
+        real = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+        return {"num_tokens_in_batch": real.count_nonzero()}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         real = outputs["replaced"] != IGNORE_INDEX
-        logits, replaced = outputs["logits"][real].float(), outputs["replaced"][real].bool()
+        logits = outputs["logits"][real].float()
+        replaced = outputs["replaced"][real].bool()
         loss = torch.nn.functional.binary_cross_entropy_with_logits(
             logits, replaced.float(), reduction="sum"
         )
-        counts = ((logits > 0) == replaced).sum(), real.sum(), replaced.sum()
-        detected = torch.stack([loss, *(count.float() for count in counts)])
-        return torch.cat([token_score(outputs["generator_logits"], batch["labels"]), detected])
+        right = (logits > 0) == replaced
+        detector_score = torch.stack(
+            [loss, right.sum().float(), real.sum().float(), replaced.sum().float()]
+        )
+        generator_score = token_score(outputs["generator_logits"], batch["labels"])
+        return torch.cat([generator_score, detector_score])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         mlm_loss, mlm_right, targets, loss, right, tokens, replaced = sums
-        metrics = means(tokens, rtd_loss=loss, accuracy=right, replaced=replaced)
-        return (
-            metrics
-            | means(targets, mlm_loss=mlm_loss, mlm_accuracy=mlm_right)
-            | {"targets": tokens}
-        )
+        metrics = mean_metrics(tokens, rtd_loss=loss, accuracy=right, replaced=replaced)
+        metrics |= mean_metrics(targets, mlm_loss=mlm_loss, mlm_accuracy=mlm_right)
+        metrics["targets"] = tokens
+        return metrics
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`):
@@ -238,13 +263,14 @@ class ReplacedTokenDetection(MaskedLM):
 
     def save(self, trainer: Trainer, folder: Path) -> None:
         """The discriminator, as an ordinary model."""
-        both, trainer.model = trainer.model, self.trained(trainer.model)
+        detector_with_generator = trainer.model
+        trainer.model = self.model_to_save(detector_with_generator)
         try:
             super().save(trainer, folder)
         finally:
-            trainer.model = both
+            trainer.model = detector_with_generator
 
-    def trained(self, model: DetectorWithGenerator) -> MiniBertForReplacedTokenDetection:
+    def model_to_save(self, model: DetectorWithGenerator) -> MiniBertForReplacedTokenDetection:
         return model.discriminator()
 
     def examples(self, *_: Any) -> list[str]:

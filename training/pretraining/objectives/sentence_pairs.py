@@ -3,7 +3,7 @@
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import datasets
@@ -19,13 +19,16 @@ from ...data.masking import IGNORE_INDEX
 from ...data.sentences import split_sentences
 from ...data.tables import map_tables
 from ...data.tokenized import tokenize_table
-from .base import means, token_score
+from .base import mean_metrics, token_score
 from .masked_lm import MaskedLM
 
 # Random pairs are made of segments of this many neighbouring documents.
 WINDOW = 2048
 
-IS_NEXT, IS_RANDOM = 0, 1
+MIN_PAIR_LENGTH = 5
+# Values of `next_sentence_label`.
+IS_NEXT = 0
+IS_RANDOM = 1
 IS_SWAPPED = 1
 
 
@@ -46,6 +49,11 @@ class MaskedLMWithNextSentence(MaskedLM):
                 f"type_vocab_size: objective {self.name} needs 2 or more, for pairs of segments"
                 f" (--preset bert has 2), got {config.type_vocab_size}"
             )
+        if self.args.seq_length < MIN_PAIR_LENGTH:
+            raise ValueError(
+                f"seq_length: objective {self.name} needs {MIN_PAIR_LENGTH} or more ([CLS], a token,"
+                f" [SEP], a token, [SEP]), got {self.args.seq_length}"
+            )
 
     def rows(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
@@ -57,7 +65,7 @@ class MaskedLMWithNextSentence(MaskedLM):
             args.seq_length,
             args.short_seq_prob,
             args.seed,
-            swaps_segments=self.swaps_segments,
+            self.swaps_segments,
         )
 
     def loss_name(self, output_name: str) -> str:
@@ -76,7 +84,7 @@ class MaskedLMWithNextSentence(MaskedLM):
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         loss, right, pairs = sums[3:]
         pair_sums = {f"{self.pair_task}_loss": loss, f"{self.pair_task}_accuracy": right}
-        return super().metrics(sums[:3]) | means(pairs, **pair_sums)
+        return super().metrics(sums[:3]) | mean_metrics(pairs, **pair_sums)
 
     def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         report = super().report(metrics, baseline)
@@ -121,24 +129,21 @@ def make_pairs(
             languages, a column `source`.
         seq_length: longest row, in tokens.
     """
-    parts = [documents]
-    if "source" in documents.column_names:
-        source = documents.with_format("numpy")["source"][:]
-        parts = [
-            documents.select(np.flatnonzero(source == language)) for language in np.unique(source)
-        ]
     options = dict(
         desc="Making pairs",
+        backend=tokenizer_backend(tokenizer),
         seq_length=seq_length,
         short_seq_prob=short_seq_prob,
         seed=seed,
         swaps_segments=swaps_segments,
+        **special_ids(tokenizer),
     )
-    options |= special_ids(tokenizer) | dict(backend=tokenizer_backend(tokenizer))
     pairs = []
-    for part in parts:
-        windows = -(-len(part) // WINDOW)  # of equal size, so that none has a single document
-        pairs.append(map_tables(part, _pairs, batch_size=-(-len(part) // windows), **options))
+    for part in _split_languages(documents):
+        num_windows = -(-len(part) // WINDOW)
+        # of equal size, so that none has a single document
+        window_size = -(-len(part) // num_windows)
+        pairs.append(map_tables(part, pair_table, batch_size=window_size, **options))
     rows = datasets.concatenate_datasets(pairs)
     if not len(rows):
         raise ValueError(
@@ -148,103 +153,153 @@ def make_pairs(
     return rows
 
 
-def _pairs(
+def _split_languages(documents: datasets.Dataset) -> list[datasets.Dataset]:
+    """The documents of each language; all of them if there is no column `source`."""
+    if "source" not in documents.column_names:
+        return [documents]
+    source = documents.with_format("numpy")["source"][:]
+    parts = []
+    for language in np.unique(source):
+        parts.append(documents.select(np.flatnonzero(source == language)))
+    return parts
+
+
+def pair_table(
     table: pa.Table,
     backend: str,
     seq_length: int,
     short_seq_prob: float,
     seed: int,
     swaps_segments: bool,
-    **special: int,
+    cls_token_id: int,
+    sep_token_id: int,
 ) -> pa.Table:
-    cls, sep = special["cls_token_id"], special["sep_token_id"]
+    """Make the pairs of one window of documents (column `text`); see `make_pairs`."""
     texts = table["text"].to_pylist()
-    documents = [split_sentences(text) for text in texts]
-    flat = list(chain(*documents))
-    tokenized = tokenize_table(pa.table({"text": pa.array(flat, pa.string())}), backend)[
-        "input_ids"
-    ]
-    tokens = iter(tokenized.to_pylist())
-    documents = [[ids for ids in (next(tokens) for _ in document) if ids] for document in documents]
-    texts = [text for text, document in zip(texts, documents) if document]
-    documents = [document for document in documents if document]
-    behind = [np.cumsum([*map(len, document)][::-1])[::-1] for document in documents]
-    generator = np.random.default_rng([seed, zlib.crc32("".join(flat).encode())])
-    ids, segments, labels = [], [], []
-    if len(set(texts)) < 2 and not swaps_segments:
+    sentences = [split_sentences(text) for text in texts]
+    all_sentences = list(chain(*sentences))
+    generator = np.random.default_rng([seed, zlib.crc32("".join(all_sentences).encode())])
+    tokenized = tokenize_table(pa.table({"text": pa.array(all_sentences, pa.string())}), backend)
+    segments = iter(tokenized["input_ids"].to_pylist())
+    documents = []
+    for text, text_sentences in zip(texts, sentences):
+        document = [ids for ids in islice(segments, len(text_sentences)) if ids]
+        if document:
+            documents.append(Document(text, document))
+    if len({document.text for document in documents}) < 2 and not swaps_segments:
         documents = []  # there is no other text to take a random segment of
+
+    input_ids = []
+    token_type_ids = []
+    labels = []
+    maker = PairMaker(documents, seq_length - 3, short_seq_prob, swaps_segments, generator)
     for number in range(len(documents)):
-        for a, b, label in _pairs_of(
-            documents,
-            behind,
-            texts,
-            number,
-            seq_length - 3,
-            short_seq_prob,
-            swaps_segments,
-            generator,
-        ):
-            ids.append([cls, *a, sep, *b, sep])
-            segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
+        for a, b, label in maker.pairs_of(number):
+            input_ids.append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
+            token_type_ids.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
             labels.append(label)
-    types = {
-        "input_ids": tokenized.type,
-        "token_type_ids": pa.list_(pa.int8()),
-        "next_sentence_label": pa.int64(),
-    }
-    return pa.table(dict(zip(types, (ids, segments, labels))), schema=pa.schema(types))
+    return pa.table(
+        {
+            "input_ids": pa.array(input_ids, tokenized["input_ids"].type),
+            "token_type_ids": pa.array(token_type_ids, pa.list_(pa.int8())),
+            "next_sentence_label": pa.array(labels, pa.int64()),
+        }
+    )
 
 
-def _pairs_of(
-    documents: list[list[list[int]]],
-    behind: list[np.ndarray],
-    texts: list[str],
-    number: int,
-    room: int,
-    short_seq_prob: float,
-    swaps_segments: bool,
-    generator: np.random.Generator,
-) -> Iterator[tuple[list[int], list[int], int]]:
-    """Yield the pairs (A, B, label) that begin in one document; A and B together have at most
-    `room` tokens. `behind`: the number of tokens from each segment to the end of its document."""
-    document, position = documents[number], 0
-    while position < len(document):
-        target = room
-        if generator.random() < short_seq_prob:
-            target = int(generator.integers(2, room + 1))
-        end, gathered = position, 0
-        while end < len(document) and gathered < target:
-            gathered += len(document[end])
+class Document:
+    """A text, and the token ids of its segments."""
+
+    def __init__(self, text: str, segments: list[list[int]]):
+        self.text = text
+        self.segments = segments
+        lengths = np.array([len(segment) for segment in segments])
+        # The tokens from each segment to the end of the document.
+        self.tokens_to_end = lengths[::-1].cumsum()[::-1]
+
+
+class PairMaker:
+    """Makes pairs (A, B, label) of the segments of documents.
+
+    Args:
+        max_tokens: the most tokens of A and B together.
+    """
+
+    def __init__(
+        self,
+        documents: list[Document],
+        max_tokens: int,
+        short_seq_prob: float,
+        swaps_segments: bool,
+        generator: np.random.Generator,
+    ):
+        self.documents = documents
+        self.max_tokens = max_tokens
+        self.short_seq_prob = short_seq_prob
+        self.swaps_segments = swaps_segments
+        self.generator = generator
+
+    def pairs_of(self, number: int) -> Iterator[tuple[list[int], list[int], int]]:
+        """Yield the pairs that begin in one document."""
+        segments = self.documents[number].segments
+        position = 0
+        while position < len(segments):
+            target_length = self._draw_length()
+            end = self._gather(segments, position, target_length)
+            if end > len(segments):
+                return  # the last segment of the document has no next one
+            middle = int(self.generator.integers(position + 1, end))
+            a = list(chain(*segments[position:middle]))
+            b = list(chain(*segments[middle:end]))
+            is_changed = self.generator.random() < 0.5
+            if not is_changed:
+                label = IS_NEXT
+            elif self.swaps_segments:
+                label = IS_SWAPPED
+            else:
+                label = IS_RANDOM
+                end = middle  # what B was begins the next pair
+                b = self._random_segment(number, min(len(b), target_length - len(a)))
+            self._truncate(a, b, target_length)
+            if is_changed and self.swaps_segments:
+                a, b = b, a
+            yield a, b, label
+            position = end
+
+    def _draw_length(self) -> int:
+        """The most tokens of the next pair."""
+        if self.generator.random() < self.short_seq_prob:
+            return int(self.generator.integers(2, self.max_tokens + 1))
+        return self.max_tokens
+
+    def _gather(self, segments: list[list[int]], position: int, target_length: int) -> int:
+        """Where a pair ends that begins at `position`: once its segments have `target_length`
+        tokens, but not before it has two segments, even if the document has only one more."""
+        end = position
+        gathered = 0
+        while end < len(segments) and gathered < target_length:
+            gathered += len(segments[end])
             end += 1
-        if end - position < 2:
-            # A single segment fills the row, or is the last of the document: take the next one too,
-            # if there is one.
-            if end == len(document):
-                return
-            end += 1
-        middle = int(generator.integers(position + 1, end))
-        a, b = (list(chain(*part)) for part in (document[position:middle], document[middle:end]))
-        label, position = IS_NEXT, end
-        is_changed = generator.random() < 0.5
-        if is_changed and not swaps_segments:
-            label, position = IS_RANDOM, middle
-            other = number
-            while (
-                texts[other] == texts[number]
-            ):  # a mixture may repeat the documents of small sources
-                other = int(generator.integers(len(documents)))
-            # Whole segments of the length that B had, so that neither lengths nor ends give the
-            # label away.
-            needed, b = min(len(b), target - len(a)), []
-            start = generator.integers(max(np.count_nonzero(behind[other] >= needed), 1))
-            for segment in documents[other][start:]:
-                b += segment
-                if len(b) >= needed:
-                    break
-        while len(a) + len(b) > target:
+        return max(end, position + 2)
+
+    def _random_segment(self, number: int, min_length: int) -> list[int]:
+        """Whole segments of another text, together at least as long as B was, if they can be:
+        neither lengths nor ends give the label away."""
+        text = self.documents[number].text
+        other = self.documents[number]
+        while other.text == text:  # a mixture may repeat the documents of small sources
+            other = self.documents[int(self.generator.integers(len(self.documents)))]
+        num_starts = max(np.count_nonzero(other.tokens_to_end >= min_length), 1)
+        start = self.generator.integers(num_starts)
+        b: list[int] = []
+        for segment in other.segments[start:]:
+            b += segment
+            if len(b) >= min_length:
+                break
+        return b
+
+    def _truncate(self, a: list[int], b: list[int], target_length: int) -> None:
+        """Cut tokens at random at either end of the longer segment, in place."""
+        while len(a) + len(b) > target_length:
             longer = a if len(a) > len(b) else b
-            longer.pop(0 if generator.random() < 0.5 else -1)
-        if is_changed and swaps_segments:
-            label = IS_SWAPPED
-            a, b = b, a
-        yield a, b, label
+            longer.pop(0 if self.generator.random() < 0.5 else -1)
