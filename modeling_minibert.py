@@ -649,7 +649,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             cu_seq_lens_q, max_length_q,
         )  # fmt: skip
         needs_rows = wants_states or wants_attentions or sequences.mask_4d is not None
-        unpad = not captured and not needs_rows and self._can_unpad(sequences)
+        unpad = not captured and not needs_rows and self._try_unpad(sequences)
         if self.embeddings.position_embeddings is not None:
             sequences.check_positions(self.embeddings.position_embeddings.num_embeddings)
 
@@ -658,14 +658,14 @@ class MiniBertModel(MiniBertPreTrainedModel):
         # Plan how each kind of layer attends.
         keywords = kwargs | {"output_attentions": wants_attentions}
         keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
-        attention = self._plan_attention(sequences, unpad, hidden, positions, keywords)
+        layer_arguments = self._plan_attention(sequences, unpad, hidden, positions, keywords)
 
         states = [] if wants_states else None
         attentions = [] if wants_attentions else None
         for layer, attention_key in self._passes():
             if wants_states:
                 states.append(hidden)
-            hidden = layer(hidden, **attention[attention_key])
+            hidden = layer(hidden, **layer_arguments[attention_key])
             if wants_attentions:
                 hidden, probs = hidden
                 attentions.append(probs)
@@ -678,7 +678,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if self.pooler is not None:
             pooled = self.pooler(sequences.pool(hidden_td, self.pooling))
         return self._build_outputs(
-            sequences, hidden_td, pooled, states, attentions, attention, padded_output
+            sequences, hidden_td, pooled, states, attentions, layer_arguments, padded_output
         )
 
     # --- what forward does, in order ---
@@ -696,9 +696,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         rate = layer.attn.dropout_rate
         return [(layer, (layer_type, rate)) for layer_type in self.config.layer_types]
 
-    def _can_unpad(self, sequences: PackedSequences) -> bool:
-        """Whether the attention backend works on unpadded tokens; if so, `sequences` has them
-        afterwards."""
+    def _try_unpad(self, sequences: PackedSequences) -> bool:
+        """Find the unpadded tokens, if the attention backend works on them; returns whether it
+        does."""
         backend = attention_backend(self.config)
         if backend == "sdpa":
             sequences.find_tokens()
@@ -757,9 +757,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         dtype = query_dtype(hidden)
         rotary = {name: angles(positions, dtype) for name, angles in self.rotary.items()}
         uses_dispatch = unpad and attention_backend(self.config) == "sdpa"
-        attention = {}
+        layer_arguments = {}
         for layer, key in self._passes():
-            if key in attention:
+            if key in layer_arguments:
                 continue
             layer_type = key[0]
             window = self.windows[layer_type]
@@ -771,8 +771,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 arguments = {"dispatch": dispatch}
             else:
                 arguments = self._plan_interface(sequences, unpad, hidden, window, keywords)
-            attention[key] = arguments | {"rotary": rotary.get(layer_type)}
-        return attention
+            layer_arguments[key] = arguments | {"rotary": rotary.get(layer_type)}
+        return layer_arguments
 
     def _plan_interface(
         self,
@@ -827,7 +827,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         pooled: MaybeTensor,
         states: list[torch.Tensor] | None,
         attentions: list[torch.Tensor | None] | None,
-        attention: dict[tuple[str, float], dict[str, Any]],
+        layer_arguments: dict[tuple[str, float], dict[str, Any]],
         padded_output: bool,
     ) -> MiniBertModelOutput:
         """The output for callers who need padded rows, or for the heads."""
@@ -843,7 +843,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if padded_output:
             return MiniBertModelOutput(last_hidden_state, pooled, states, attentions)
         return MiniBertModelOutput(
-            last_hidden_state, pooled, states, attentions, hidden_td, sequences, attention
+            last_hidden_state, pooled, states, attentions, hidden_td, sequences, layer_arguments
         )
 
 

@@ -291,7 +291,7 @@ def test_a_second_sigterm_ends_at_once():
             os.getpid(), signal.SIGTERM
         )  # of the same stop: from the launcher and the system, say
         assert not called
-        callback.at -= STOP_SECONDS
+        callback.received_at -= STOP_SECONDS
         os.kill(os.getpid(), signal.SIGTERM)
         assert called == ["before"]
     finally:

@@ -28,8 +28,8 @@ def fill(
     """
     texts = [text] if isinstance(text, str) else list(text)
     filled = fill_masks(texts, model, top_k)
-    for filled_text, masks in zip(texts, filled):
-        print(filled_text)
+    for masked_text, masks in zip(texts, filled):
+        print(masked_text)
         for number, candidates in enumerate(masks, 1):
             if len(masks) > 1:
                 print(f"  mask {number}")

@@ -51,8 +51,8 @@ class MaskedLMWithNextSentence(MaskedLM):
             )
         if self.args.seq_length < MIN_PAIR_LENGTH:
             raise ValueError(
-                f"seq_length: objective {self.name} needs {MIN_PAIR_LENGTH} or more ([CLS], a token,"
-                f" [SEP], a token, [SEP]), got {self.args.seq_length}"
+                f"seq_length: objective {self.name} needs {MIN_PAIR_LENGTH} or more ([CLS], a"
+                f" token, [SEP], a token, [SEP]), got {self.args.seq_length}"
             )
 
     def rows(
