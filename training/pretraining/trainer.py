@@ -367,7 +367,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         Args:
             steps: How many steps of this model fit into the time.
         """
-        model = self.objective.trained(self.model)
+        model = self.objective.model_to_save(self.model)
         parameters = model.num_parameters()
         for size, config in smaller_sizes(model.config):
             with torch.device("meta"):

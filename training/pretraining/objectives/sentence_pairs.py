@@ -185,7 +185,7 @@ def pair_table(
     for text, text_sentences in zip(texts, sentences):
         document = [ids for ids in islice(segments, len(text_sentences)) if ids]
         if document:
-            documents.append(Document(text, document))
+            documents.append(SegmentedText(text, document))
     if len({document.text for document in documents}) < 2 and not swaps_segments:
         documents = []  # there is no other text to take a random segment of
 
@@ -207,7 +207,7 @@ def pair_table(
     )
 
 
-class Document:
+class SegmentedText:
     """A text, and the token ids of its segments."""
 
     def __init__(self, text: str, segments: list[list[int]]):
@@ -227,7 +227,7 @@ class PairMaker:
 
     def __init__(
         self,
-        documents: list[Document],
+        documents: list[SegmentedText],
         max_tokens: int,
         short_seq_prob: float,
         swaps_segments: bool,
