@@ -30,6 +30,8 @@ from .modeling_minibert import (
 )
 from .training.pretraining.config import (
     PretrainingConfig as PretrainingConfig,
+    RowsConfig as RowsConfig,
+    TokenizerConfig as TokenizerConfig,
 )
 from .training.pretraining.trainer import (
     PretrainingTrainer as PretrainingTrainer,
@@ -39,6 +41,7 @@ from .training.finetuning.predict import (
 )
 from .training.finetuning.config import (
     FinetuningConfig as FinetuningConfig,
+    EvaluationConfig as EvaluationConfig,
 )
 from .training.finetuning.trainer import (
     FinetuningTrainer as FinetuningTrainer,
@@ -56,8 +59,18 @@ from .training.finetuning.tasks.tagging import (
 from .training.finetuning.tasks.answering import (
     AnswerQuestions as AnswerQuestions,
 )
+from .training.finetuning.tasks.base import (
+    Task as Task,
+)
 from .training.hub.push import (
     push as push,
+)
+from .training.embeddings.config import (
+    EmbeddingConfig as EmbeddingConfig,
+    RerankerConfig as RerankerConfig,
+)
+from .training.embeddings.data import (
+    Passage as Passage,
 )
 from .training.embeddings.encoders import (
     embed as embed,
@@ -76,14 +89,19 @@ from .training.pretraining.fill import (
     fill as fill,
 )
 from .tokenization import (
+    Extension as Extension,
     extend_tokenizer as extend_tokenizer,
     train_tokenizer as train_tokenizer,
 )
 from .training.data.collators import (
     MaskedLMCollator as MaskedLMCollator,
+    MaskingProgress as MaskingProgress,
 )
 from .training.data.mixtures import (
     Corpus as Corpus,
+)
+from .training.data.prepared import (
+    PreparedRows as PreparedRows,
 )
 from .training.common.training_result import (
     TrainingResult as TrainingResult,
@@ -91,11 +109,6 @@ from .training.common.training_result import (
 from .training.common.options import (
     UnknownOptionError as UnknownOptionError,
 )
-from .training.data.prepared import PreparedRows
-from .training.embeddings.config import EmbeddingConfig
-from .training.embeddings.config import RerankerConfig
-from .training.finetuning.config import EvaluationConfig
-from .training.pretraining.config import RowsConfig
 
 __version__: str
 __all__ = [
@@ -114,18 +127,25 @@ __all__ = [
     "MiniBertForMultipleChoice",
     "pretrain",
     "PretrainingConfig",
+    "RowsConfig",
+    "TokenizerConfig",
     "PretrainingTrainer",
     "finetune",
     "evaluate",
     "predict",
     "FinetuningConfig",
+    "EvaluationConfig",
     "FinetuningTrainer",
     "Classify",
     "Nli",
     "Choose",
     "Tag",
     "AnswerQuestions",
+    "Task",
     "push",
+    "EmbeddingConfig",
+    "RerankerConfig",
+    "Passage",
     "embed",
     "search",
     "rerank",
@@ -133,10 +153,13 @@ __all__ = [
     "export",
     "fill",
     "prepare",
+    "Extension",
     "extend_tokenizer",
     "train_tokenizer",
     "MaskedLMCollator",
+    "MaskingProgress",
     "Corpus",
+    "PreparedRows",
     "TrainingResult",
     "UnknownOptionError",
 ]

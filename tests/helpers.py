@@ -6,12 +6,14 @@ import io
 import json
 import random
 import re
+from pathlib import Path
 
 import torch
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.training import cli
+from minibert.training.common.training_result import TrainingResult
 
 # --- commands, and what they read ---
 
@@ -182,3 +184,15 @@ def same(first, second):
         a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
         for a, b in zip(first, second)
     )
+
+
+def undocumented_fields(report) -> set[str]:
+    """The fields of a training's report that docs/python.md and the docstring of its class lack."""
+    page = (Path(__file__).parent.parent / "docs" / "python.md").read_text(encoding="utf-8")
+    prefixes = re.findall(r"`(\w+_)…`", TrainingResult.__doc__)
+    undocumented = set()
+    for name in report:
+        in_docstring = f"`{name}`" in TrainingResult.__doc__ or name.startswith(tuple(prefixes))
+        if f"`{name}`" not in page or not in_docstring:
+            undocumented.add(name)
+    return undocumented

@@ -106,7 +106,7 @@ def test_an_option_that_nothing_resembles_is_answered_by_what_there_is():
         minibert.UnknownOptionError, match="'zzz' of fill; it takes text, model, top_k$"
     ):
         minibert.fill("A [MASK].", zzz=1)
-    with pytest.raises(minibert.UnknownOptionError, match="it takes data, model, size, .*, …$"):
+    with pytest.raises(minibert.UnknownOptionError, match="it takes data, preset, size, .*, …$"):
         minibert.pretrain(zzz=1)
 
 

@@ -28,7 +28,7 @@ MODEL_TYPES = ("WordPiece", "BPE", "Unigram")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Extension:
     """An extended tokenizer, and what the new words are worth in text that was held out when they
     were chosen."""
@@ -41,6 +41,9 @@ class Extension:
     fertility: tuple[float | None, float | None]
     # New words that occur in the held-out text.
     used: int
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.pieces)} new tokens, {len(self.tokenizer)} in all)"
 
     def metrics(self) -> dict[str, float | None]:
         before, after = self.fertility

@@ -6,7 +6,7 @@ import shutil
 import datasets
 import pandas
 import pytest
-from helpers import save_model, write_rows
+from helpers import save_model, undocumented_fields, write_rows
 from safetensors.torch import load_file, save_file
 from toy_reviews import prepare
 from transformers import AutoTokenizer, BertJapaneseTokenizer, Trainer
@@ -317,6 +317,7 @@ def test_a_frame_and_dictionaries(start, tmp_path):
     options = dict(model=start, max_steps=1, bf16=False, output_dir=tmp_path / "out")
     result = minibert.finetune("classify", train=pandas.DataFrame(rows), validation=rows, **options)
     assert result.report["validation"].keys() >= {"accuracy", "f1_macro"}
+    assert undocumented_fields(result.report) == set()
     frame = pandas.DataFrame(rows)
     scores = minibert.evaluate(
         "classify", tmp_path / "out", test=frame, bf16=False, output_dir=tmp_path / "scores"

@@ -1,5 +1,7 @@
 """`import minibert` in fresh processes: what it loads, when it registers, and what it hands on."""
 
+import inspect
+import os
 import re
 import subprocess
 import sys
@@ -114,3 +116,29 @@ def test_every_folder_is_installed():
     folders = (file.parent.relative_to(ROOT).parts for file in ROOT.rglob("__init__.py"))
     ours = (parts for parts in folders if not parts or parts[0] in ("tokenization", "training"))
     assert set(listed) == {".".join(("minibert", *parts)) for parts in ours}
+
+
+def test_every_class_that_help_or_docs_name_can_be_imported():
+    """Of our classes; docs/design.md, which explains the files, names some that are not public."""
+    ours = set()
+    for file in [
+        *ROOT.glob("training/**/*.py"),
+        *ROOT.glob("*_minibert.py"),
+        *ROOT.glob("tokenization/*.py"),
+    ]:
+        ours |= set(
+            re.findall(r"^class ([A-Z]\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        )
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    texts = [page.read_text(encoding="utf-8") for page in pages if page.name != "design.md"]
+    texts += [inspect.getdoc(getattr(minibert, name)) or "" for name in minibert.__all__]
+    named = set(re.findall(r"\b[A-Z]\w+", " ".join(re.findall(r"`([^`\n]+)`", " ".join(texts)))))
+    assert named & ours - set(minibert.__all__) == set()
+
+
+def test_results_are_printed_in_a_line():
+    model = minibert.MiniBertModel(minibert.MiniBertConfig.bert("tiny", vocab_size=9))
+    result = minibert.TrainingResult(model, None, {"validation_loss": 2.0}, Path("runs/x"))
+    expected = "TrainingResult(MiniBertModel, output_dir='runs/x', report: validation_loss)"
+    assert repr(result) == expected.replace("/", os.sep)
+    assert repr(minibert.TrainingResult(None, None)).endswith("report: empty)")

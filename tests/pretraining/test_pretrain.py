@@ -10,7 +10,7 @@ import threading
 import datasets
 import pytest
 import torch
-from helpers import CODE, animal_sentences
+from helpers import CODE, animal_sentences, undocumented_fields
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForMaskedLM,
@@ -107,6 +107,7 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
         corpus, model="modernbert", size="tiny", config_overrides=sizes, args=args
     )
     assert result.report == json.loads((tmp_path / "run" / "report.json").read_text())
+    assert undocumented_fields(result.report) == set()
     assert (
         result.output_dir == tmp_path / "run"
         and len(result.tokenizer) <= result.model.config.vocab_size

@@ -132,6 +132,9 @@ class PreparedRows:
                     f"data: {str(path)!r} is missing or has changed; prepare the rows again"
                 )
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
     @classmethod
     def find(cls, data: Sequence[str]) -> PreparedRows | None:
         """The prepared rows among `data`; None if it is text, a ValueError if it is both."""
