@@ -158,7 +158,7 @@ def test_messages_that_are_explained_occur():
         re.findall(r"^\| `([^`]+)`[ ,]", table.partition("\n\n")[0], re.MULTILINE)
         for table in tables
     ]
-    assert [len(each) for each in messages] == [10, 8]
+    assert [len(each) for each in messages] == [12, 10]
     for message in chain.from_iterable(messages):
         for part in filter(str.strip, message.split("…")):
             assert part.strip(" ;:,") in code, message
