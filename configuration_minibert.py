@@ -136,10 +136,10 @@ def vocabulary_size(tokenizer) -> int:
     return max(tokenizer.get_vocab().values(), default=-1) + 1
 
 
-def attention_pattern(depth: int, every: int) -> list[str]:
-    """The `layer_types` of `depth` layers, of which layer i attends globally if i % every == 0."""
+def attention_pattern(depth: int, interval: int) -> list[str]:
+    """The `layer_types` of `depth` layers: layer i attends globally if i % interval == 0."""
     layer_types = ["sliding_attention"] * depth
-    for layer in range(0, depth, max(every, 1)):
+    for layer in range(0, depth, max(interval, 1)):
         layer_types[layer] = "full_attention"
     return layer_types
 
@@ -581,8 +581,9 @@ class MiniBertConfig(PreTrainedConfig):
         names = ("num_hidden_layers", "global_attn_every_n_layers")
         if "layer_types" in overrides or not any(name in overrides for name in names):
             return
-        depth, every = (saved.get(name, getattr(cls, name)) for name in names)
-        if saved.get("layer_types") == attention_pattern(depth, every):
+        depth = saved.get("num_hidden_layers", cls.num_hidden_layers)
+        interval = saved.get("global_attn_every_n_layers", cls.global_attn_every_n_layers)
+        if saved.get("layer_types") == attention_pattern(depth, interval):
             del saved["layer_types"]
 
     @staticmethod

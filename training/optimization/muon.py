@@ -43,7 +43,11 @@ class MuonAdamW(torch.optim.Optimizer):
         # Where no instruction multiplies bf16, its products take a hundred times as long as those
         # of fp32.
         self._dtype = torch.bfloat16
-        for device_type in {p.device.type for group in muon_groups for p in group["params"]}:
+        device_types = set()
+        for group in muon_groups:
+            for parameter in group["params"]:
+                device_types.add(parameter.device.type)
+        for device_type in device_types:
             is_fast, _ = fast_bf16(device_type)
             if not is_fast:
                 self._dtype = torch.float32
