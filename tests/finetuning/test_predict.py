@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import csv
+import gc
 import io
 import json
 import re
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 from helpers import refusal, run, write_rows
+from torch.utils.data import DataLoader
 from toy_reviews import finetune, sentences
 from transformers import AutoTokenizer, pipeline
 
@@ -347,16 +349,21 @@ class TestRows:
                 yield numbered_row
 
         write_json_lines = predict_module.write_json_lines
+        num_loaders = []
 
         def watched_writes(chunk, stream):
             write_json_lines(chunk, stream)
             events.append("written")
+            gc.collect()
+            loaders = [item for item in gc.get_objects() if issubclass(type(item), DataLoader)]
+            num_loaders.append(len(loaders))
 
         monkeypatch.setattr(predict_module, "ROWS_PER_CHUNK", 64)
         monkeypatch.setattr(predict_module, "read_rows", watched_rows)
         monkeypatch.setattr(predict_module, "write_json_lines", watched_writes)
         minibert.predict(folder, file, output=str(tmp_path / "out.jsonl"), bf16=False)
         assert events == (["read"] * 64 + ["written"]) * 3 + ["read"] * 8 + ["written"]
+        assert len(set(num_loaders)) == 1  # each of which would keep the rows of its chunk
         labels = [row["predicted_label"] for row in lines_of(tmp_path / "out.jsonl")]
         assert labels == whole["predicted_label"][:]
 

@@ -218,6 +218,8 @@ class RowPredictor:
         # shows at once.
         longest_first = np.argsort([-input_length(ids) for ids in encoded["input_ids"]])
         output = self.predictor.predict(encoded.select(longest_first))
+        # Accelerate remembers all data loaders, and with them the rows of earlier chunks.
+        getattr(self.predictor.accelerator, "_dataloaders", []).clear()
         in_order = np.argsort(longest_first)
         outputs, confidence = output.predictions
         predictions = Predictions(examples, encoded, outputs[in_order], confidence[in_order])
