@@ -56,8 +56,9 @@ def test_is_linked(path):
     )
 
 
-def test_errata_print_what_they_say():
-    page = (FOLDER / "errata.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["errata.md", "README.md"])
+def test_pages_print_what_they_say(name):
+    page = (FOLDER / name).read_text(encoding="utf-8")
     snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert snippets
     for snippet in snippets:
