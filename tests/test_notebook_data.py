@@ -1,6 +1,7 @@
 """docs/notebooks/data.py lays out public data sets as the notebooks read them (a stub of the Hub)."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import datasets
@@ -126,6 +127,16 @@ def test_an_interrupted_download_begins_anew(data, monkeypatch):
     monkeypatch.setattr(data, "load_dataset", stub_of_the_hub)
     folder = Path(data.data_folder("multilingual")) / "multilingual"
     assert (folder / "parallel").is_dir()
+
+
+def test_notebooks_ask_for_sets_that_exist(data):
+    """Without data, a notebook would otherwise fail only when somebody runs it in full."""
+    calls = {}
+    for path in sorted(FILE.parent.glob("*.ipynb")):
+        for arguments in re.findall(r"data_folder\(([^)]*)\)", path.read_text(encoding="utf-8")):
+            calls[path.stem[:2]] = re.findall(r"\w+", arguments)
+    assert list(calls) == ["06", "07", "08", "09"]
+    assert {name for names in calls.values() for name in names} == set(data.PUBLIC_SETS)
 
 
 def test_an_unknown_name_is_refused(data):
