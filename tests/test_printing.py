@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers import build, run, sentences
 
 from minibert.training.common.printing import print_next_step
 
@@ -26,3 +27,26 @@ def test_nothing_that_is_printed_points_into_the_checkout(folder):
         text = file.read_text(encoding="utf-8")
         for name in ("docs/", "dev/LOG.md", "RESULTS.md"):
             assert name not in text, file.name
+
+
+def test_commands_end_with_the_next_one(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(sentences(60)))
+    tokenizer = tmp_path / "tokenizer"
+    rows = tmp_path / "rows"
+    build("ForMaskedLM").save_pretrained(tmp_path / "model")
+    for words, expected in (
+        (
+            ["tokenizer", "--data", text, "--vocab_size", "100", "--output_dir", tokenizer],
+            f"Next: minibert pretrain --data FOLDER --tokenizer {tokenizer}",
+        ),
+        (
+            ["prepare", "--data", text, "--tokenizer", tokenizer, "--output_dir", rows],
+            f"Next: minibert pretrain --data {rows}",
+        ),
+        (
+            ["convert", tmp_path / "model", tmp_path / "deeper", "--set", "num_hidden_layers=3"],
+            f"Next: minibert finetune classify --model {tmp_path / 'deeper'} --data FOLDER",
+        ),
+    ):
+        assert run(*words, capsys=capsys).splitlines()[-1] == expected
