@@ -131,13 +131,13 @@ def test_given_options_are_in_the_recipe(few, encoder, tmp_path):
     assert report["trained_parameters"] < report["parameters"]
 
 
-@pytest.mark.parametrize("given", [["--freeze", "1"], ["--max_steps", "3"]])
+@pytest.mark.parametrize("given", [["--freeze", "1"], ["--max_steps", "3"], ["--minutes", "2.5"]])
 def test_given_options_replace_proposed_ones(few, encoder, tmp_path, given):
     output = tmp_path / "plan"
     assert run(few, encoder, output, "--plan", *given) == 0
     recipe = yaml.safe_load((output / "recipe.yaml").read_text())
     assert str(recipe[given[0][2:]]) == given[1]
-    assert ("num_train_epochs" in recipe) == ("--max_steps" not in given)
+    assert ("num_train_epochs" in recipe) == (given[0] == "--freeze")
     assert (
         "plan" not in recipe and recipe["per_device_train_batch_size"] == 16
     )  # what was not given is proposed
