@@ -13,18 +13,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from datasets import Dataset
-from sentence_transformers import (
-    CrossEncoder,
-    MultiVectorEncoder,
-    SentenceTransformer,
-    SparseEncoder,
-)
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
@@ -38,6 +31,15 @@ from ..data.packing import group_by_length
 from ..data.tables import Rows, as_dataset, read_table
 from .data import is_table, read_lines, texts_of
 
+# Importing sentence-transformers takes seconds, which the help of a command need not take.
+if TYPE_CHECKING:
+    from sentence_transformers import (
+        CrossEncoder,
+        MultiVectorEncoder,
+        SentenceTransformer,
+        SparseEncoder,
+    )
+
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
 TEXT_HEADS = (
     "MaskedLM",
@@ -48,10 +50,13 @@ TEXT_HEADS = (
 )
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
 RERANKER = "MiniBertForSequenceClassification"
-# One vector of a text; one as wide as the vocabulary, mostly zero (SPLADE); one of every token
-# (ColBERT).
-KINDS = {"dense": SentenceTransformer, "sparse": SparseEncoder, "multi-vector": MultiVectorEncoder}
-Encoder = SentenceTransformer | SparseEncoder | MultiVectorEncoder
+# The classes of sentence-transformers: one vector of a text; one as wide as the vocabulary, mostly
+# zero (SPLADE); one of every token (ColBERT).
+ENCODER_CLASSES = {
+    "dense": "SentenceTransformer",
+    "sparse": "SparseEncoder",
+    "multi-vector": "MultiVectorEncoder",
+}
 MAX_COUNTED_TEXTS = 2000  # whose lengths are looked at
 MANY_CUT = 0.01  # the share of them from which on it is said that they are cut
 NUM_SPECIAL_TOKENS = 4  # of a text or a pair, at most
@@ -86,8 +91,8 @@ def saved_encoder_type(path: str) -> str:
     """The kind that sentence-transformers saved a model as; dense if it did not."""
     settings = read_json(path, "config_sentence_transformers.json")
     if isinstance(settings, dict):
-        for encoder_type, encoder_class in KINDS.items():
-            if settings.get("model_type") == encoder_class.__name__:
+        for encoder_type, class_name in ENCODER_CLASSES.items():
+            if settings.get("model_type") == class_name:
                 return encoder_type
     return "dense"
 
@@ -99,11 +104,14 @@ def open_encoder(
     normalize: bool | None = None,
     max_length: int | None = None,
     dtype: str | None = None,
-) -> Encoder:
+) -> SentenceTransformer | SparseEncoder | MultiVectorEncoder:
     """Load a MiniBERT, perhaps with the files of sentence-transformers; see `embed` for the
     arguments. By default it is of the `kind` that it was saved as (with a `pooling`, dense); a
     ValueError for another kind or another task's head.
     """
+    import sentence_transformers
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+
     config = check_encoder(path, max_length=max_length)
     saved = saved_encoder_type(path)
     if kind is None:
@@ -119,7 +127,8 @@ def open_encoder(
             " as it was pretrained, before fine-tuning"
         )
     options = {"dtype": dtype or dtype_of_saved(config)}
-    model = load_sentence_transformer(KINDS[kind], path, model_kwargs=options)
+    encoder_class = getattr(sentence_transformers, ENCODER_CLASSES[kind])
+    model = load_sentence_transformer(encoder_class, path, model_kwargs=options)
     check_weights(path, model.transformers_model)
     model.max_seq_length = max_length or min(model.max_seq_length, config.max_position_embeddings)
     if pooling is not None:
@@ -154,6 +163,8 @@ def encode(
 def open_reranker(path: str) -> CrossEncoder:
     """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError
     if it is none."""
+    from sentence_transformers import CrossEncoder
+
     config = check_encoder(path, reranker=True)
     options = {"dtype": dtype_of_saved(config)}
     model = load_sentence_transformer(CrossEncoder, path, model_kwargs=options)

@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from sentence_transformers import CrossEncoder, MultiVectorEncoder, SparseEncoder
+from sentence_transformers import (
+    CrossEncoder,
+    MultiVectorEncoder,
+    SentenceTransformer,
+    SparseEncoder,
+)
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -27,8 +32,9 @@ from ..evaluation.baselines import judge
 from ..evaluation.intervals import Interval, of_means, of_values
 from ..hub.card import add_table
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
-from .encoders import Encoder, encode, open_encoder, open_reranker, score_pairs
+from .encoders import encode, open_encoder, open_reranker, score_pairs
 
+Encoder = SentenceTransformer | SparseEncoder | MultiVectorEncoder
 SHOWN_METRICS = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson", "active_dims")
 RANKS = (1, 10)
 SHARED_WORDS = "shared words (TF-IDF)"  # the baseline

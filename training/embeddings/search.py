@@ -14,12 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.util import semantic_search
 
 from ..common.files import atomic_write, check_folder, lock_folder, printable
 from ..common.loading import wrap_load_errors
@@ -28,6 +27,9 @@ from ..common.printing import print_next_step
 from ..data.tables import Rows, sources_of
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
 FILE = "index.safetensors"
 NUM_CHECKED = 8  # passages by whose vectors a model is known to be that of an index
@@ -140,6 +142,8 @@ class Index:
         self, queries: Sequence[str], encoder: SentenceTransformer, k: int
     ) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
+        from sentence_transformers.util import semantic_search
+
         query_vectors = encode(encoder, queries, "query")
         results = []
         for hits in semantic_search(query_vectors, self.vectors, top_k=k):
