@@ -180,7 +180,7 @@ def test_help_and_a_missing_file_need_no_library(capsys):
 # What the help of a command may import beside torch and Transformers, of these libraries that take seconds.
 SLOW_LIBRARIES = {"datasets", "evaluate", "matplotlib", "sentence_transformers", "seqeval", "sklearn"}
 READS_TEXT = {"datasets"}
-HAS_METRICS = {"datasets", "evaluate", "sklearn"}
+HAS_METRICS = {"datasets", "evaluate"}
 READS_TAGS = {"datasets", "evaluate", "sklearn", "seqeval"}
 EMBEDS = READS_TAGS | {"sentence_transformers"}
 HELP_IMPORTS = {
@@ -191,17 +191,17 @@ HELP_IMPORTS = {
     "pretrain": READS_TEXT,
     "prepare": READS_TEXT,
     "tokenizer": READS_TEXT,
+    "finetune classify": READS_TEXT,
+    "finetune nli": READS_TEXT,
+    "finetune choose": READS_TEXT,
+    "evaluate classify": READS_TEXT,
+    "evaluate nli": READS_TEXT,
+    "evaluate choose": READS_TEXT,
     "predict": READS_TEXT,
     "embed": READS_TEXT,
     "search": READS_TEXT,
     "rerank": READS_TEXT,
-    "finetune classify": HAS_METRICS,
-    "finetune nli": HAS_METRICS,
-    "finetune choose": HAS_METRICS,
     "finetune answer": HAS_METRICS,
-    "evaluate classify": HAS_METRICS,
-    "evaluate nli": HAS_METRICS,
-    "evaluate choose": HAS_METRICS,
     "evaluate answer": HAS_METRICS,
     "finetune tag": READS_TAGS,
     "evaluate tag": READS_TAGS,

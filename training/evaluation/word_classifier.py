@@ -1,13 +1,16 @@
 """A simple classifier of texts: logistic regression over TF-IDF of words and pairs of words."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.multiclass import OneVsRestClassifier
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 NAME = "TF-IDF with logistic regression"
 # Of more training rows, so many are drawn: this should take seconds.
@@ -25,6 +28,9 @@ class WordClassifier:
     """
 
     def __init__(self, balanced: bool = False):
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.multiclass import OneVsRestClassifier
+
         class_weight = "balanced" if balanced else None
         regression = LogisticRegression(
             C=10.0, solver="liblinear", class_weight=class_weight, random_state=SEED
@@ -35,6 +41,8 @@ class WordClassifier:
     def fit(self, columns: Sequence[Sequence[str]], labels: Sequence[int | list[float]]) -> None:
         """Learn from columns of texts (of pairs, two) and the labels of their rows. A ValueError if
         the texts have no words."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
         num_rows = len(labels)
         rows = np.arange(num_rows)
         if num_rows > MAX_ROWS:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import datasets
-from sklearn.metrics import accuracy_score
 from transformers import (
     DataCollatorForMultipleChoice,
     PreTrainedConfig,
@@ -227,6 +226,8 @@ class Choose(Task):
         return {"label": numbers, "choice": texts, "score": self.confidence_of_rows(predictions)}
 
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
+        from sklearn.metrics import accuracy_score
+
         return {"accuracy": float(accuracy_score(references, predictions))}
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 import datasets
 import numpy as np
 import torch
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
@@ -21,7 +20,6 @@ from ...common.files import printable
 from ...data.tables import to_number
 from ...evaluation import intervals, word_classifier
 from ...evaluation.intervals import Interval
-from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ...evaluation.word_classifier import WordClassifier
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
@@ -550,6 +548,8 @@ class Classify(Task):
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
         """Macro F1 is the mean over the labels that occur in `references`."""
+        from sklearn.metrics import accuracy_score, matthews_corrcoef
+
         if self.problem_type == REGRESSION:
             return self._score_values(predictions, references)
         predictions = np.asarray(predictions, np.int32)
@@ -570,6 +570,8 @@ class Classify(Task):
         return {"accuracy": accuracy, "f1_macro": f1_macro, "matthews_correlation": matthews}
 
     def _score_values(self, predictions: Sequence[float], references: Sequence[float]) -> Scores:
+        from ...evaluation.metrics import correlations
+
         predictions = np.asarray(predictions, np.float32)
         scores: Scores = dict(correlations(predictions, references))
         if len(set(references)) < 2:
@@ -616,6 +618,8 @@ class Classify(Task):
         if self.problem_type != SINGLE and len(self.labels) < 2:
             return {}  # a value, or one label, which scikit-learn would take for classes
         names = {label_id: self.labels[label_id] for label_id in self.labels_in(references)}
+        from ...evaluation.metrics import class_scores  # imports `evaluate`, which takes seconds
+
         return class_scores(predictions, references, names)
 
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -649,6 +653,8 @@ class Classify(Task):
     def _f1(
         self, predictions: np.ndarray, references: np.ndarray, average: str, labels: Sequence[int]
     ) -> float:
+        from sklearn.metrics import f1_score
+
         labels = list(labels)
         if self.problem_type == MULTI and len(self.labels) == 1:
             labels = [1]  # scikit-learn takes a single label for classes 0 and 1

@@ -9,7 +9,6 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from sklearn.metrics import accuracy_score, f1_score
 from tokenizers import pre_tokenizers
 from transformers import (
     DataCollatorForTokenClassification,
@@ -362,6 +361,8 @@ class Tag(Task):
         if self.entities:
             scores = EntityScores().compute(predictions=predictions, references=references)
             return {name: score for name, score in scores.items() if name != "per_type"}
+        from sklearn.metrics import accuracy_score, f1_score
+
         predicted_tags = flatten(predictions)
         true_tags = flatten(references)
         f1 = f1_score(
