@@ -7,12 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import refusal, run, save_model, sentences, write_rows
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import minibert
 from minibert import train_tokenizer
 from minibert.training.common import loading, trust
+from minibert.training.common.files import UNPRINTABLE
+from minibert.training.finetuning.predict import as_json
 from minibert.training.hub import card, files
 from minibert.training.hub import push as hub_push
 
@@ -485,3 +488,170 @@ def test_an_adapter_names_known_libraries_only(library, allowed, trap, tmp_path)
         return
     with pytest.raises(ValueError, match="adapter_config.json names"):
         files.stage(tmp_path, tmp_path / "staged")
+
+
+# --- what a saved model may not set, and files that are elsewhere ---
+
+
+class Pickled:
+    """What runs code when a pickle of it is read."""
+
+    def __init__(self, trap: Path):
+        self.trap = trap
+
+    def __reduce__(self):
+        return open, (str(self.trap), "w")
+
+
+@pytest.mark.parametrize("key", ["model_args", "model_kwargs"])
+@pytest.mark.parametrize("command", ["embed", "finetune embed", "convert set", "export"])
+def test_a_saved_model_cannot_have_its_pickle_read(
+    command, key, saved, trap, data, monkeypatch, capsys
+):
+    """Without a dtype in config.json, Transformers looks for one in the weights, by these options."""
+    monkeypatch.chdir(data)
+    name, arguments = (READING | SAVING)[command]
+    model = copy_of(saved, name, data, trap)
+    config = json.loads((model / "config.json").read_text())
+    config.pop("dtype")
+    (model / "config.json").write_text(json.dumps(config))
+    options = {"weights_only": False, "use_safetensors": False, "dtype": "auto"}
+    edit(model / "sentence_bert_config.json", **{key: options})
+    torch.save({"weight": Pickled(trap)}, model / "pytorch_model.bin")
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert "opens the model with 'weights_only', which a saved model may not set" in error
+    assert "'weights_only'" in refusal(capsys, "push", model, "me/x", "--dry_run", "true")
+
+
+def test_a_saved_model_may_set_its_number_format(saved, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(saved / "embedder", model)
+    options = {"dtype": "float32", "attn_implementation": "sdpa", "trust_remote_code": True}
+    edit(model / "sentence_bert_config.json", model_args=options)
+    assert minibert.embed("ka", model=str(model)).shape == (1, 32)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sentence_transformers": {"activation_fn": "NAME"}},
+        {"sbert_ce_default_activation_function": "NAME"},
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["torch.os.getcwd", "evil_package.Evil", "torch.distributed.run.main"]
+)
+@pytest.mark.parametrize("command", ["rerank", "finetune rerank"])
+def test_a_score_is_computed_by_torch_nn_only(
+    command, name, settings, saved, trap, data, monkeypatch, capsys
+):
+    """`torch.distributed.run.main` would run a file of the name that the command line says first."""
+    monkeypatch.chdir(data)
+    model_name, arguments = (READING | SAVING)[command]
+    model = copy_of(saved, model_name, data, trap)
+    edit(model / "config.json", **json.loads(json.dumps(settings).replace("NAME", name)))
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert f"config.json names '{name}'" in error and "no class of torch.nn" in error
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("1_Pooling/model.safetensors", "convert set"),
+        ("1_Pooling/config.json", "convert set"),
+        ("config_sentence_transformers.json", "export"),
+        ("tokenizer_config.json", "convert back"),
+        ("tokenizer_config.json", "pretrain"),
+        ("tokenizer_config.json", "tokenizer"),
+        ("generation_config.json", "embed"),
+    ],
+)
+def test_a_link_to_a_file_elsewhere_is_refused(file, command, saved, data, monkeypatch, capsys):
+    """Its content would become a file of the new model, and go up with it."""
+    monkeypatch.chdir(data)
+    _, arguments = (READING | SAVING)[command]
+    model = data / "model"
+    shutil.copytree(saved / "embedder", model)
+    secret = data / "secret.json"
+    secret.write_text('{"auth": "SECRET"}')
+    (model / file).unlink(missing_ok=True)
+    (model / file).symlink_to(secret)
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert f"{file} is a link to {secret}" in error
+    assert not any(b"SECRET" in path.read_bytes() for path in (data / "out").rglob("*.*"))
+
+
+def test_links_in_the_cache_of_the_hub_and_to_weights_are_followed(saved, tmp_path):
+    blobs = tmp_path / "models--me--x" / "blobs"
+    snapshot = tmp_path / "models--me--x" / "snapshots" / "abc"
+    shutil.copytree(saved / "embedder", blobs)
+    for file in [path for path in blobs.rglob("*") if path.is_file()]:
+        link = snapshot / file.relative_to(blobs)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file)
+    assert minibert.embed("ka", model=str(snapshot)).shape == (1, 32)
+    model = tmp_path / "model"
+    shutil.copytree(saved / "embedder", model)
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors").symlink_to(saved / "embedder" / "model.safetensors")
+    assert minibert.embed("ka", model=str(model)).shape == (1, 32)
+
+
+@pytest.mark.parametrize("file", ["../other/model.safetensors", "{saved}/masked/model.safetensors"])
+@pytest.mark.parametrize("command", ["fill", "convert back", "pretrain"])
+def test_weights_in_another_folder_are_refused(command, file, saved, data, monkeypatch, capsys):
+    monkeypatch.chdir(data)
+    _, arguments = (READING | SAVING)[command]
+    model = data / "model"
+    shutil.copytree(saved / "masked", model)
+    (data / "other").mkdir()
+    shutil.move(model / "model.safetensors", data / "other")
+    weight_map = {"model.embeddings.tok_embeddings.weight": file.format(saved=saved)}
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert "all weights have to lie beside it" in error
+
+
+@pytest.mark.parametrize("command", ["embed", "convert back", "export"])
+@pytest.mark.parametrize("path", ["../masked", "/tmp", "..\\masked", "1_Pooling/../../masked"])
+def test_modules_in_another_folder_are_refused(command, path, saved, data, monkeypatch, capsys):
+    monkeypatch.chdir(data)
+    _, arguments = (READING | SAVING)[command]
+    model = data / "model"
+    shutil.copytree(saved / "embedder", model)
+    (model / "modules.json").write_text(json.dumps([MODULES[0] | {"path": path}, MODULES[1]]))
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert "use folders inside of the model's" in error
+
+
+@pytest.mark.parametrize("folder", ["", "0_Router"])
+def test_a_router_names_modules_of_sentence_transformers_only(
+    folder, saved, trap, data, monkeypatch, capsys
+):
+    monkeypatch.chdir(data)
+    model = copy_of(saved, "embedder", data, trap)
+    router = {"idx": 0, "name": "0", "path": folder, "type": "sentence_transformers.models.Router"}
+    (model / "modules.json").write_text(json.dumps([router]))
+    (model / folder).mkdir(exist_ok=True)
+    edit(model / folder / "router_config.json", types={"a": "evil_package.Evil"})
+    arguments = ["embed", "ka", "--model", model, "--output", data / "x.npy"]
+    assert "router_config.json names 'evil_package.Evil'" in refusal(capsys, *arguments)
+
+
+@pytest.mark.parametrize("command", ["fill", "embed", "convert back", "pretrain"])
+def test_an_adapter_beside_a_model_is_refused(command, saved, data, monkeypatch, capsys):
+    """Its base model, which may be any folder or repository, would be loaded instead."""
+    monkeypatch.chdir(data)
+    _, arguments = (READING | SAVING)[command]
+    model = data / "model"
+    shutil.copytree(saved / "embedder", model)
+    settings = {"peft_type": "LORA", "base_model_name_or_path": str(saved / "masked")}
+    edit(model / "adapter_config.json", **settings)
+    assert "holds an adapter" in refusal(capsys, *fill_in(arguments, model, data / "out"))
+
+
+def test_predictions_on_a_terminal_have_no_control_characters():
+    row = {"text": "a\x9b2J\u202eb\U000e0041 é", "label": "\x1b[2J"}
+    line = as_json(row)
+    assert line.isascii() is False and not UNPRINTABLE.search(line)
+    assert json.loads(line) == row

@@ -33,7 +33,13 @@ from ...tokenization.coverage import check_tokenizer, is_panic
 from ...tokenization.saved import follow_tokenizer_file, tokens_with_capitals
 from .precision import dtype_of_saved
 from .printing import warn
-from .trust import check_kernels, check_modules, drop_foreign_code
+from .trust import (
+    check_activation,
+    check_kernels,
+    check_modules,
+    check_paths,
+    drop_foreign_code,
+)
 from .weights import check_unused, keep_untied
 
 # The files that may hold the vocabulary of a tokenizer.
@@ -93,8 +99,10 @@ def modules_of(source: str | Path) -> list[dict[str, str]]:
         return []
     settings = {}
     check_modules(modules, settings, str(source))
-    names = ["config_sentence_transformers.json", *SENTENCE_CONFIGS]
-    names += [f"{module['path']}/config.json" for module in modules if module["path"]]
+    names = ["config_sentence_transformers.json", "router_config.json", *SENTENCE_CONFIGS]
+    for module in modules:
+        if module["path"]:
+            names += [f"{module['path']}/config.json", f"{module['path']}/router_config.json"]
     for name in names:
         settings[name] = read_json(source, name)
         if not isinstance(settings[name], dict):
@@ -125,8 +133,10 @@ def saved_config(path: str) -> PreTrainedConfig:
 
 def check_exists(path: str | Path) -> None:
     """Refuse (a ValueError) the name of a folder that does not exist and can be no Hub name: our
-    commands save in `runs`."""
+    commands save in `runs`; and a folder whose files are elsewhere (`trust.check_paths`)."""
     name = str(path)
+    if Path(name).is_dir():
+        check_paths(Path(name))
     is_folder_name = name.startswith((RUNS, ".", "/", "~")) or name.count("/") > 1
     if is_folder_name and not Path(name).expanduser().exists():
         raise ValueError(
@@ -170,7 +180,7 @@ def _are_labels(labels: Any) -> bool:
 
 
 def _check_no_adapter(folder: str | Path) -> None:
-    if Path(folder, "adapter_config.json").exists() and not Path(folder, "config.json").exists():
+    if Path(folder, "adapter_config.json").exists():  # it would bring a model from elsewhere
         raise ValueError(
             f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save"
             " the result: peft.AutoPeftModel.from_pretrained(folder).merge_and_unload()"
@@ -230,6 +240,7 @@ def load_sentence_transformer(
     saved_config(path)
     tokenizer = saved_tokenizer(path)
     modules_of(path)
+    check_activation(read_json(path, "config.json"), path)
     with wrap_load_errors(path, show_warnings):
         model = model_class(path, trust_remote_code=False, **options)
     if type(model.tokenizer) is not type(tokenizer):  # see `match_tokenizer_file`

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,20 @@ LIBRARIES_BY_KEY = {
 ACTIVATION_KEYS = ("activation_fn", "activation_function", "sbert_ce_default_activation_function")
 # An attention implementation with a slash is a repository of compiled code.
 KERNEL_KEYS = ("attn_implementation", "_attn_implementation", "experts_implementation")
+# What a model may set of how sentence-transformers opens it (sentence_bert_config.json).
+# Others, such as weights_only, would read pickles, adapters or files elsewhere.
+MODEL_OPTIONS_KEYS = ("model_args", "model_kwargs")
+MODEL_OPTIONS = (
+    "add_pooling_layer", "attn_implementation", "dtype", "low_cpu_mem_usage", "torch_dtype",
+    "trust_remote_code",  # which that library drops
+    "use_safetensors",
+)  # fmt: skip
 # `sentence_transformers.MultiVectorEncoder` has classes of its own for these, and does not import
 # PyLate.
 PYLATE = "pylate.models."
+# Files whose text a model or tokenizer takes up, and so may save again.
+SETTINGS_SUFFIXES = (".json", ".jinja", ".txt", ".model", ".codes")
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")  # of weights in several
 # Large files without any name of code.
 FILES_WITHOUT_CODE = (
     "tokenizer.json",
@@ -89,7 +101,7 @@ class CodeReference:
 
 def find_references(settings: Any, file: str) -> Iterator[CodeReference]:
     """Every name of code in the content of a JSON file, however deep it lies. A ValueError for a
-    kernel of another repository."""
+    kernel of another repository, and for options of loading that could run code."""
     if isinstance(settings, list):
         for item in settings:
             yield from find_references(item, file)
@@ -98,6 +110,8 @@ def find_references(settings: Any, file: str) -> Iterator[CodeReference]:
     for key, value in settings.items():
         if key in KERNEL_KEYS:
             _check_kernel(value, file)
+        if key in MODEL_OPTIONS_KEYS and file.startswith("sentence_"):
+            _check_options(value, file)
         if not _may_name_code(key, file):
             yield from find_references(value, file)
             continue
@@ -133,6 +147,18 @@ def _check_kernel(value: Any, file: str) -> None:
             )
 
 
+def _check_options(options: Any, file: str) -> None:
+    if not isinstance(options, dict):
+        return
+    for name in options:
+        if name not in MODEL_OPTIONS:
+            raise ValueError(
+                f"{printable(file)} opens the model with"
+                f" {printable(repr(name[:LONGEST_NAME]))}, which a saved model may not set; remove"
+                " it from that file"
+            )
+
+
 def check_kernels(settings: Any, file: str) -> None:
     """Refuse (a ValueError) a JSON file that asks for a kernel of another repository."""
     for _ in find_references(settings, file):
@@ -165,6 +191,40 @@ def references_in(folder: Path) -> list[CodeReference]:
                 f"{printable(file)} is nested too deep; save the model again"
             ) from None
     return references
+
+
+# --- files of a folder ---
+
+
+def check_paths(folder: Path) -> None:
+    """Refuse (a ValueError) a folder of a model whose files are elsewhere on this machine: links
+    out of it, but for weights, or an index of weights in another folder. What is there would be
+    saved with the model, and be published. The cache of the Hub has links to its own files."""
+    root = folder.resolve()
+    roots = (root, root.parent.parent / "blobs")
+    module_files = [path for path in folder.glob("[0-9]*/*") if path.is_file()]
+    settings = [path for path in folder.glob("*") if path.suffix in SETTINGS_SUFFIXES]
+    for path in sorted([*settings, *module_files]):
+        real_path = path.resolve()
+        if not any(real_path.is_relative_to(allowed) for allowed in roots):
+            name = path.relative_to(folder).as_posix()
+            raise ValueError(
+                f"{printable(folder)}: {printable(name)} is a link to {printable(real_path)};"
+                " put a copy in its place if the model needs it"
+            )
+    for name in INDEXES:
+        index = None
+        with suppress(OSError, ValueError, RecursionError):  # loading it says what is wrong
+            index = json.loads((folder / name).read_text(encoding="utf-8"))
+        weight_map = None
+        if isinstance(index, dict):
+            weight_map = index.get("weight_map")
+        for file in _strings(weight_map):
+            if re.search(r"[/\\:]", file):
+                raise ValueError(
+                    f"{printable(folder)}: {name} names {printable(repr(file[:LONGEST_NAME]))};"
+                    " all weights have to lie beside it"
+                )
 
 
 # --- a folder that is published ---
@@ -227,6 +287,12 @@ def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
             f"{where}: modules.json is no list of modules, each with a path and a type; save the"
             " model again"
         )
+    for module in modules:
+        path = module["path"]
+        if ".." in re.split(r"[/\\]", path) or path.startswith(("/", "\\", "~")) or ":" in path:
+            raise ValueError(
+                f"{where}: modules.json names {path!r}; use folders inside of the model's"
+            )
     for file, content in {"modules.json": modules, **settings}.items():
         for reference in find_references(content, file):
             if reference.key == "type" and reference.name.startswith(PYLATE):
@@ -238,6 +304,16 @@ def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
                     f"{where}: {reference}, which is no class of sentence-transformers; code of"
                     " others is never run"
                 )
+
+
+def check_activation(config: Any, where: str) -> None:
+    """Refuse (a ValueError) a config.json of a reranker that computes its score by code of others;
+    sentence-transformers runs any function of torch that is named there."""
+    for reference in find_references(config, "config.json"):
+        if reference.key in ACTIVATION_KEYS and not reference.is_of_library:
+            raise ValueError(
+                f"{where}: {reference}, which is no class of torch.nn; code of others is never run"
+            )
 
 
 def _is_module(module: Any) -> bool:

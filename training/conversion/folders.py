@@ -223,18 +223,14 @@ def _save_tokenizer(source: str, tokenizer: PreTrainedTokenizerBase, target: Pat
 
 
 def _copy_modules(source: str, target: Path) -> None:
-    """Copy the settings and the modules of sentence-transformers, whose weights become safetensors.
-    A ValueError for a module outside of the folder."""
+    """Copy the settings and the modules of sentence-transformers, whose weights become
+    safetensors."""
     modules = modules_of(source)
     if not modules:
         return
     names = ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS]
     for module in modules[1:]:
         path = module["path"]
-        if not (target / path).resolve().is_relative_to(target.resolve()):
-            raise ValueError(
-                f"{source}: modules.json names {path!r}; use folders inside of the model's"
-            )
         names.append(f"{path}/config.json")
         names.append(f"{path}/model.safetensors")
     for name in names:

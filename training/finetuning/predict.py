@@ -23,7 +23,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from ..common.files import atomic_write, check_folder, lock_file, printable
+from ..common.files import UNPRINTABLE, atomic_write, check_folder, lock_file, printable
 from ..common.loading import modules_of, random_state_kept, without_bars
 from ..common.options import checked_options
 from ..common.precision import resolve_precision
@@ -479,5 +479,7 @@ def write_csv(chunk: datasets.Dataset, writer: csv.DictWriter) -> None:
 
 
 def as_json(value: Any) -> str:
-    """A line of JSON; dates and the like become text."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    """A line of JSON that a terminal may show: control characters and marks that change the
+    direction of writing become JSON's escapes. Dates and the like become text."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return UNPRINTABLE.sub(lambda match: json.dumps(match[0])[1:-1], text)
