@@ -2,7 +2,7 @@
 
 A name that is asked for in every forward is set to None in this process. What is chosen when the
 files are imported is tried in a fresh process in which the names are hidden meanwhile. (The net of
-flash attention is in tests/gpu.)
+flash attention is in tests/on_gpu.)
 """
 
 import textwrap

@@ -17,7 +17,6 @@ from .tasks.base import Task
 
 RECIPE = "recipe.yaml"
 PAGE = "plan.md"
-HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
 MAX_CLASS_SHARE = 0.7  # the share of a class from which on accuracy hides the others
 # Rows of the rarest class that a model reads in a training, so that it does not ignore the class.
 MIN_ROWS_READ = 1000
@@ -155,15 +154,12 @@ def propose(
 
 
 def _propose_freeze(rows: int, options: Mapping[str, Any]) -> Setting:
-    """Few rows train the head only."""
-    is_small = rows <= HEAD_ONLY_ROWS
-    default = "encoder" if is_small and "lora" not in options else "none"
-    freeze = options.get("freeze", default)
+    """All layers, whatever the number of rows: with 100 rows of SST-2, a head alone was 3 to 13
+    points worse in each of three seeds (benchmarks/pooling.py)."""
+    freeze = options.get("freeze", "none")
     if freeze == "encoder":
         return Setting(freeze, f"{rows:,} training rows: the head only")
-    if is_small:
-        return Setting(freeze, f"{rows:,} training rows: layers train")
-    return Setting(freeze, f"{rows:,} training rows: enough to train all")
+    return Setting(freeze, "all layers learn, from few rows too")
 
 
 def _propose_length(task: Task, surveys: Mapping[str, Survey], limit: int) -> Setting:

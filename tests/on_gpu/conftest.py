@@ -1,4 +1,4 @@
-"""Tests that need a GPU. `MINIBERT_GPU_TESTS=cpu pytest tests/gpu` tries on the CPU whatever can run there."""
+"""Tests that need a GPU. `MINIBERT_GPU_TESTS=cpu pytest tests/on_gpu` tries on the CPU whatever can run there."""
 
 import os
 
