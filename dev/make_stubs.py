@@ -315,7 +315,7 @@ def write_parameter(writer: TypeWriter, parameter: Parameter) -> str:
 
 def write_docstring(function: Callable, parameters: Iterable[Parameter]) -> str:
     """The function's docstring, with all parameters."""
-    introduction, _, rest = inspect.getdoc(function).partition("Args:\n")
+    introduction, _, sections = inspect.getdoc(function).partition("Args:\n")
     lines = [f'"""{introduction.strip()}', "", "Args:"]
     for parameter in parameters:
         if parameter.description:
@@ -326,7 +326,7 @@ def write_docstring(function: Callable, parameters: Iterable[Parameter]) -> str:
                 subsequent_indent="        ",
                 break_on_hyphens=False,
             )
-    _, separator, returns = rest.partition("Returns:\n")
+    _, separator, returns = sections.partition("Returns:\n")
     if separator:
         lines += ["", "Returns:", returns.rstrip()]
     lines += ['"""']
