@@ -141,6 +141,16 @@ def test_text_tokens_and_packed_rows_give_the_same_training(kind, text, tokenize
     assert losses[0] == losses[1] and len(losses[0]) == 3
 
 
+def test_frames_and_dictionaries_are_data_sets(text, tokenizer, tmp_path):
+    frame = text.to_pandas()
+    trainer = PretrainingTrainer(
+        config(), settings(tmp_path), None, frame, text.to_list(), tokenizer
+    )
+    same = PretrainingTrainer(config(), settings(tmp_path), None, text, text, tokenizer)
+    assert trainer.train_dataset[:] == same.train_dataset[:]
+    assert trainer.eval_dataset[:] == same.eval_dataset[:]
+
+
 @pytest.mark.parametrize("kind", ["tokens", "packed"])
 def test_rows_of_tokens_are_held_out_too(kind, text, tokenizer, tmp_path):
     rows = rows_of(kind, text, tokenizer)

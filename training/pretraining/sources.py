@@ -131,7 +131,7 @@ class DatasetSource(Source):
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
         train = self.dataset
-        validation = eval_dataset
+        validation = as_dataset(eval_dataset, "eval_dataset")
         if validation is None:
             if self.has_text:
                 train = train.filter(_has_characters, input_columns="text", batched=True)
