@@ -18,6 +18,7 @@ from minibert.training.common.files import UNPRINTABLE
 from minibert.training.finetuning.predict import as_json
 from minibert.training.hub import card, files
 from minibert.training.hub import push as hub_push
+from minibert.training.hub.example import run_example
 
 QUICK = ["--max_steps", 1, "--bf16", "false", "--use_cpu", "true", "--disable_tqdm", "true"]
 MODULES = [
@@ -655,3 +656,50 @@ def test_predictions_on_a_terminal_have_no_control_characters():
     line = as_json(row)
     assert line.isascii() is False and not UNPRINTABLE.search(line)
     assert json.loads(line) == row
+
+
+def test_the_example_of_a_card_runs_no_code_of_the_folder(saved, trap, data, monkeypatch, capsys):
+    """What a stranger has left in the output folder is not of the model that was trained."""
+    monkeypatch.chdir(data)
+    name, arguments = SAVING["classify"]
+    out = copy_of(saved, name, data / "other", trap)
+    for file in out.glob("*"):
+        if file.name != "evil.py" and file.is_file():
+            file.unlink()
+    edit(out / "processor_config.json", auto_map={"AutoProcessor": "evil.Evil"})
+    put_module(out, "evil.Evil")
+    run(*fill_in(arguments, saved / name, out))
+
+
+def test_the_example_of_a_card_trusts_nothing():
+    text = "```python\nprint(dict(trust_remote_code=True))\n```\n"
+    assert run_example(text) == "{'trust_remote_code': False}"
+
+
+@pytest.mark.parametrize(
+    "change", [{"quantization_config": "x"}, {"deep": "DEEP"}], ids=["quantization", "deep"]
+)
+def test_push_refuses_an_odd_config_by_one_line(change, saved, tmp_path, unverified, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(saved / "masked", folder)
+    text = json.dumps(json.loads((folder / "config.json").read_text()) | change)
+    text = text.replace('"DEEP"', '{"a":' * 600 + "1" + "}" * 600)
+    (folder / "config.json").write_text(text)
+    error = refusal(capsys, "push", folder, "me/x", "--dry_run", "true")
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_tokens_on_a_terminal_have_no_control_characters(saved, data, monkeypatch, capsys):
+    model = data / "model"
+    shutil.copytree(saved / "masked", model)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    hostile_token = "a\u202e\x9b2J"
+    replaced_token = max(vocabulary, key=vocabulary.get)
+    vocabulary[hostile_token] = vocabulary.pop(replaced_token)
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    size = json.loads((model / "config.json").read_text())["vocab_size"]
+    run("fill", "ka [MASK]", "--model", model, "--top_k", size)
+    printed = capsys.readouterr().out
+    assert "\\u202e\\x9b2J" in printed
+    assert not UNPRINTABLE.search(printed.replace("\n", ""))

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..common.files import printable
+
 # Classes or labels: a picture of more cannot be read.
 MAX_NAMES_IN_PICTURE = 60
 MAX_POINTS_WITH_MARKERS = 30
@@ -73,7 +75,7 @@ def plot_training(
 
 
 def _one_line(labels: Sequence[str]) -> list[str]:
-    return [textwrap.shorten(label, 40, placeholder="…") or " " for label in labels]
+    return [printable(textwrap.shorten(label, 40, placeholder="…")) or " " for label in labels]
 
 
 def plot_confusion(

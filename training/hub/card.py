@@ -21,7 +21,7 @@ from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..common.checkpoints import kept_step
 from ..common.files import atomic_write, printable
-from ..common.loading import read_json, saved_tokenizer
+from ..common.loading import read_json, saved_tokenizer, wrap_load_errors
 from ..evaluation.baselines import is_better
 from .example import Example, run_example
 from .files import CARD, is_card
@@ -248,7 +248,8 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     """The card of the model in `folder` as text. Arguments and errors as of `save_card`."""
     folder = Path(folder)
     repository = repository or str(folder)
-    config = MiniBertConfig.from_pretrained(folder)
+    with wrap_load_errors(folder):
+        config = MiniBertConfig.from_pretrained(folder)
     head = (config.architectures or [None])[0]
     if head not in HEADS:
         raise ValueError(

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import AutoModelForMaskedLM, pipeline
 
+from ..common.files import printable
 from ..common.loading import load_masked_lm, saved_config, saved_tokenizer, wrap_load_errors
 from ..common.options import checked_options
 
@@ -29,12 +30,12 @@ def fill(
     texts = [text] if isinstance(text, str) else list(text)
     filled = fill_masks(texts, model, top_k)
     for masked_text, masks in zip(texts, filled):
-        print(masked_text)
+        print(printable(masked_text))
         for number, candidates in enumerate(masks, 1):
             if len(masks) > 1:
                 print(f"  mask {number}")
             for candidate in candidates:
-                print(f"  {candidate['score']:6.1%}  {candidate['token_str'].strip()}")
+                print(f"  {candidate['score']:6.1%}  {printable(candidate['token_str'].strip())}")
     return filled
 
 
