@@ -589,3 +589,40 @@ def test_figures_that_cannot_be_compared_are_not_in_the_metadata(saved):
     facts = dataclasses.replace(FACTS, are_comparable=False)
     card = ModelCard(render_card(saved("MiniBertForMaskedLM"), facts, "a/b"))
     assert card.data.eval_results is None and "| accuracy | SST-2 | 0.5000" in card.text
+
+
+HOSTILE = "x\"'''\n```python\nopen('trap', 'w')\n```\n"
+TEXT_FIELDS = [
+    field.name
+    for field in dataclasses.fields(CardFacts)
+    if str(field.type).startswith(("str", "list[str]", "dict[str, str]"))
+]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A model whose label is hostile, too."""
+    folder = tmp_path_factory.mktemp("classifier")
+    tokenizer = train_tokenizer(["a b c d e f"] * 50, vocab_size=60, show_progress=False)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", num_hidden_layers=1, id2label={0: HOSTILE, 1: "good"}
+    )
+    modeling_minibert.MiniBertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", TEXT_FIELDS)
+def test_the_example_that_is_run_is_the_templates_own(classifier, tmp_path, monkeypatch, name):
+    """Whatever the texts on a card are: none of them is run as code."""
+    monkeypatch.chdir(tmp_path)
+    value = HOSTILE
+    field_type = str(CardFacts.__dataclass_fields__[name].type)
+    if field_type.startswith("list"):
+        value = [HOSTILE]
+    elif field_type.startswith("dict"):
+        value = {HOSTILE: HOSTILE}
+    example = Example({"text": HOSTILE}, HOSTILE)
+    save_card(classifier, CardFacts(example=example, **{name: value}))
+    assert "open(" in (classifier / "README.md").read_text()  # as text
+    assert not (tmp_path / "trap").exists()

@@ -350,8 +350,8 @@ def test_resume_with_other_settings_is_refused(corpus, tmp_path):
         (dict(max_steps=-1, minutes=1), "by the clock: True"),
     ):
         with pytest.raises(ValueError, match=f"{named}.* was trained with"):
-            make("other", **changed).settings.check(checkpoint)
-    make("same", per_device_train_batch_size=2, gradient_accumulation_steps=2).settings.check(
+            make("other", **changed).resume_guard.check(checkpoint)
+    make("same", per_device_train_batch_size=2, gradient_accumulation_steps=2).resume_guard.check(
         checkpoint
     )
 
