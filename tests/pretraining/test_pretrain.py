@@ -85,6 +85,8 @@ def test_it_learns_the_language(corpus, tmp_path, capsys):
         "3e-3",
         "--eval_strategy",
         "no",
+        "--embedding_init",
+        "random",
     ]
     assert (
         pretrain(corpus, tmp_path / "run", *given, "--config_overrides", "num_hidden_layers=2") == 0
