@@ -27,7 +27,7 @@ from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..hub.push import check_push, push_output
 from .config import EvaluationConfig, FinetuningConfig
-from .data import VALIDATION_SIZE, load_splits
+from .data import VALIDATION_SIZE, Source, load_splits
 from .models import load_tokenizer, read_config
 from .plan import write_plan
 from .results import FILES, Results
@@ -103,7 +103,6 @@ def finetune(
             "validation_size: validation rows are given, so that none are held out; leave it out"
         )
     cls, task_options, args = resolve_options(finetune, task, args, options, FinetuningConfig)
-    output = Path(args.output_dir)
     with lock_output(args):
         if plan:
             return make_plan(cls, task_options, model, sources, columns, validation_size, args)
@@ -127,14 +126,36 @@ def finetune(
             test_dataset=splits.get("test"),
         )
         trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.measure()
-        report = save_finetuned(trainer, str(model), sources, output)
-        if args.should_save and args.push_to_hub:
-            push_output(args)
-        if args.should_save:
-            print_next_step("minibert", "predict", output, "FILE", warning=report["warning"])
+        return measure_and_save(trainer, str(model), sources, args)
+
+
+def measure_and_save(
+    trainer: FinetuningTrainer, model: str, sources: Mapping[str, Source], args: FinetuningConfig
+) -> TrainingResult:
+    """The last steps of `finetune`: measure the trained model, save it, and publish it if asked
+    to."""
+    output = Path(args.output_dir)
+    trainer.measure()
+    report = save_finetuned(trainer, model, sources, output)
+    if args.should_save and args.push_to_hub:
+        push_output(args)
+    if args.should_save:
+        print_next_step("minibert", "predict", output, "FILE", warning=report["warning"])
     saved_model = without_autocast(trainer.model) if args.should_save else None
-    return TrainingResult(saved_model, loaded_task.tokenizer, report, output)
+    return TrainingResult(saved_model, trainer.task.tokenizer, report, output)
+
+
+def check_evaluation(task: str, task_options: Mapping[str, Any], output: Path) -> None:
+    """Refuse (a ValueError) options of training, and a folder whose metrics would be lost."""
+    for name in TASKS[task].training_options:
+        if name in task_options:
+            raise ValueError(f"{name}: it matters in training only; leave it out")
+    check_folder(output)
+    if (output / "config.json").exists():
+        raise ValueError(
+            f"output_dir: {str(output)!r} holds a model, whose metrics would be lost;"
+            " give another folder"
+        )
 
 
 @checked_options(EvaluationConfig, has_task_options=True)
@@ -185,16 +206,8 @@ def evaluate(
     if model is None:
         model = "runs/finetune"
     cls, task_options, args = resolve_options(evaluate, task, args, options, EvaluationConfig)
-    for name in TASKS[task].training_options:
-        if name in task_options:
-            raise ValueError(f"{name}: it matters in training only; leave it out")
     output = Path(args.output_dir)
-    check_folder(output)
-    if (output / "config.json").exists():
-        raise ValueError(
-            f"output_dir: {str(output)!r} holds a model, whose metrics would be lost;"
-            " give another folder"
-        )
+    check_evaluation(task, task_options, output)
     with lock_output(args), random_state_kept():
         loaded_task = load_task(cls, task_options, model, args, trains=False)
         splits = load_splits(

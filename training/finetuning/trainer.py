@@ -109,11 +109,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         self.splits = splits
         print_splits(task, splits)
         self.encoded = {name: task.encode(split) for name, split in splits.items()}
-        surveys = {name: survey(task, splits[name], self.encoded[name]) for name in splits}
-        self.label_counts = {name: counted.labels for name, counted in surveys.items()}
-        self.row_warnings = warnings(task, surveys)
-        for warning in self.row_warnings:
-            warn(warning)
+        self._survey_rows(task)
 
         if trains:
             choose_metric(task, self.splits["validation"], args)
@@ -131,7 +127,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             undo_shift(model)
         self.new_weights = trains and trained_for(config) is None
         self.num_parameters = model.num_parameters()
-        self.frozen_modules = []
+        self.frozen_modules: list[torch.nn.Module] = []
         training_options: dict[str, Any] = {}
         if trains:
             self.frozen_modules = freeze(model, args.freeze)
@@ -141,6 +137,16 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         self.num_trained_parameters = model.num_parameters(only_trainable=True)
         measured = [self.encoded[name] for name in self.encoded if name != "train"]
         super().__init__(task, model, args, eval_dataset=measured[0], **training_options)
+
+    def _survey_rows(self, task: Task) -> None:
+        """Count the labels of every split; warn of rows that are hard to learn or measure."""
+        surveys = {}
+        for name, split in self.splits.items():
+            surveys[name] = survey(task, split, self.encoded[name])
+        self.label_counts = {name: counted.labels for name, counted in surveys.items()}
+        self.row_warnings = warnings(task, surveys)
+        for warning in self.row_warnings:
+            warn(warning)
 
     def _training_options(self, task: Task, args: FinetuningConfig) -> dict[str, Any]:
         """What `Trainer` needs to train, beside what it needs to predict."""
