@@ -152,11 +152,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         model_to_train, self.new_weights = self._make_model(model, config, tokenizer)
 
         # Trainer
-        unpadded = self.objective.packs_documents and not args.torch_compile
-        # Batches without padding count all tokens. Those with padding count by the mask: the id of
-        # padding may be [SEP]'s.
-        args.include_num_input_tokens_seen = "all" if unpadded else "non_padding"
-        collator = data_collator or self.objective.collator(tokenizer, unpadded=unpadded)
+        collator = self._make_collator(data_collator, tokenizer, args)
         self.evaluation_collator = collator.for_evaluation()
         # The budget comes before the progress bar of `Trainer`, which reads the number of steps
         # that it sets.
@@ -168,6 +164,22 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.add_callback(MaskingProgress(collator))
         self.add_callback(self.resume_guard)
         add_callbacks(self)
+
+    def _make_collator(
+        self,
+        collator: MaskedLMCollator | None,
+        tokenizer: PreTrainedTokenizerBase,
+        args: PretrainingConfig,
+    ) -> MaskedLMCollator:
+        """The given collator, or the objective's own; settle in `args` how its tokens are
+        counted."""
+        unpadded = self.objective.packs_documents and not args.torch_compile
+        # Batches without padding count all tokens. Those with padding count by the mask: the id of
+        # padding may be [SEP]'s.
+        args.include_num_input_tokens_seen = "all" if unpadded else "non_padding"
+        if collator is None:
+            collator = self.objective.collator(tokenizer, unpadded=unpadded)
+        return collator
 
     def _begin_records(self, data_description: str) -> None:
         """What is known of the training, for the report and the card."""
