@@ -379,7 +379,7 @@ def metadata_of(
         pipeline_tag=task,
         license=facts.license and one_line(facts.license),
         language=list(map(one_line, languages)) or None,
-        base_model=_model_name(facts.base_model),
+        base_model=model_name(facts.base_model),
         datasets=list(dict.fromkeys(datasets)) or None,
         tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
     )
@@ -463,7 +463,7 @@ def headlines(results: Sequence[Result]) -> list[Result]:
     return [replace(result, value=round(float(result.value), 4)) for result in finite]
 
 
-def _model_name(name: str | None) -> str | None:
+def model_name(name: str | None) -> str | None:
     """`name` if it can be a model on the Hub (old ones have no owner) and is no path here."""
     if not name or not REPOSITORY.fullmatch(name) or Path(name).exists():
         return None
@@ -471,10 +471,9 @@ def _model_name(name: str | None) -> str | None:
 
 
 def published_name(name: str | None) -> str | None:
-    """`name` if it can be a repository on the Hub and is no path here."""
-    if not name or not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name) or Path(name).exists():
-        return None
-    return name
+    """`model_name` of what has an owner, as all that is published today."""
+    name = model_name(name)
+    return name if name and "/" in name else None
 
 
 # --- what is known of a training ---

@@ -21,7 +21,7 @@ MAX_NAMES = 20
 # Codes of languages and licences.
 CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,49}")
 # A repository of the Hub; old ones have no owner.
-REPOSITORY = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?")
+REPOSITORY = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
 
 
 @dataclass
