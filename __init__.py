@@ -55,7 +55,7 @@ _PUBLIC_NAMES = {
     "training.data.mixtures": ["Corpus"],
     "training.data.prepared": ["PreparedRows"],
     "training.common.training_result": ["TrainingResult"],
-    "training.common.options": ["UnknownOptionError"],
+    "keywords": ["UnknownOptionError"],
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 __all__ = ["__version__", *_MODULE_OF]

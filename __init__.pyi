@@ -106,7 +106,7 @@ from .training.data.prepared import (
 from .training.common.training_result import (
     TrainingResult as TrainingResult,
 )
-from .training.common.options import (
+from .keywords import (
     UnknownOptionError as UnknownOptionError,
 )
 

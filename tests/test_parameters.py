@@ -1,8 +1,11 @@
 """What a public function takes, it uses or refuses: nothing that is asked for is dropped in silence."""
 
 import ast
+import copy
+import dataclasses
 import importlib
 import inspect
+import pickle
 import textwrap
 
 import pytest
@@ -61,21 +64,57 @@ def test_what_other_tasks_take_reaches_an_encoder_or_is_refused(verb, task, monk
         public(task, lables=["x"]) if verb == "evaluate" else public(task)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+# Classes that are not made with options: those of models take a config, as in Transformers; the others
+# are results, or take one argument.
+NOT_MADE_WITH_OPTIONS = {
+    "Task",
+    "Extension",
+    "MaskingProgress",
+    "Passage",
+    "PreparedRows",
+    "TrainingResult",
+    "UnknownOptionError",
+}
+MODEL_CLASSES = {name for name in PUBLIC if hasattr(PUBLIC[name], "base_model_prefix")}
+WITH_OPTIONS = {name: value for name, value in PUBLIC.items() if callable(value)} | FUNCTIONS
+for class_name in NOT_MADE_WITH_OPTIONS | MODEL_CLASSES:
+    del WITH_OPTIONS[class_name]
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_a_typo_is_answered_by_the_option_that_was_meant(name):
-    """As on the command line, in every function, before any work."""
-    function = FUNCTIONS[name]
-    if function.__module__.startswith("minibert.tokenization"):
-        pytest.skip("the tokenizers import nothing of the training")
+    """As on the command line, in every function and class, before any work."""
+    function = WITH_OPTIONS[name]
     parameters = list(inspect.signature(function).parameters.values())
     option = next(
         p.name for p in reversed(parameters) if len(p.name) > 4 and p.kind != p.VAR_KEYWORD
     )
     required = [p.name for p in parameters if p.default is p.empty and p.kind != p.VAR_KEYWORD]
     arguments = dict.fromkeys(required, "classify")
-    typo = option[:-2] + option[-1] + option[-2]
-    with pytest.raises(minibert.UnknownOptionError, match=f"'{typo}'.*; close matches: .*{option}"):
+    typo = option[0] + option[2:]
+    with pytest.raises(ValueError, match=f"'{typo}'.*; (close matches:|did you mean) .*{option}"):
         function(**arguments, **{typo: 1})
+
+
+def test_options_of_the_trainer_are_checked_before_the_data():
+    with pytest.raises(minibert.UnknownOptionError, match="close matches: .*compute_metrics"):
+        minibert.PretrainingTrainer(minibert.MiniBertConfig(), compute_metric=None)
+
+
+def test_a_checked_class_is_as_before(tmp_path):
+    """Its signature, its subclasses, and copies with other values."""
+
+    @dataclasses.dataclass
+    class MyConfig(minibert.FinetuningConfig):
+        my_field: int = 3
+
+    args = MyConfig(str(tmp_path), my_field=4, learning_rate=0.5)
+    assert dataclasses.replace(args, my_field=5).learning_rate == 0.5
+    assert copy.deepcopy(args) == args
+    corpus = minibert.Corpus("a.txt")
+    assert pickle.loads(pickle.dumps(corpus)) == corpus
+    assert inspect.signature(minibert.FinetuningConfig).parameters["lora"].default is None
+    assert next(iter(inspect.signature(minibert.Nli).parameters)) == "tokenizer"
 
 
 @pytest.mark.parametrize(("function", "option", "meant"), [

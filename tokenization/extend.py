@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..keywords import checked_keywords
 from .adapt import check_fast, plain_backend
 from .words import UNSPACED
 
@@ -68,6 +69,7 @@ class Extension:
         )
 
 
+@checked_keywords
 def extend_tokenizer(
     tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], words: int, min_count: int = 3
 ) -> Extension:

@@ -23,6 +23,8 @@ from tokenizers.trainers import BpeTrainer, Trainer, UnigramTrainer, WordPieceTr
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from ..keywords import checked_keywords
+
 PAD = "[PAD]"
 UNK = "[UNK]"
 CLS = "[CLS]"
@@ -48,6 +50,7 @@ WORDS = r"'(?:[sdmt]|ll|ve|re)|▁?[\p{L}\p{M}]+|▁?\p{N}+|▁?[^▁\s\p{L}\p{M
 CHUNKS = r"▁?[^▁\s]+|" + WHITESPACE
 
 
+@checked_keywords
 def train_tokenizer(
     texts: Iterable[str],
     algorithm: str = "wordpiece",

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from ... import __version__
+from ...keywords import close_matches
 from ..common.files import printable, use_writable_cache
-from ..common.options import close_matches
 from .commands import COMMANDS
 from .parser import build_parser, parse
 

@@ -1,61 +1,20 @@
-"""Options: the fields of our training configs, the keywords of our functions, and what a wrong name
-may have been meant as."""
+"""Options: the fields of our training configs, and functions that take them as keywords."""
 
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-# What other programs call options that Transformers has under another name.
-NAMES_ELSEWHERE = {
-    "epochs": "num_train_epochs",
-    "lr": "learning_rate",
-    "batch_size": "per_device_train_batch_size",
-}
+from ...keywords import check_keywords
 
-
-MAX_NAMES = 12  # that an error lists
 Config = TypeVar("Config")
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class UnknownOptionError(TypeError, ValueError):
-    """A keyword that a function does not take: a TypeError, as Python has it, and a ValueError, as
-    all other bad input."""
 
 
 def option(default: Any, help: str) -> Any:
     """A field of a dataclass, with its help on the command line."""
     return dataclasses.field(default=default, metadata={"help": help})
-
-
-def close_matches(word: str, valid_names: Iterable[str], prefix: str = "") -> str:
-    """The end of an error message that names what `word` may have been meant as; empty if nothing
-    is near.
-
-    Args:
-        prefix: Stands before each name, such as "--".
-    """
-    matches = difflib.get_close_matches(word, sorted(valid_names), n=3, cutoff=0.7)
-    name_in_transformers = NAMES_ELSEWHERE.get(word)
-    if name_in_transformers in valid_names:
-        matches = [name_in_transformers]
-    if not matches:
-        return ""
-    return f"; close matches: {', '.join(prefix + match for match in matches)}"
-
-
-def unknown_option(name: str, function_name: str, valid_names: Iterable[str]) -> UnknownOptionError:
-    """The error for a keyword that a function (or a task) does not take."""
-    valid_names = list(valid_names)
-    advice = close_matches(name, valid_names)
-    if not advice:
-        advice = f"; it takes {', '.join(valid_names[:MAX_NAMES])}"
-        if len(valid_names) > MAX_NAMES:
-            advice += ", …"
-    return UnknownOptionError(f"unknown option {name!r} of {function_name}{advice}")
 
 
 def checked_options(
@@ -83,9 +42,8 @@ def checked_options(
         def checked(*arguments: Any, **keywords: Any) -> Any:
             for name in former_names.keys() & keywords.keys():
                 keywords[former_names[name]] = keywords.pop(name)
-            for name in keywords:
-                if name not in names and not has_task_options:
-                    raise unknown_option(name, function.__name__, names)
+            if not has_task_options:
+                check_keywords(keywords, function.__name__, names)
             return function(*arguments, **keywords)
 
         checked.__signature__ = signature

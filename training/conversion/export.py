@@ -23,9 +23,9 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from ... import modeling_minibert
+from ...keywords import checked_keywords
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import minibert_config, modules_of, suppress_logging
-from ..common.options import checked_options
 from ..common.printing import print_next_step
 from . import convert, to_native
 from .checkpoints import load_checkpoint
@@ -41,7 +41,7 @@ TOLERANCE = 1e-3
 BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))
 
 
-@checked_options()
+@checked_keywords
 def export(
     source: str | PathLike,
     target: str | PathLike,

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
+from ...keywords import checked_keywords
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import (
     SENTENCE_CONFIGS,
@@ -22,7 +23,6 @@ from ..common.loading import (
     saved_tokenizer,
     wrap_load_errors,
 )
-from ..common.options import checked_options
 from ..common.printing import print_next_step
 from ..hub.card import CardFacts, save_card, save_short_card
 from ..hub.source import read_source
@@ -42,7 +42,7 @@ PYLATE_SETTINGS = {
 PRETRAINED = ("MiniBertModel", "MiniBertForMaskedLM", "MiniBertForPreTraining")
 
 
-@checked_options()
+@checked_keywords
 def convert(
     source: str | PathLike,
     target: str | PathLike,

@@ -15,6 +15,7 @@ from transformers import DataCollatorForLanguageModeling, TrainerCallback
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
+from ...keywords import checked_class
 from ...tokenization import regular_tokens, word_start_table
 from .masking import (
     ACTION,
@@ -51,6 +52,7 @@ class _Progress(NamedTuple):
     updates: int = 0
 
 
+@checked_class
 @dataclass
 class MaskedLMCollator(DataCollatorForLanguageModeling):
     """Mask tokens, whole words or spans: `DataCollatorForLanguageModeling` with more options, for

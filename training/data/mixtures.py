@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ...keywords import checked_class
 from ..common.printing import format_table
 from .documents import DataEntry, language_of, load_documents, load_sources, name_of
 from .held_out import held_out_mask, split_stream
@@ -44,6 +45,7 @@ SAMPLE_ROWS = 1000
 SAMPLE_DOCUMENTS = 100_000
 
 
+@checked_class
 @dataclass
 class Corpus:
     """Where text comes from, in which proportion, and how it is read. Contradicting values are

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import sentence_transformers as st
 
+from ...keywords import checked_class
 from ..common.options import option
 from ..common.processes import use_cpu_without_accelerator
 
@@ -54,6 +55,7 @@ class _Defaults:
         super().__post_init__()
 
 
+@checked_class
 @dataclass
 class EmbeddingConfig(_Defaults, st.SentenceTransformerTrainingArguments):
     """The settings of sentence-transformers for training an embedding model, with our defaults."""
@@ -64,6 +66,7 @@ class EmbeddingConfig(_Defaults, st.SentenceTransformerTrainingArguments):
     )
 
 
+@checked_class
 @dataclass
 class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
     """The settings of sentence-transformers for training a reranker, with our defaults."""

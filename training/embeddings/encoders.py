@@ -21,9 +21,9 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
+from ...keywords import checked_keywords
 from ..common.files import atomic_write, check_folder, lock_file
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, read_json
-from ..common.options import checked_options
 from ..common.precision import dtype_of_saved
 from ..common.printing import warn
 from ..common.processes import shared_cores
@@ -262,7 +262,7 @@ def warn_cut(model: SentenceTransformer, texts: Sequence[str]) -> None:
         )
 
 
-@checked_options()
+@checked_keywords
 def embed(
     text: str | Iterable[str] | Rows | None = None,
     *,

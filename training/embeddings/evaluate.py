@@ -23,8 +23,8 @@ from sentence_transformers import (
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from ...keywords import checked_keywords
 from ..common.files import lock_result, write_result
-from ..common.options import checked_options
 from ..common.printing import format_intervals, format_scores, format_table, warn
 from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics
@@ -70,7 +70,7 @@ class SharedWords:
 NOT_DENSE = (SparseEncoder, MultiVectorEncoder, SharedWords)
 
 
-@checked_options()
+@checked_keywords
 def evaluate_embed(
     data: str | Rows | None = None,
     *,
@@ -191,7 +191,7 @@ def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[s
     return {"model": model, "tasks": main_metrics, "metrics": scores}
 
 
-@checked_options()
+@checked_keywords
 def evaluate_rerank(
     data: str,
     *,

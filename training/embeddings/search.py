@@ -20,9 +20,9 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from ...keywords import checked_keywords
 from ..common.files import atomic_write, check_folder, lock_folder, printable
 from ..common.loading import wrap_load_errors
-from ..common.options import checked_options
 from ..common.printing import print_next_step
 from ..data.tables import Rows, sources_of
 from .data import Passage, read_lines, read_passages
@@ -178,7 +178,7 @@ def cosine_of_random_pairs(vectors: np.ndarray) -> float | None:
     return float(np.quantile(cosines, RANDOM_QUANTILE))
 
 
-@checked_options()
+@checked_keywords
 def search(
     index: str | PathLike,
     queries: str | Iterable[str] = (),
@@ -287,7 +287,7 @@ def rank(
     return [(index, float(scores[index])) for index in order]
 
 
-@checked_options()
+@checked_keywords
 def rerank(
     query: str,
     passages: str | Iterable[str] = (),

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ...keywords import checked_class
 from ..common.options import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator
 
 EPOCHS = 3.0
 
 
+@checked_class
 @dataclass
 class FinetuningConfig(TrainingArguments):
     """The settings of a fine-tuning: those of `TrainingArguments`, some with other defaults, and
@@ -99,6 +101,7 @@ class FinetuningConfig(TrainingArguments):
                 )
 
 
+@checked_class
 @dataclass
 class EvaluationConfig(FinetuningConfig):
     """The settings of an evaluation, of which only those of `Trainer.predict` have an effect."""

@@ -23,9 +23,9 @@ import pandas as pd
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
+from ...keywords import checked_keywords
 from ..common.files import UNPRINTABLE, atomic_write, check_folder, lock_file, printable
 from ..common.loading import modules_of, random_state_kept, without_bars
-from ..common.options import checked_options
 from ..common.precision import resolve_precision
 from ..common.printing import warn
 from ..data.rows import CSV, conll_rows, detect_encoding, is_conll, read_rows
@@ -58,7 +58,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".jsonlines")
 Data = str | os.PathLike | Sequence[str] | Rows
 
 
-@checked_options()
+@checked_keywords
 @without_bars()
 def predict(
     model: str | os.PathLike,

@@ -10,17 +10,11 @@ from typing import Any
 
 from datasets import DatasetDict
 
+from ...keywords import UnknownOptionError, close_matches, unknown_option
 from ..common.checkpoints import checkpoint_to_resume
 from ..common.files import check_folder, lock_output, printable
 from ..common.loading import random_state_kept, without_bars
-from ..common.options import (
-    UnknownOptionError,
-    checked_options,
-    close_matches,
-    fields_of,
-    make_config,
-    unknown_option,
-)
+from ..common.options import checked_options, fields_of, make_config
 from ..common.precision import without_autocast
 from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult

@@ -12,6 +12,7 @@ from datasets import Dataset, DatasetDict
 from transformers import PreTrainedConfig, PreTrainedModel, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
+from ...keywords import checked_class
 from ..common.callbacks import CheckpointMixin, EarlyStopping, ResumeGuardCallback, steps_of
 from ..common.checkpoints import best_by, kept_step, rows_checksum
 from ..common.files import printable
@@ -30,6 +31,7 @@ from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
 from .thresholds import undo_shift
 
 
+@checked_class
 class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     """Trains a model for a task, and measures it.
 

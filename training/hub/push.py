@@ -21,8 +21,8 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
 from ...configuration_minibert import MiniBertConfig
+from ...keywords import checked_keywords
 from ..common.files import printable
-from ..common.options import checked_options
 from ..common.printing import format_table, print_next_step, warn
 from .card import CARD, card_for
 from .files import ALLOWED, stage
@@ -45,7 +45,7 @@ ENVIRONMENT = (
 )  # fmt: skip
 
 
-@checked_options()
+@checked_keywords
 def push(
     folder: str | os.PathLike,
     repository: str,

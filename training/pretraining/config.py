@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...configuration_minibert import BERT_SIZES, MODERNBERT_SIZES, MiniBertConfig
+from ...keywords import checked_class
 from ...tokenization import train_tokenizer
 from ..common.loading import minibert_config
 from ..common.options import option
@@ -46,6 +47,7 @@ FREE_FIELDS = (
 )
 
 
+@checked_class
 @dataclass
 class TokenizerConfig:
     """How a new tokenizer is trained, and how much of the text it may lose."""
@@ -71,6 +73,7 @@ class TokenizerConfig:
         return train_tokenizer(texts, **{name: getattr(self, name) for name in names}, **options)
 
 
+@checked_class
 @dataclass
 class RowsConfig(TokenizerConfig):
     """How documents become rows."""
@@ -89,6 +92,7 @@ class RowsConfig(TokenizerConfig):
     )
 
 
+@checked_class
 @dataclass
 class PretrainingConfig(RowsConfig, TrainingArguments):
     """The settings of `PretrainingTrainer`: the fields below beside those of `TrainingArguments`.

@@ -5,14 +5,14 @@ from typing import Any
 
 from transformers import AutoModelForMaskedLM, pipeline
 
+from ...keywords import checked_keywords
 from ..common.files import printable
 from ..common.loading import load_masked_lm, saved_config, saved_tokenizer, wrap_load_errors
-from ..common.options import checked_options
 
 MASK = "[MASK]"
 
 
-@checked_options()
+@checked_keywords
 def fill(
     text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
 ) -> list[list[list[dict[str, Any]]]]:

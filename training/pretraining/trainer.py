@@ -21,6 +21,7 @@ from transformers import (
 from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
+from ...keywords import check_keywords, keyword_names
 from ...tokenization import Extension, extend_tokenizer
 from ..common.callbacks import (
     MIN_STEPS_FOR_NEW_WEIGHTS,
@@ -117,6 +118,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         **options: Any,
     ):
         # Settings
+        own_options = keyword_names(PretrainingTrainer)
+        check_keywords(options, type(self).__name__, [*own_options, *keyword_names(Trainer)])
         self.is_new = isinstance(model, MiniBertConfig)
         args = fill_defaults(args or PretrainingConfig(), self.is_new)
         self.budget = None

@@ -11,6 +11,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
 from ...evaluation import intervals
@@ -36,6 +37,7 @@ ANSWERS_EXAMPLE = (
 )
 
 
+@checked_class
 @dataclass(eq=False)
 class AnswerQuestions(Task):
     """A model that answers questions with a part of a text. Longer texts are read in parts that

@@ -13,6 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
 from ..data import as_list, bad_value, check_texts, each_row, find_column, with_column
@@ -32,6 +33,7 @@ from .base import (
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
 
+@checked_class
 @dataclass(eq=False)
 class Choose(Task):
     """A model that chooses one of several continuations or answers; every row has equally many.

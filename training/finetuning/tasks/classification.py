@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...common.files import printable
 from ...data.tables import to_number
@@ -77,6 +78,7 @@ MAX_NUMBERED_CLASSES = 20
 NO_GOLD_LABELS = ("-", "-1")
 
 
+@checked_class
 @dataclass(eq=False)
 class Classify(Task):
     """A classifier of texts or pairs of texts. Lists of labels are several labels, numbers of which

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
 from ...data.sentences import split_words
@@ -49,6 +50,7 @@ SENTENCE_EXAMPLE = (
 )
 
 
+@checked_class
 @dataclass(eq=False)
 class Tag(Task):
     """A tagger of words: entities, parts of speech. Its labels stand for the tags of whole words.
