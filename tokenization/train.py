@@ -121,7 +121,7 @@ def train_tokenizer(
         warnings.warn(
             f"the texts gave a vocabulary of {len(tokenizer)} tokens,"
             f" fewer than vocab_size={vocab_size} asked for",
-            stacklevel=2,
+            stacklevel=3,  # who called, behind `checked_keywords`
         )
     return tokenizer
 

@@ -1,6 +1,8 @@
 """`PretrainingTrainer` as one uses a `Trainer`: from text, tokens or packed rows, with every objective, as a stream."""
 
 import copy
+import functools
+import itertools
 import json
 import shutil
 import time
@@ -15,6 +17,7 @@ from transformers import (
     AutoTokenizer,
     Trainer,
     TrainerCallback,
+    TrainerState,
     TrainingArguments,
 )
 
@@ -37,7 +40,8 @@ from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.optimization.muon import muon_optimizer
 from minibert.training.pretraining import sources
-from minibert.training.pretraining.config import fill_defaults, smaller_sizes
+from minibert.training.pretraining.config import fill_defaults
+from minibert.training.pretraining.sizes import LongTrainingCallback, smaller_sizes
 
 SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
 HEADS = {
@@ -427,3 +431,37 @@ def test_a_size_that_fits_is_named(text, tmp_path, capsys):
     callback.is_new = True
     callback.check_steps(40)
     assert expected in capsys.readouterr().out
+
+
+def test_a_training_of_hours_says_how_long_it_takes(text, tmp_path, capsys):
+    """Once, on a CPU, from the steps after the first; with what a smaller size would need."""
+    args = settings(tmp_path, max_steps=1000)
+    trainer = PretrainingTrainer(MiniBertConfig.minibert("mini"), args, train_dataset=text)
+    (callback,) = [
+        one for one in trainer.callback_handler.callbacks if isinstance(one, LongTrainingCallback)
+    ]
+    tiny = MiniBertForMaskedLM(MiniBertConfig.minibert("tiny", vocab_size=trainer.model.config.vocab_size))  # fmt: skip
+    share = tiny.num_parameters() / trainer.model.num_parameters()
+
+    def lines_after(step_seconds, steps=8):
+        ends = itertools.accumulate([500.0, *[step_seconds] * steps])  # the first step is slow
+        callback.clock = functools.partial(next, ends)
+        state = TrainerState(max_steps=1000)
+        callback.on_train_begin(args, state, None)
+        for _ in range(steps):
+            callback.on_step_end(args, state, None)
+        return capsys.readouterr().out.splitlines()
+
+    capsys.readouterr()
+    assert lines_after(9.0) == [
+        "At this speed, 1,000 steps take about 2.5 hours."
+        f" Shorter: --size tiny (about {round(9000 * share / 60)} minutes), or --minutes 60"
+    ]
+    assert lines_after(3.0) == []
+    trainer.is_new = False  # of a saved model, the size cannot be chosen
+    assert lines_after(9.0) == [
+        "At this speed, 1,000 steps take about 2.5 hours. Shorter: --minutes 60"
+    ]
+    args = settings(tmp_path / "clock", minutes=5, max_steps=-1)
+    trainer = PretrainingTrainer(MiniBertConfig.minibert("tiny"), args, train_dataset=text)
+    assert LongTrainingCallback not in map(type, trainer.callback_handler.callbacks)

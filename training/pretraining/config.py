@@ -5,14 +5,14 @@ import copy
 import difflib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ...configuration_minibert import BERT_SIZES, MODERNBERT_SIZES, MiniBertConfig
+from ...configuration_minibert import MiniBertConfig
 from ...keywords import checked_class
 from ...tokenization import train_tokenizer
 from ..common.loading import minibert_config
@@ -31,8 +31,6 @@ TRAINED_LEARNING_RATE = 1e-4  # AdamW's default for a trained model, which a lar
 WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
 EPOCHS = 2.0
 PRESETS = ("bert", "modernbert", "minibert")
-# What a size decides, in the order of `MODERNBERT_SIZES`.
-SHAPE_FIELDS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 MASKING_FIELDS = ("mlm_probability", "masking", "mask_replace_prob", "random_replace_prob")
 # Fields that may change when a checkpoint is resumed. (The tokenizer itself is compared.)
 FREE_FIELDS = (
@@ -272,23 +270,6 @@ def preset_config(preset: str, size: str, overrides: Mapping[str, Any]) -> MiniB
         )
     check_overrides(overrides)
     return getattr(MiniBertConfig, preset)(size, **overrides)
-
-
-def smaller_sizes(config: MiniBertConfig) -> Iterator[tuple[str, MiniBertConfig]]:
-    """The smaller sizes of the preset that a config is of, the largest first, each with its config;
-    none if its shape is no preset's."""
-    shape = tuple(getattr(config, name) for name in SHAPE_FIELDS)
-    for sizes in (MODERNBERT_SIZES, BERT_SIZES):
-        shapes = list(sizes.values())
-        if shape not in shapes:
-            continue
-        names = list(sizes)[: shapes.index(shape)]
-        for name in reversed(names):
-            smaller = copy.deepcopy(config)
-            for field, value in zip(SHAPE_FIELDS, sizes[name]):
-                setattr(smaller, field, value)
-            yield name, smaller
-        return
 
 
 def saved_model_config(path: str, overrides: Mapping[str, Any]) -> MiniBertConfig:

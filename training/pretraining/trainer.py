@@ -24,7 +24,6 @@ from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabula
 from ...keywords import check_keywords, keyword_names
 from ...tokenization import Extension, extend_tokenizer
 from ..common.callbacks import (
-    MIN_STEPS_FOR_NEW_WEIGHTS,
     CheckpointMixin,
     ResumeGuardCallback,
     add_callbacks,
@@ -49,13 +48,14 @@ from ..hub.push import check_push
 from ..hub.trainer import HubMixin
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
-from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults, smaller_sizes
+from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
 from .new_words import extend_embeddings
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
 from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
+from .sizes import LongTrainingCallback, size_in_time, size_with_enough_steps
 from .sources import RowsSource, Source, make_rows, open_source, sample_of
 
 # Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
@@ -166,6 +166,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.resume_guard = ResumeGuardCallback(self._settings_to_resume())
         self.add_callback(MaskingProgress(collator))
         self.add_callback(self.resume_guard)
+        if self.budget is None:
+            self.add_callback(LongTrainingCallback(self._describe_size_in_time))
         add_callbacks(self)
 
     def _make_collator(
@@ -376,21 +378,14 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         return counts * (len(rows) / len(some_rows))
 
     def describe_smaller_size(self, steps: int) -> str | None:
-        """Of a new model of a preset's size: a smaller size that has enough steps in the same time,
-        the largest one. The time of a step is taken to grow with the number of parameters.
+        """A smaller size that does enough steps in the time in which this model does so many."""
+        return size_with_enough_steps(self.objective.model_to_save(self.model), steps)
 
-        Args:
-            steps: How many steps of this model fit into the time.
-        """
-        model = self.objective.model_to_save(self.model)
-        parameters = model.num_parameters()
-        for size, config in smaller_sizes(model.config):
-            with torch.device("meta"):
-                smaller_parameters = type(model)(config).num_parameters()
-            smaller_steps = round(steps * parameters / smaller_parameters)
-            if smaller_steps >= MIN_STEPS_FOR_NEW_WEIGHTS:
-                return f"--size {size}: about {smaller_steps:,} steps in the same time"
-        return None
+    def _describe_size_in_time(self, seconds: float) -> str | None:
+        """Of a new model: what a smaller one needs for what takes this one so many seconds."""
+        if not self.is_new:
+            return None
+        return size_in_time(self.objective.model_to_save(self.model), seconds)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.optimizer is None and self.args.optimizer == "muon":
