@@ -180,9 +180,8 @@ def test_help_and_a_missing_file_need_no_library(capsys):
 # What the help of a command may import beside torch and Transformers, of these libraries that take seconds.
 SLOW_LIBRARIES = {"datasets", "evaluate", "matplotlib", "sentence_transformers", "seqeval", "sklearn"}
 READS_TEXT = {"datasets"}
-HAS_METRICS = {"datasets", "evaluate"}
-READS_TAGS = {"datasets", "evaluate", "sklearn", "seqeval"}
-EMBEDS = READS_TAGS | {"sentence_transformers"}
+# Their configs extend that of sentence-transformers, which imports scikit-learn.
+TRAINS_ENCODERS = {"datasets", "sklearn", "sentence_transformers"}
 HELP_IMPORTS = {
     "fill": set(),
     "convert": set(),
@@ -201,14 +200,14 @@ HELP_IMPORTS = {
     "embed": READS_TEXT,
     "search": READS_TEXT,
     "rerank": READS_TEXT,
-    "finetune answer": HAS_METRICS,
-    "evaluate answer": HAS_METRICS,
-    "finetune tag": READS_TAGS,
-    "evaluate tag": READS_TAGS,
-    "evaluate embed": EMBEDS,
-    "evaluate rerank": EMBEDS,
-    "finetune embed": EMBEDS,
-    "finetune rerank": EMBEDS,
+    "finetune answer": READS_TEXT,
+    "evaluate answer": READS_TEXT,
+    "finetune tag": READS_TEXT,
+    "evaluate tag": READS_TEXT,
+    "evaluate embed": READS_TEXT,
+    "evaluate rerank": READS_TEXT,
+    "finetune embed": TRAINS_ENCODERS,
+    "finetune rerank": TRAINS_ENCODERS,
 }
 
 

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, pipeline
 import minibert
 from minibert import MiniBertConfig
 from minibert.training.data.sentences import split_words
-from minibert.training.evaluation.metrics import EntityScores
+from minibert.training.evaluation.task_metrics import EntityScores
 from minibert.training.finetuning import predict as predict_module
 from minibert.training.finetuning.config import EvaluationConfig
 from minibert.training.finetuning.tasks import task_class

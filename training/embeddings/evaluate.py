@@ -7,21 +7,15 @@ gains (sentence-transformers' evaluator knows no grades), means over the queries
 relevant passage; a passage is its title, a space and its text.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from datasets import Dataset
-from sentence_transformers import (
-    CrossEncoder,
-    MultiVectorEncoder,
-    SentenceTransformer,
-    SparseEncoder,
-)
-from sentence_transformers.util import pairwise_cos_sim, semantic_search
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from ...keywords import checked_keywords
 from ..common.files import lock_result, write_result
@@ -34,7 +28,17 @@ from ..hub.card import add_table
 from .data import Passage, Retrieval, name_of, read_retrieval, read_task
 from .encoders import encode, open_encoder, open_reranker, score_pairs
 
-Encoder = SentenceTransformer | SparseEncoder | MultiVectorEncoder
+# Importing sentence-transformers takes seconds, which the help of a command need not take.
+if TYPE_CHECKING:
+    from sentence_transformers import (
+        CrossEncoder,
+        MultiVectorEncoder,
+        SentenceTransformer,
+        SparseEncoder,
+    )
+
+    Encoder = SentenceTransformer | SparseEncoder | MultiVectorEncoder
+
 SHOWN_METRICS = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson", "active_dims")
 RANKS = (1, 10)
 SHARED_WORDS = "shared words (TF-IDF)"  # the baseline
@@ -53,6 +57,8 @@ class SharedWords:
             texts = [passage.text for passage in task.passages]
         else:
             texts = [*task["first"], *task["second"]]
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
         self.words = TfidfVectorizer(token_pattern=r"\w+|\S").fit(texts)
 
     def encode(self, texts: Sequence[str], **_: Any) -> Any:
@@ -67,7 +73,11 @@ class SharedWords:
         return np.asarray(first.multiply(second).sum(axis=1)).ravel()
 
 
-NOT_DENSE = (SparseEncoder, MultiVectorEncoder, SharedWords)
+def is_dense(model: Any) -> bool:
+    """Whether a model has one vector of a text, whose numbers are hardly ever zero."""
+    from sentence_transformers import MultiVectorEncoder, SparseEncoder
+
+    return not isinstance(model, (SparseEncoder, MultiVectorEncoder, SharedWords))
 
 
 @checked_keywords
@@ -169,6 +179,7 @@ def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[s
     a task that needs one vector of each text, of a model that has several."""
     import mteb
     from mteb.abstasks import AbsTaskRetrieval
+    from sentence_transformers import MultiVectorEncoder
 
     for task in tasks:
         if isinstance(encoder, MultiVectorEncoder) and not isinstance(task, AbsTaskRetrieval):
@@ -262,6 +273,8 @@ def measure(
     Args:
         predicted: What `predict` returned, if that was called before.
     """
+    from sentence_transformers import SparseEncoder
+
     if predicted is None:
         predicted = predict(model, task, progress)
     if isinstance(task, Retrieval):
@@ -280,7 +293,9 @@ def similarities(
     model: Any, first: Sequence[str], second: Sequence[str], progress: str | None = None
 ) -> list[float]:
     """How similar each text is to the one at the same index: [texts]."""
-    if isinstance(model, NOT_DENSE):
+    from sentence_transformers.util import pairwise_cos_sim
+
+    if not is_dense(model):
         first_vectors = model.encode(first, batch_size=MAX_TEXTS)
         second_vectors = model.encode(second, batch_size=MAX_TEXTS)
         return model.similarity_pairwise(first_vectors, second_vectors).tolist()
@@ -309,10 +324,12 @@ def find_passages(
 
 def _nearest(model: Encoder, task: Retrieval, count: int, progress: str | None) -> list[list[int]]:
     """The indices of the passages nearest to each query, best first: [queries, count]."""
+    from sentence_transformers.util import semantic_search
+
     texts = [passage.text for passage in task.passages]
     queries = list(task.queries.values())
     indices = []
-    if not isinstance(model, NOT_DENSE):
+    if is_dense(model):
         vectors = encode(model, texts, "document", progress)
         query_vectors = encode(model, queries, "query", progress)
         for hits in semantic_search(query_vectors, vectors, top_k=count):

@@ -1,9 +1,5 @@
 """The metrics beside those of scikit-learn. Correlations are from -1 to 1, other scores from 0 to
-1.
-
-Those of a task are modules of `evaluate`, which need no network:
-`EntityScores().compute(predictions=…, references=…)`.
-"""
+1."""
 
 import math
 import re
@@ -13,8 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import datasets
-import evaluate
 import numpy as np
 
 
@@ -34,63 +28,6 @@ def correlations(predictions: Sequence[float], references: Sequence[float]) -> d
         "pearson": float(np.nan_to_num(pearson)),
         "spearman": float(np.nan_to_num(spearman)),
     }
-
-
-TEXTS = datasets.List(datasets.Value("string"))
-
-
-class Metric(evaluate.Metric):
-    """A metric of rows with a prediction of type `prediction` and a reference of type
-    `reference`."""
-
-    prediction: Any
-    reference: Any = TEXTS
-
-    def __init__(self):
-        # In memory: it would else write, and lock, files in the user's cache.
-        super().__init__(keep_in_memory=True)
-
-    def _info(self) -> evaluate.MetricInfo:
-        features = datasets.Features(predictions=self.prediction, references=self.reference)
-        return evaluate.MetricInfo(
-            description=self.__doc__, citation="", inputs_description="", features=features
-        )
-
-
-class EntityScores(Metric):
-    """The scores of seqeval for sequences of tags such as B-PER: `precision`, `recall` and `f1`
-    over all entities (None where the references have none), `accuracy` over tokens (None without a
-    token), and `per_type`, for each type {precision, recall, f1, support}."""
-
-    prediction = TEXTS
-
-    def _compute(
-        self, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
-    ) -> dict[str, Any]:
-        import seqeval.metrics
-
-        scores = {"precision": None, "recall": None, "f1": None, "accuracy": None, "per_type": {}}
-        if any(references):
-            accuracy = seqeval.metrics.accuracy_score(references, predictions)
-            scores["accuracy"] = float(accuracy)
-        tags = set().union(*predictions, *references)
-        if tags <= {"O"}:  # no entity on either side: seqeval fails
-            return scores
-        report = seqeval.metrics.classification_report(
-            references, predictions, output_dict=True, zero_division=0
-        )
-        for entity_type, row in report.items():
-            if entity_type in ("macro avg", "weighted avg"):
-                continue
-            values = {}
-            for name, value in row.items():
-                values[name.removesuffix("-score")] = np.asarray(value).tolist()
-            scores["per_type"][entity_type] = values
-        overall = scores["per_type"].pop("micro avg")
-        num_entities = overall.pop("support")
-        if num_entities:
-            scores |= overall
-        return scores
 
 
 def class_scores(
@@ -138,7 +75,7 @@ def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
 def answer_scores(
     predictions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`exact_match` and `f1` of each answer, [rows] each, see `SquadScores`."""
+    """`exact_match` and `f1` of each answer, [rows] each, see `SquadScores` in `task_metrics`."""
     best_scores = []
     for predicted, answers in zip(predictions, references):
         # As the official script has it: an answer of nothing but articles and marks is none.
@@ -147,26 +84,6 @@ def answer_scores(
         best_scores.append(np.max(scores_of_answers, axis=0))
     exact, f1 = np.array(best_scores, np.float64).T
     return exact, f1
-
-
-class SquadScores(Metric):
-    """`exact_match` and `f1` of texts (Rajpurkar et al. 2016), each the best over a question's list
-    of true answers. No answer is an empty text, and an empty list (SQuAD v2, Rajpurkar et al.
-    2018); where there are both kinds of questions, `f1_answerable` and `f1_unanswerable` are there
-    as well."""
-
-    prediction = datasets.Value("string")
-
-    def _compute(
-        self, predictions: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> dict[str, float]:
-        exact, f1 = answer_scores(predictions, references)
-        scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
-        answerable = np.array([bool(answers) for answers in references])
-        if 0 < answerable.sum() < len(f1):
-            scores["f1_answerable"] = float(f1[answerable].mean())
-            scores["f1_unanswerable"] = float(f1[~answerable].mean())
-        return scores
 
 
 def _gain(grades: Sequence[float]) -> float:

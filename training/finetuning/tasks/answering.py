@@ -16,7 +16,7 @@ from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
 from ...evaluation import intervals
 from ...evaluation.intervals import Interval
-from ...evaluation.metrics import SquadScores, answer_scores, compare_answers
+from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from .base import LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, shortened
@@ -198,6 +198,8 @@ class AnswerQuestions(Task):
         }
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
+        from ...evaluation.task_metrics import SquadScores
+
         return SquadScores().compute(predictions=list(predictions), references=references)
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:

@@ -21,6 +21,7 @@ from ...common.files import printable
 from ...data.tables import to_number
 from ...evaluation import intervals, word_classifier
 from ...evaluation.intervals import Interval
+from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ...evaluation.word_classifier import WordClassifier
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
@@ -572,8 +573,6 @@ class Classify(Task):
         return {"accuracy": accuracy, "f1_macro": f1_macro, "matthews_correlation": matthews}
 
     def _score_values(self, predictions: Sequence[float], references: Sequence[float]) -> Scores:
-        from ...evaluation.metrics import correlations
-
         predictions = np.asarray(predictions, np.float32)
         scores: Scores = dict(correlations(predictions, references))
         if len(set(references)) < 2:
@@ -620,8 +619,6 @@ class Classify(Task):
         if self.problem_type != SINGLE and len(self.labels) < 2:
             return {}  # a value, or one label, which scikit-learn would take for classes
         names = {label_id: self.labels[label_id] for label_id in self.labels_in(references)}
-        from ...evaluation.metrics import class_scores  # imports `evaluate`, which takes seconds
-
         return class_scores(predictions, references, names)
 
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
-from seqeval.metrics.sequence_labeling import get_entities
 
 OUTSIDE = "O"
 ENTITY_PREFIXES = {"B", "I", "E", "S"}
@@ -42,10 +41,17 @@ def are_misspelled(tags: Collection[str]) -> bool:
     return has_outside and look_like_entities and has_beginning
 
 
+def entities_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The type, the first and the last word of each entity, as seqeval reads them."""
+    from seqeval.metrics.sequence_labeling import get_entities  # it imports scikit-learn
+
+    return get_entities(list(tags))
+
+
 def to_bio(tags: Sequence[str]) -> list[str]:
     """The same entities in scheme BIO."""
     converted = [OUTSIDE] * len(tags)
-    for entity_type, first, last in get_entities(list(tags)):
+    for entity_type, first, last in entities_of(tags):
         converted[first : last + 1] = entity_tags(entity_type, last + 1 - first)
     return converted
 
@@ -112,7 +118,7 @@ def tag_by_heart(
 def spans_of(tags: Sequence[str], entities: bool) -> list[tuple[str, int, int]]:
     """The type (or the tag), the first and the last word of each entity, and of each word outside
     of them; of classes of words, of each word."""
-    spans = get_entities(list(tags)) if entities else []
+    spans = entities_of(tags) if entities else []
     for word, tag in enumerate(tags):
         if not entities or tag == OUTSIDE:
             spans.append((tag, word, word))

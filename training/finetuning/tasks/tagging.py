@@ -22,7 +22,7 @@ from ....tokenization import plain_tokenizer
 from ...data.sentences import split_words
 from ...evaluation import intervals
 from ...evaluation.intervals import Interval
-from ...evaluation.metrics import EntityScores, class_scores
+from ...evaluation.metrics import class_scores
 from ..data import FILE, as_list, bad_value, check_column, each_row, string_columns, with_column
 from ..imbalance import class_weights, describe_weights
 from . import label_schemes as schemes
@@ -361,7 +361,7 @@ class Tag(Task):
         """precision, recall, f1 of entities, and accuracy of words; of classes of words accuracy,
         and f1_macro over those in `references`. None: no entity is there."""
         if self.entities:
-            scores = EntityScores().compute(predictions=predictions, references=references)
+            scores = entity_scores(predictions, references)
             return {name: score for name, score in scores.items() if name != "per_type"}
         from sklearn.metrics import accuracy_score, f1_score
 
@@ -405,7 +405,7 @@ class Tag(Task):
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
         if self.entities:
-            scores = EntityScores().compute(predictions=predictions, references=references)
+            scores = entity_scores(predictions, references)
             per_type = scores["per_type"]
             return {entity_type: row for entity_type, row in per_type.items() if row["support"]}
         true_tags = flatten(references)
@@ -446,7 +446,7 @@ class Tag(Task):
     def show_label(self, row: Mapping[str, Any], label: list[str]) -> str:
         words = row[self.text_columns[0]]
         if self.entities:
-            spans = schemes.get_entities(label)
+            spans = schemes.entities_of(label)
         else:
             spans = [(tag, word, word) for word, tag in enumerate(label)]
         named_spans = []
@@ -472,12 +472,21 @@ def entities_in(
 ) -> list[dict[str, Any]]:
     """The entities of a text whose words have these characters and tags."""
     entities = []
-    for entity_type, first, last in schemes.get_entities(list(tags)):
+    for entity_type, first, last in schemes.entities_of(tags):
         start, _ = spans[first]
         _, end = spans[last]
         entity = {"type": entity_type, "text": text[start:end], "start": start, "end": end}
         entities.append(entity)
     return entities
+
+
+def entity_scores(
+    predictions: Sequence[list[str]], references: Sequence[list[str]]
+) -> dict[str, Any]:
+    """What `EntityScores` computes."""
+    from ...evaluation.task_metrics import EntityScores  # it imports `evaluate`
+
+    return EntityScores().compute(predictions=predictions, references=references)
 
 
 def flatten(rows: Sequence[list[str]]) -> list[str]:
@@ -491,8 +500,8 @@ def count_entities(
     """How many entities of each sentence are found, predicted, and true: [sentences] each."""
     counts = []
     for predicted_tags, true_tags in zip(predictions, references):
-        predicted = set(schemes.get_entities(predicted_tags))
-        true = set(schemes.get_entities(true_tags))
+        predicted = set(schemes.entities_of(predicted_tags))
+        true = set(schemes.entities_of(true_tags))
         counts.append((len(predicted & true), len(predicted), len(true)))
     hits, num_predicted, num_true = np.array(counts).T
     return hits, num_predicted, num_true
