@@ -87,14 +87,15 @@ def names_beginning_with(beginnings: Sequence[str], known: Collection[str]) -> l
 
 def save_figures(file: str | Path, **figures: Any) -> None:
     """Write figures of a notebook, a row a line, with the command that made them, the date and the machine."""
-    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    facts = {
-        "command": command,
-        "date": str(date.today()),
-        "machine": describe_machine(torch.device("cpu")),
-    }
-    text = json.dumps(facts | figures).replace("}, {", "},\n{").replace("[{", "[\n{")
+    text = json.dumps(run_facts() | figures).replace("}, {", "},\n{").replace("[{", "[\n{")
     Path(file).write_text(text + "\n", encoding="utf-8")
+
+
+def run_facts() -> dict[str, Any]:
+    """What stands beside figures: the command that made them, the date and the machine."""
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    machine = describe_machine(choose_device())
+    return {"command": command, "date": str(date.today()), "machine": machine}
 
 
 # --- the machine ---

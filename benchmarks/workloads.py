@@ -355,8 +355,11 @@ def native_encoder(config: MiniBertConfig) -> PreTrainedModel:
 
 
 def sparse_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
-    """The peer with the vocabulary at the labelled positions only."""
-    model = native_masked_lm(config)
+    return with_sparse_head(native_masked_lm(config))
+
+
+def with_sparse_head(model: PreTrainedModel) -> PreTrainedModel:
+    """BERT or ModernBERT with the vocabulary at the labelled positions only."""
     if isinstance(model, BertForMaskedLM):
         sparse = SparseBertForMaskedLM(model.config)
         sparse.load_state_dict(model.state_dict())

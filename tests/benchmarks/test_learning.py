@@ -1,62 +1,137 @@
 """The benchmark of learning: the same text, masks and turns for all."""
 
 import json
-import math
 
 import pytest
 import torch
-from learning import HELD_OUT, Arguments, compare, main
-from transformers import AutoModelForMaskedLM
+import yaml
+from learning import HELD_OUT, RACES, Arguments, main, read_runs, seconds_to_loss
+from learning_runs import Length, Run, make_trainer, native_matrices, with_document_masks
+from transformers import AutoModelForMaskedLM, TrainerCallback
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert.training.conversion import to_native
+from minibert.training.optimization.muon import block_matrices
+
+NAMES = ["cat", "dog", "bird", "tree", "mat"]
+LINES = [
+    f"the {NAMES[i % 5]} sat under a {NAMES[i // 5 % 5]} and then {i} more of them came"
+    for i in range(300)
+]
 
 
-def run(peer, *points):
-    curve = [dict(zip(("tokens", "seconds", "flops", "loss"), point)) for point in points]
-    return {"peer": peer, "curve": curve, "loss": curve[-1]["loss"]}
+def test_seconds_to_a_loss_are_read_between_two_points():
+    curve = [dict(seconds=10, loss=6.0), dict(seconds=20, loss=4.0)]
+    assert seconds_to_loss(curve, 5.0) == 15
+    assert seconds_to_loss(curve, 7.0) == 10
+    assert seconds_to_loss(curve, 3.0) is None
 
 
-def test_where_a_run_reaches_the_best_run_of_a_peer():
-    results = {
-        "ours": run(None, (100, 1.0, 7, 6.0), (200, 2.0, 14, 4.0)),
-        "early": run(None, (100, 1.0, 7, 4.5)),
-        "bert slow": run("bert", (100, 10.0, 7, 6.5), (200, 20.0, 14, 6.0)),
-        "bert fast": run("bert", (100, 10.0, 7, 6.0), (200, 20.0, 14, 5.0)),
-    }
-    best = compare(results)["bert"]
-    assert best["run"] == "bert fast"
-    assert best["reached"]["ours"] == {"seconds": 1.5 / 20, "tokens": 150 / 200, "flops": 10.5 / 14}
-    assert best["reached"]["early"]["tokens"] == 0.5
-    assert best["reached"]["bert fast"]["tokens"] == 1 and best["reached"]["bert slow"] is None
+@pytest.mark.parametrize("file", sorted(RACES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_runs_of_a_race_can_be_read(file):
+    runs = read_runs(str(file))
+    for run in runs.values():
+        getattr(MiniBertConfig, run.model)("tiny", **run.fields)
 
 
-def test_a_run_that_diverged_is_not_the_best_of_its_peer():
-    ended = {"a": run("bert", (1, 1.0, 1, math.nan)), "b": run("bert", (1, 1.0, 1, 5.0))}
-    assert compare(ended)["bert"]["run"] == "b"
-    assert (
-        compare({"a": ended["a"], "ours": run(None, (1, 1.0, 1, 5.0))}) == {}
-    )  # nobody can reach that
+def test_an_unknown_field_of_a_run_is_refused(tmp_path):
+    file = tmp_path / "runs.yaml"
+    file.write_text(yaml.safe_dump({"mine": {"learning_rat": 1e-3}}))
+    with pytest.raises(ValueError, match="'mine' has a wrong field: .*learning_rat"):
+        read_runs(str(file))
+
+
+@pytest.mark.parametrize("preset", ["minibert", "modernbert", "bert"])
+def test_native_classes_keep_documents_apart(preset):
+    torch.manual_seed(0)
+    config = getattr(MiniBertConfig, preset)("tiny", vocab_size=512, local_attention=6)
+    model = MiniBertForMaskedLM(config).eval()
+    native = to_native(model).eval()
+    positions = torch.tensor([[*range(9), *range(5), *range(16)], [*range(20), *range(10)]])
+    attention_mask = torch.ones_like(positions)
+    attention_mask[1, 25:] = 0
+    batch = dict(
+        input_ids=torch.randint(5, 512, positions.shape),
+        position_ids=positions,
+        attention_mask=attention_mask,
+    )
+    with torch.no_grad():
+        expected = model(**batch).logits
+        logits = native(**with_document_masks(batch, native, config.sliding_window)).logits
+        without_masks = native(**batch).logits
+    real = attention_mask.bool()
+    torch.testing.assert_close(logits[real], expected[real], atol=1e-5, rtol=1e-4)
+    assert (without_masks[real] - expected[real]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("preset", ["modernbert", "bert"])
+def test_muon_takes_the_same_matrices_of_both_classes(preset):
+    model = MiniBertForMaskedLM(getattr(MiniBertConfig, preset)("tiny", vocab_size=512))
+    ours = block_matrices(model)
+    natives = native_matrices(to_native(model))
+    # queries, keys and values are one matrix in MiniBERT, and three in BERT
+    assert sum(ours.values()) == sum(natives.values())
+    assert sum(matrix.numel() for matrix in ours) == sum(matrix.numel() for matrix in natives)
+
+
+class Losses(TrainerCallback):
+    def __init__(self):
+        self.losses = []
+
+    def on_log(self, args, state, control, logs, **kwargs):
+        if "loss" in logs:
+            self.losses.append(logs["loss"])
+
+
+@pytest.mark.slow  # six trainings
+@pytest.mark.parametrize("preset", ["minibert", "modernbert", "bert"])
+def test_the_recipe_trains_both_classes_alike(tmp_path, preset):
+    tokenizer = train_tokenizer(LINES, vocab_size=300, model_max_length=64)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    with open(tmp_path / "train.jsonl", "w") as file:
+        for line in LINES:
+            file.write(json.dumps({"text": line}) + "\n")
+    length = Length(tmp_path, "tiny", steps=8, batch_size=4, seq_length=64, seed=0)
+    losses = {}
+    for code in ("minibert", "transformers"):
+        callback = Losses()
+        run = Run(code=code, model=preset, options=dict(logging_steps=1, bf16=False))
+        make_trainer(code, run, length, callback).train()
+        losses[code] = callback.losses
+    assert len(losses["minibert"]) == 8
+    assert losses["transformers"] == pytest.approx(losses["minibert"], abs=2e-3)
 
 
 @pytest.mark.slow  # every run is a process that loads torch
 def test_the_losses_are_those_of_the_saved_models(tmp_path):
-    names = ["cat", "dog", "bird", "tree", "mat"]
-    lines = (
-        f"the {names[i % 5]} sat under a {names[i // 5 % 5]} and then {i} more of them came"
-        for i in range(300)
+    (tmp_path / "text.txt").write_text("\n".join(LINES))
+    (tmp_path / "runs.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "minibert": {},
+                "bert": dict(recipe="run_mlm", code="transformers", model="bert"),
+                "packed": dict(
+                    recipe="run_mlm", code="transformers", model="modernbert", rows="packed"
+                ),
+            }
+        )
     )
-    (tmp_path / "text.txt").write_text("\n".join(lines))
     out = tmp_path / "runs"
-    text = [str(tmp_path / "text.txt")]
     arguments = Arguments(
-        data=text, peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True
+        data=[str(tmp_path / "text.txt")],
+        runs=str(tmp_path / "runs.yaml"),
+        output=str(out),
+        quick=True,
     )
     summary = main(arguments)
-    assert {*summary["runs"]} == {"minibert", "bert 0.001"} and (out / "loss.png").exists()
-    for name, found in summary["runs"].items():
-        assert [point["step"] for point in found["curve"]] == [4, 8, 12]
-        assert found["curve"][-1]["tokens"] == pytest.approx(12 * 2 * 128, rel=0.2)
+    assert {*summary["runs"]} == {"minibert", "bert", "packed"} and (out / "loss.png").exists()
+    for name, result in summary["runs"].items():
+        assert [point["step"] for point in result["curve"]] == [4, 8, 12]
+        assert result["curve"][-1]["tokens"] == pytest.approx(12 * 2 * 128, rel=0.2)
         # the saved model on the saved masks, by torch's own cross-entropy
         model = AutoModelForMaskedLM.from_pretrained(out / name).eval()
-        loss, targets = 0.0, 0
+        loss = 0.0
+        targets = 0
         for batch in json.loads((out / HELD_OUT).read_text())["batches"]:
             inputs = {name: torch.tensor(batch[name]) for name in ("input_ids", "attention_mask")}
             labels = torch.tensor(batch["labels"])
@@ -66,7 +141,7 @@ def test_the_losses_are_those_of_the_saved_models(tmp_path):
                 logits.float().flatten(0, 1), labels.flatten(), reduction="sum"
             )
             targets += (labels != -100).sum()
-        assert found["loss"] == pytest.approx((loss / targets).item(), abs=0.01)
+        assert result["loss"] == pytest.approx((loss / targets).item(), abs=0.01)
     before = summary["runs"]
     assert main(arguments)["runs"] == before  # what is done is not done again
     arguments.seed = 1

@@ -1,6 +1,6 @@
 """Muon for the matrices of the blocks, AdamW for all else, as one optimizer."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -148,6 +148,7 @@ def muon_optimizer(
     learning_rate: float,
     muon_learning_rate: float,
     weight_decay: float = 0.0,
+    matrices: Mapping[nn.Parameter, int] | None = None,
     **adamw: Any,
 ) -> MuonAdamW:
     """Muon for the blocks' matrices of a model, and AdamW for the rest: embeddings, norms, biases,
@@ -155,9 +156,11 @@ def muon_optimizer(
 
     Args:
         decayed: the names of the parameters that decay, from `Trainer.get_decay_parameter_names`.
+        matrices: the parameters for Muon, and of how many equal parts by rows each is made; by
+            default `block_matrices(model)`. Give it for a model that is no MiniBERT.
         adamw: AdamW's `betas` and `eps`.
     """
-    parts_of = block_matrices(model)
+    parts_of = block_matrices(model) if matrices is None else matrices
     muon_groups: dict[tuple, dict[str, Any]] = {}
     adamw_groups: dict[float, dict[str, Any]] = {}
     for name, parameter in model.named_parameters():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import (
     PreTrainedModel,
@@ -47,7 +48,7 @@ from ..hub.card import write_card
 from ..hub.push import check_push
 from ..hub.trainer import HubMixin
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
-from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, muon_optimizer
+from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
@@ -387,6 +388,10 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             return None
         return size_in_time(self.objective.model_to_save(self.model), seconds)
 
+    def muon_matrices(self) -> dict[nn.Parameter, int]:
+        """The parameters that Muon trains, and of how many matrices each is made."""
+        return block_matrices(self.model)
+
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.optimizer is None and self.args.optimizer == "muon":
             muon_learning_rate = self.args.muon_learning_rate
@@ -399,6 +404,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                 learning_rate=self.args.learning_rate,
                 muon_learning_rate=muon_learning_rate,
                 weight_decay=self.args.weight_decay,
+                matrices=self.muon_matrices(),
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
                 eps=self.args.adam_epsilon,
             )
