@@ -339,8 +339,11 @@ def add(
 class SparseBertForMaskedLM(BertForMaskedLM):
     """BertForMaskedLM with the vocabulary at the labelled positions only: the control for what is won beyond that."""
 
-    def forward(self, input_ids, attention_mask=None, labels=None, **kwargs) -> MaskedLMOutput:
-        hidden = self.bert(input_ids, attention_mask=attention_mask, **kwargs).last_hidden_state
+    def forward(
+        self, input_ids, attention_mask=None, position_ids=None, labels=None, **kwargs
+    ) -> MaskedLMOutput:
+        outputs = self.bert(input_ids, attention_mask, position_ids=position_ids, **kwargs)
+        hidden = outputs.last_hidden_state
         chosen = labels != -100
         logits = self.cls(hidden[chosen])
         return MaskedLMOutput(loss=F.cross_entropy(logits, labels[chosen]), logits=logits)
