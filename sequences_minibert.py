@@ -19,7 +19,6 @@ without a suffix that have one value for each token refer to the unpadded tokens
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -136,6 +135,20 @@ def to_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 class PackedSequences:
     """The documents of one batch.
 
+    For example, two rows of six columns with the documents a, b and c, and padding (-):
+
+        row 0             a  a  a  b  b  -      row 1   c  c  -  -  -  -
+        document_ids_bs   0  0  0  1  1 -1              2  2 -1 -1 -1 -1
+        positions_bs      0  1  2  0  1                 0  1
+        starts_bs         ^        ^                    ^
+
+        after `find_tokens`
+        tokens            a  a  a  b  b  c  c
+        token_indices     0  1  2  3  4  6  7
+        document_ids      0  0  0  1  1  2  2
+        positions         0  1  2  0  1  0  1
+        cu_seq_lens       0        3     5     7
+
     Args:
         batch_size, length: rows and columns of the padded batch.
         attention_mask: [batch, length], non-zero at real tokens. Padding may be left, right or in
@@ -149,18 +162,29 @@ class PackedSequences:
         max_length: an upper bound on the tokens of a document; `length` if unknown.
 
     Attributes:
+        shape: (batch, length).
+        longest: an upper bound on the tokens of a document.
+        may_pack: whether the caller said where documents begin, so that a row may hold several.
+            Unlike `is_packed`, it is known without reading values.
+        counts_positions: whether positions are counted here, because the caller passed none.
+        mask_4d: a caller's own mask over pairs of tokens, boolean or added to the scores.
         real_bs: [batch, length], True at real tokens; None without an `attention_mask`.
+        starts_bs: [batch, length], True at the first token of each document; None if documents did
+            not have to be found.
         document_ids_bs: [batch, length], documents numbered over the batch, -1 at padding; None if
             every row is one document without padding.
         positions_bs: [batch, length], the position of each token.
-        starts_bs: [batch, length], True at the first token of each document, if documents had to be
-            found.
-        longest: an upper bound on the tokens of a document.
-        mask_4d: a caller's own mask over pairs of tokens, boolean or added to the scores.
-        may_pack: whether the caller said where documents begin, so that a row may hold several.
-            Unlike `is_packed`, it is known without reading values.
-        token_indices, document_ids, positions, cu_seq_lens, is_packed: there after `find_tokens`,
-            which describes them.
+
+    `find_tokens` drops padding and sets the attributes below. Until then every column of the batch
+    counts as a token.
+
+    Attributes:
+        is_unpadded: whether the tokens are known to be the real ones.
+        token_indices: [tokens], where they are in the flattened batch; None if no token is padding.
+        document_ids, positions: [tokens], the document and the position of each.
+        cu_seq_lens: int32 [documents + 1], where documents start among these tokens (not in the
+            padded batch).
+        is_packed: whether a row holds several documents.
 
     Raises:
         ValueError: on CPU, if the `cu_seq_lens` of a single row do not cover it.
@@ -181,42 +205,55 @@ class PackedSequences:
         self.device = device
         self.longest = length if max_length is None else max_length
         self.may_pack = seq_idx is not None or cu_seq_lens is not None
-        self.is_packed = False
-        self.mask_4d = None
+        self.counts_positions = position_ids is None
+        self.mask_4d: torch.Tensor | None = None
         if attention_mask is not None and attention_mask.dim() == 4:
             self.mask_4d = attention_mask
             attention_mask = None
-        self.counts_positions = position_ids is None
-        self.real_bs = None
-        self.document_ids_bs = None
-        self.token_indices = None
-        self.cu_seq_lens = None
-        if self.counts_positions:
-            self.order = "contiguous"  # in place of the cached property, which reads positions
 
-        columns = torch.arange(length, device=device)
+        # Of the padded batch.
+        self.real_bs: torch.Tensor | None = None
+        self.starts_bs: torch.Tensor | None = None
+        self.document_ids_bs: torch.Tensor | None = None
+        self.positions_bs: torch.Tensor
+        # Of the tokens.
+        self.is_unpadded = False
+        self.token_indices: torch.Tensor | None = None
+        self.document_ids: torch.Tensor
+        self.positions: torch.Tensor
+        self.cu_seq_lens: torch.Tensor | None = None
+        self.is_packed = False
+        # What the properties `order` and `lengths` return; None: not read yet.
+        self._order: str | None = "contiguous" if self.counts_positions else None
+        self._lengths: list[int] | None = None
+
+        # Each of the three sets `positions_bs`, `document_ids` and `positions`.
         is_bare = attention_mask is None and seq_idx is None
         if is_bare and position_ids is None and cu_seq_lens is None:
-            self._use_rows(columns)
+            self._use_rows()
         elif is_bare and batch_size == 1 and cu_seq_lens is not None:
-            self._use_bounds(columns, cu_seq_lens, position_ids)
+            self._use_bounds(cu_seq_lens, position_ids)
         else:
-            self._find_documents(columns, attention_mask, position_ids, seq_idx, cu_seq_lens)
+            self._find_documents(attention_mask, position_ids, seq_idx, cu_seq_lens)
 
-    def _use_rows(self, columns: torch.Tensor):
+    def _use_rows(self):
         """Every row is one document without padding."""
         batch_size, length = self.shape
-        self.positions_bs = columns.expand(batch_size, length)
         rows = torch.arange(batch_size, device=self.device)
+        columns = torch.arange(length, device=self.device)
+        self.positions_bs = columns.expand(batch_size, length)
         self.document_ids = rows.unsqueeze(1).expand(batch_size, length).flatten()
+        self.positions = self.positions_bs.flatten()
 
-    def _use_bounds(self, columns, cu_seq_lens, position_ids):
-        """One row without padding whose bounds are given, as packing collators give them: nothing
+    def _use_bounds(self, cu_seq_lens: torch.Tensor, position_ids: torch.Tensor | None):
+        """One row without padding whose bounds are passed, as packing collators pass them: nothing
         has to be found."""
         length = self.shape[1]
+        columns = torch.arange(length, device=self.device)
         self.cu_seq_lens = cu_seq_lens.to(self.device, torch.int32)
+        self.is_unpadded = True
         self.is_packed = len(cu_seq_lens) > 2
-        # only on CPU: reading values on other devices means waiting for them
+        # Only on CPU: reading values on other devices means waiting for them.
         if self.device.type == "cpu" and not is_captured(columns):
             covers = sum(self.lengths) == length and self.cu_seq_lens[0] == 0
             if not covers or min(self.lengths) < 1:
@@ -233,40 +270,58 @@ class PackedSequences:
         self.document_ids_bs = self.document_ids.unsqueeze(0)
         self.positions_bs = self.positions.unsqueeze(0)
 
-    def _find_documents(self, columns, attention_mask, position_ids, seq_idx, cu_seq_lens):
-        """Find where documents start, from whatever says it, and count positions."""
-        batch_size, length = self.shape
+    def _find_documents(
+        self,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        seq_idx: torch.Tensor | None,
+        cu_seq_lens: torch.Tensor | None,
+    ):
+        """Find where documents start; then number the documents, and the tokens of each."""
         if attention_mask is None:
-            real = torch.ones(batch_size, length, dtype=torch.bool, device=self.device)
+            real = torch.ones(self.shape, dtype=torch.bool, device=self.device)
         else:
             real = self._expand(attention_mask) != 0
             self.real_bs = real
-        # the column of the real token before this one, -1 if there is none
-        previous = _forward_fill(real, columns.expand(batch_size, length), -1)
+        starts = self._find_starts(real, position_ids, seq_idx, cu_seq_lens)
+        self.starts_bs = starts
+        document_ids = starts.flatten().long().cumsum(0).view_as(real) - 1
+        # Padding is a document of its own, so that no row of a mask is empty.
+        self.document_ids_bs = torch.where(real, document_ids, -1)
+        if position_ids is None:
+            self.positions_bs = _count_positions(real, starts)
+        else:
+            self.positions_bs = self._expand(position_ids)
+        self.document_ids = self.document_ids_bs.flatten()
+        self.positions = self.positions_bs.flatten()
+
+    def _find_starts(
+        self,
+        real_bs: torch.Tensor,
+        position_ids: torch.Tensor | None,
+        seq_idx: torch.Tensor | None,
+        cu_seq_lens: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """[batch, length], True at the first token of each document: the first real token of a row,
+        and every real token that does not continue the document of the real token before it."""
+        columns = torch.arange(self.shape[1], device=self.device)
+        # The column of the real token before each column; -1 if there is none.
+        previous = _last_marked(real_bs, columns.expand(*self.shape), -1)
         starts = previous < 0
+        previous = previous.clamp(min=0)
         if seq_idx is None and cu_seq_lens is not None:
-            flat = torch.arange(real.numel(), device=self.device)
-            seq_idx = torch.bucketize(flat, cu_seq_lens.to(self.device), right=True)
+            flat_columns = torch.arange(real_bs.numel(), device=self.device)
+            seq_idx = torch.bucketize(flat_columns, cu_seq_lens.to(self.device), right=True)
         if seq_idx is not None:
-            number = self._expand(seq_idx)
-            starts = starts | (number != number.gather(1, previous.clamp(min=0)))
+            numbers = self._expand(seq_idx)
+            starts = starts | (numbers != numbers.gather(1, previous))
         elif position_ids is not None:
-            position = self._expand(position_ids)
+            positions = self._expand(position_ids)
+            step = positions - positions.gather(1, previous)
             # Positions may or may not count the padding of a hole; in both cases the document
             # continues after it.
-            step = position - position.gather(1, previous.clamp(min=0))
             starts = starts | ((step != 1) & (step != columns - previous))
-        self.starts_bs = starts & real
-        # Padding is a document of its own, so that no row of a mask is empty.
-        number_of_start = self.starts_bs.flatten().long().cumsum(0).view_as(real) - 1
-        self.document_ids_bs = torch.where(real, number_of_start, -1)
-        self.document_ids = self.document_ids_bs.flatten()
-        if position_ids is not None:
-            self.positions_bs = self._expand(position_ids)
-        else:
-            count = real.long().cumsum(1)
-            first = torch.where(self.starts_bs, count, _forward_fill(self.starts_bs, count, 1))
-            self.positions_bs = (count - first).clamp(min=0)
+        return starts & real_bs
 
     def _expand(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(self.device).view(-1, self.shape[1]).expand(*self.shape)
@@ -288,33 +343,27 @@ class PackedSequences:
     # --- the unpadded tokens ---
 
     def find_tokens(self) -> "PackedSequences":
-        """Find the unpadded tokens, in row order. It sets
-
-        - `token_indices`, [tokens]: where they are in the flattened batch; None if no token is
-          padding;
-        - `document_ids` and `positions`, [tokens]: the document and the position of each;
-        - `cu_seq_lens`, int32 [documents + 1]: where documents start among these tokens (not in the
-          padded batch);
-        - `is_packed`: whether a row holds several documents.
+        """Find the unpadded tokens, in row order, and set the attributes that describe them.
 
         This reads values: it cannot be captured in a graph, and it waits for the device, unless
         every row is one document without padding, or a single row comes with `cu_seq_lens`.
         """
-        if self.cu_seq_lens is not None:
+        if self.is_unpadded:
             return self
         if self.document_ids_bs is None:
             batch_size, length = self.shape
             end = batch_size * length + 1
             self.cu_seq_lens = torch.arange(0, end, length, dtype=torch.int32, device=self.device)
-            self.positions = self.positions_bs.flatten()
-            self.lengths = [length] * batch_size  # in place of the cached property
+            self._lengths = [length] * batch_size
         else:
-            self._find_tokens()
+            self._drop_padding()
+        self.is_unpadded = True
         return self
 
     # Sizes depend on the data; the layers after it are compiled as one graph.
     @torch.compiler.disable
-    def _find_tokens(self):
+    def _drop_padding(self):
+        """Set the attributes of the tokens from those of the padded batch."""
         if self.real_bs is not None:
             token_indices = self.real_bs.flatten().nonzero().squeeze(1)
             has_padding = len(token_indices) < self.real_bs.numel()
@@ -323,18 +372,24 @@ class PackedSequences:
         self.positions = self.unpad(self.positions_bs)
         first_tokens = self.unpad(self.starts_bs).nonzero().squeeze(1)
         self.cu_seq_lens = F.pad(first_tokens, (0, 1), value=len(self.document_ids)).int()
-        rows = self._padded_index(first_tokens) // self.shape[1]
+        rows = self._row_of(first_tokens)
         self.is_packed = bool((rows[1:] == rows[:-1]).any())
 
-    def _padded_index(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Where these unpadded tokens are in the flattened batch."""
-        return tokens if self.token_indices is None else self.token_indices[tokens]
+    def _row_of(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The row of the padded batch that each of these unpadded tokens is in."""
+        indices = tokens if self.token_indices is None else self.token_indices[tokens]
+        return indices // self.shape[1]
 
-    @cached_property
-    @torch.compiler.disable
+    @property
     def order(self) -> str:
         """How positions advance within documents: "contiguous" (by 1), "rising" (by 1 or more) or
-        "any"."""
+        "any". Positions that a caller passed are read once, when this is first asked for."""
+        if self._order is None:
+            self._order = self._read_order()
+        return self._order
+
+    @torch.compiler.disable
+    def _read_order(self) -> str:
         step = torch.where(self.document_ids.diff() == 0, self.positions.diff(), 1)
         if not len(step):
             return "contiguous"
@@ -343,10 +398,13 @@ class PackedSequences:
             return "any"
         return "contiguous" if int(highest) == 1 else "rising"
 
-    @cached_property
+    @property
     def lengths(self) -> list[int]:
-        """The number of tokens of each document."""
-        return self.cu_seq_lens.diff().tolist()
+        """The number of tokens of each document. Unless every row is one document, `cu_seq_lens` is
+        read once, when this is first asked for."""
+        if self._lengths is None:
+            self._lengths = self.cu_seq_lens.diff().tolist()
+        return self._lengths
 
     def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
         """Drop padding: [batch, length, ...] → [tokens, ...]."""
@@ -363,7 +421,7 @@ class PackedSequences:
             batch_size, length = self.shape
             padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
             x_t = padded.index_copy(0, self.token_indices.to(x_t.device), x_t)
-        elif self.cu_seq_lens is None and self.real_bs is not None:  # padding was never dropped
+        elif not self.is_unpadded and self.real_bs is not None:
             x_t = x_t.masked_fill(~self.real_bs.to(x_t.device).flatten().unsqueeze(1), fill)
         return self._to_rows(x_t)
 
@@ -400,21 +458,23 @@ class PackedSequences:
                 f"labels have the shape {tuple(labels_bs.shape)}: use {tuple(self.shape)}, "
                 "one a token"
             )
-        if self.real_bs is None:
-            labels = self.unpad(labels_bs)
-        else:
-            labels = self.unpad(labels_bs.masked_fill(~self.real_bs, -100))
+        counted_bs = labels_bs
+        if self.real_bs is not None:
+            labels_bs = labels_bs.masked_fill(~self.real_bs, -100)
+        labels_t = self.unpad(labels_bs)
         if shift:
-            labels_bs = labels_bs[:, 1:]
-            next_ids = F.pad(self.document_ids, (0, 1), value=-2)[1:]
-            has_next = next_ids == self.document_ids  # another token of the same document
-            labels = F.pad(labels, (0, 1), value=-100)[1:].masked_fill(~has_next, -100)
-        if num_items is not None and (shift or self.real_bs is not None):
-            counted = (labels_bs != -100).sum()
-            used = (labels != -100).sum()
-            num_items = torch.as_tensor(num_items, device=counted.device)
-            num_items = num_items - (counted - used) * num_items // counted.clamp(min=1)
-        return labels, num_items
+            counted_bs = counted_bs[:, 1:]
+            labels_t = self._shift_labels(labels_t)
+        ignores_labels = shift or self.real_bs is not None
+        if num_items is not None and ignores_labels:
+            num_items = _subtract_ignored(num_items, counted_bs, labels_t)
+        return labels_t, num_items
+
+    def _shift_labels(self, labels_t: torch.Tensor) -> torch.Tensor:
+        """Give each token the label of the next one; -100 to the last of each document."""
+        next_labels = F.pad(labels_t, (0, 1), value=-100)[1:]
+        next_ids = F.pad(self.document_ids, (0, 1), value=-2)[1:]
+        return next_labels.masked_fill(next_ids != self.document_ids, -100)
 
     # --- pooling ---
 
@@ -422,21 +482,25 @@ class PackedSequences:
         """Pool the `cls` (first), `last` or `mean` vector of each row, [batch, width], or of each
         document, [documents, width], if a row holds several. A row without real tokens gives
         zeros."""
-        if self.cu_seq_lens is None:
+        if not self.is_unpadded:
             return self._pool_rows(self._to_rows(hidden_td), pooling)
-        first = self.cu_seq_lens[:-1].long()
-        last = self.cu_seq_lens[1:].long() - 1
+        first_n = self.cu_seq_lens[:-1].long()
+        end_n = self.cu_seq_lens[1:].long()
         if pooling == "mean":
             wide_td = at_least_fp32(hidden_td)
-            zeros = wide_td.new_zeros(len(first), hidden_td.shape[-1])
-            sums = zeros.index_add(0, self.document_ids, wide_td)
-            pooled = (sums / (last - first + 1).unsqueeze(1)).to(hidden_td.dtype)
+            zeros_nd = wide_td.new_zeros(len(first_n), hidden_td.shape[-1])
+            sum_nd = zeros_nd.index_add(0, self.document_ids, wide_td)
+            pooled_nd = (sum_nd / (end_n - first_n).unsqueeze(1)).to(hidden_td.dtype)
+        elif pooling == "cls":
+            pooled_nd = hidden_td[first_n]
         else:
-            pooled = hidden_td[first if pooling == "cls" else last]
-        if self.is_packed or len(first) == self.shape[0]:
-            return pooled
-        rows = self._padded_index(first) // self.shape[1]
-        return pooled.new_zeros(self.shape[0], pooled.shape[1]).index_copy(0, rows, pooled)
+            pooled_nd = hidden_td[end_n - 1]
+        batch_size = self.shape[0]
+        if self.is_packed or len(pooled_nd) == batch_size:
+            return pooled_nd
+        # Rows without real tokens have no document.
+        zeros_bd = pooled_nd.new_zeros(batch_size, pooled_nd.shape[1])
+        return zeros_bd.index_copy(0, self._row_of(first_n), pooled_nd)
 
     def _pool_rows(self, hidden_bsd: torch.Tensor, pooling: str) -> torch.Tensor:
         """`pool` without reading values. It assumes that every row is one document, which it cannot
@@ -446,16 +510,16 @@ class PackedSequences:
                 "seq_idx: a captured graph pools one vector a row; use one row with cu_seq_lens_q"
             )
         if self.real_bs is None:
-            pooled_bs = hidden_bsd.new_ones(self.shape, dtype=torch.bool)
+            is_pooled_bs = hidden_bsd.new_ones(self.shape, dtype=torch.bool)
         else:
-            pooled_bs = self.real_bs
-        if pooling != "mean":
-            count_bs = pooled_bs.long().cumsum(1)
-            chosen = 1 if pooling == "cls" else count_bs[:, -1:]
-            pooled_bs = pooled_bs & (count_bs == chosen)
-        weight_bs = pooled_bs.to(hidden_bsd.dtype)
-        summed = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
-        return summed / weight_bs.sum(1, keepdim=True).clamp(min=1)
+            is_pooled_bs = self.real_bs
+        if pooling != "mean":  # the first real token, or the last
+            rank_bs = is_pooled_bs.long().cumsum(1)
+            chosen_rank = 1 if pooling == "cls" else rank_bs[:, -1:]
+            is_pooled_bs = is_pooled_bs & (rank_bs == chosen_rank)
+        weight_bs = is_pooled_bs.to(hidden_bsd.dtype)
+        sum_bd = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
+        return sum_bd / weight_bs.sum(1, keepdim=True).clamp(min=1)
 
     # --- masks of padded rows ---
 
@@ -468,7 +532,7 @@ class PackedSequences:
         def is_visible(b, h, q, k):
             distance = positions_bs[b, q] - positions_bs[b, k]
             if document_ids_bs is None:
-                same_document = distance == distance
+                same_document = distance == distance  # True, in the shape that flex attention uses
             else:
                 same_document = document_ids_bs[b, q] == document_ids_bs[b, k]
             return apply_window_and_causality(same_document, distance, window, causal)
@@ -513,12 +577,49 @@ class PackedSequences:
         )
 
 
-def _forward_fill(marked_bs: torch.Tensor, value_bs: torch.Tensor, start: int) -> torch.Tensor:
-    """[batch, length], the value at the last marked column before each column, or `start` if there
-    is none. It uses scatter and gather because ONNX has no running maximum."""
+# --- counting along rows, with operators that torch.export and ONNX have ---
+
+
+def _last_marked(marked_bs: torch.Tensor, value_bs: torch.Tensor, default: int) -> torch.Tensor:
+    """For each column the value at the last marked column before it, or `default` if there is none:
+    [batch, length].
+
+    ONNX has no running maximum. So the values of marked columns are put one after the other, the
+    k-th at k, and each column takes the value at the number of marked columns before it.
+    """
     batch_size, length = marked_bs.shape
-    rank = marked_bs.long().cumsum(1)
-    # The last slot takes the values of unmarked columns.
-    slot = torch.where(marked_bs, rank, length + 1)
-    filled = value_bs.new_full((batch_size, length + 2), start).scatter(1, slot, value_bs)
-    return filled.gather(1, rank - marked_bs.long())
+    rank_bs = marked_bs.long().cumsum(1)
+    unused = length + 1  # where the values of other columns go
+    slot_bs = torch.where(marked_bs, rank_bs, unused)
+    slots = value_bs.new_full((batch_size, length + 2), default)
+    num_before_bs = rank_bs - marked_bs.long()
+    return slots.scatter(1, slot_bs, value_bs).gather(1, num_before_bs)
+
+
+def _count_positions(real_bs: torch.Tensor, starts_bs: torch.Tensor) -> torch.Tensor:
+    """Count the real tokens of each document from 0: [batch, length]."""
+    rank_bs = real_bs.long().cumsum(1)
+    rank_at_start_bs = torch.where(starts_bs, rank_bs, _last_marked(starts_bs, rank_bs, 1))
+    return (rank_bs - rank_at_start_bs).clamp(min=0)
+
+
+# --- labels that do not count ---
+
+
+def _subtract_ignored(
+    num_items: int | torch.Tensor, counted_labels: torch.Tensor, used_labels: torch.Tensor
+) -> torch.Tensor:
+    """The targets of all steps of gradient accumulation, without those that are ignored.
+
+    Only the labels of this step are at hand, so it is assumed that the other steps ignore as large
+    a share of theirs.
+
+    Args:
+        num_items: what `Trainer` counted over all steps.
+        counted_labels: what it counted in this step: all that are not -100.
+        used_labels: the labels of this step as the loss takes them.
+    """
+    num_counted = (counted_labels != -100).sum()
+    num_ignored = num_counted - (used_labels != -100).sum()
+    num_items = torch.as_tensor(num_items, device=num_counted.device)
+    return num_items - num_ignored * num_items // num_counted.clamp(min=1)

@@ -185,7 +185,7 @@ def test_one_row_with_cu_seq_lens_needs_no_search(layout):
     """Nothing is looked for: neither boundaries nor positions."""
     flat = Layout([[number for row in layout.rows for number in row]])
     sequences = PackedSequences(*flat.shape, torch.device("cpu"), cu_seq_lens=flat.cu_seq_lens())
-    sequences._find_tokens = None
+    sequences._drop_padding = None
     check(sequences, flat, flat.positions)
 
 
