@@ -7,12 +7,14 @@ global ones; every layer calls its `attend` with queries, keys and values. Nothi
 config or a layer. A reader who wants to understand the model may skip this file: all of it computes
 softmax(q kᵀ / √d) v within documents.
 
-Shape suffixes: t unpadded tokens, n documents, s tokens of a packed row, h heads, d head width,
-q queries, k keys, c blocks of a local layer, p slots in all packed rows.
+Shape suffixes: t unpadded tokens, n documents, r packed rows, s slots of a row, p slots of all
+rows, h heads, d head width, q queries, k keys, c blocks of a local layer.
 """
 
 import copy
+import math
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -168,18 +170,18 @@ class DocumentsDispatch(AttentionDispatch):
     def prepare(self):
         sequences = self.sequences
         self.sizes, is_shared = self._join_short_documents()
+        self.kernels: list[AttentionKernel] = []
+        self.biases: list[torch.Tensor | None] = []
         needs_mask = self.window is not None or (self.causal and sequences.order == "any")
         id_parts = sequences.document_ids.split(self.sizes)
         position_parts = sequences.positions.split(self.sizes)
-        self.calls: list[tuple[AttentionKernel, torch.Tensor | None, bool]] = []
         for size, shared, ids, positions in zip(self.sizes, is_shared, id_parts, position_parts):
             bias = None
-            is_causal = self.causal
             if shared or needs_mask:
                 mask = build_attention_mask(ids, positions, self.window, self.causal)
                 bias = to_bias(mask[None, None], self.dtype)
-                is_causal = False
-            self.calls.append((self.choose_kernel(size, size), bias, is_causal))
+            self.kernels.append(self.choose_kernel(size, size))
+            self.biases.append(bias)
 
     def _join_short_documents(self) -> tuple[list[int], list[bool]]:
         """The tokens of each call, and whether it has several documents."""
@@ -195,21 +197,37 @@ class DocumentsDispatch(AttentionDispatch):
         return sizes, is_shared
 
     def attend_tokens(self, q, k, v):
-        if not self.calls:  # nothing but padding
+        if not self.sizes:  # nothing but padding
             return v
         outs = []
-        parts = zip(q.split(self.sizes), k.split(self.sizes), v.split(self.sizes))
-        for (kernel, bias, is_causal), (q_thd, k_thd, v_thd) in zip(self.calls, parts):
-            out = kernel(
-                q_thd.transpose(0, 1).unsqueeze(0),
-                k_thd.transpose(0, 1).unsqueeze(0),
-                v_thd.transpose(0, 1).unsqueeze(0),
-                bias,
-                is_causal,
-                self.dropout,
-            )
-            outs.append(out.squeeze(0).transpose(0, 1))
+        q_parts = self._split(q)
+        k_parts = self._split(k)
+        v_parts = self._split(v)
+        calls = zip(self.kernels, self.biases, q_parts, k_parts, v_parts)
+        for kernel, bias, q_1htd, k_1htd, v_1htd in calls:
+            is_causal = self.causal and bias is None  # a bias hides what comes later itself
+            out_1htd = kernel(q_1htd, k_1htd, v_1htd, bias, is_causal, self.dropout)
+            outs.append(out_1htd.squeeze(0).transpose(0, 1))
         return torch.cat(outs) if len(outs) > 1 else outs[0]  # `cat` would copy a single tensor
+
+    def _split(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """[tokens, heads, head width] → [1, heads, tokens of a call, head width] for each call."""
+        return [part.transpose(0, 1).unsqueeze(0) for part in x.split(self.sizes)]
+
+
+@dataclass
+class PackedRow:
+    """A row of slots, which documents fill one after the other.
+
+    Args:
+        length: its slots.
+        documents: the numbers of the documents in it, in their order.
+        num_tokens: the slots that they fill.
+    """
+
+    length: int
+    documents: list[int] = field(default_factory=list)
+    num_tokens: int = 0
 
 
 class PackedDispatch(AttentionDispatch):
@@ -229,130 +247,135 @@ class PackedDispatch(AttentionDispatch):
         """The length of the row that is started for a document of this many tokens."""
         return -(-tokens // self.length_step) * self.length_step
 
+    def num_rows(self, filled: int) -> int:
+        """The number of rows in a call for this many with documents."""
+        if filled <= self.count_step:
+            return filled
+        return -(-filled // self.count_step) * self.count_step
+
     def prepare(self):
-        lengths = self.sequences.lengths
-        row_lengths, row_of_document, offsets = self._fill_rows(lengths)
-        shapes, start_of_row, num_slots = self._group_rows(row_lengths)
-        start_of_document = []
-        for row, offset in zip(row_of_document, offsets):
-            start_of_document.append(start_of_row[row] + offset)
-        document_ids_p, positions_p = self._map_tokens(start_of_document, num_slots)
-        # Lengths are Python numbers, so that the two shortcuts of `_bias` read no tensor.
-        is_one_document_each = len(row_lengths) == len(lengths)
-        sees_all = is_one_document_each and self.window is None and not self.causal
-        tokens_by_length = dict.fromkeys(row_lengths, 0)
-        for row, length in zip(row_of_document, lengths):
-            tokens_by_length[row_lengths[row]] += length
-        self.sizes = [count * length for count, length in shapes]
-        self.groups: list[tuple[tuple[int, int], AttentionKernel, torch.Tensor | None]] = []
+        # Which documents are in which row, and which rows share a call.
+        rows = self._fill_rows()
+        rows_by_length: dict[int, list[PackedRow]] = {}
+        for row in sorted(rows, key=lambda row: row.length):
+            rows_by_length.setdefault(row.length, []).append(row)
+        calls = list(rows_by_length.values())
+
+        # Where the tokens are, when the rows of all calls stand one after the other.
+        self.shapes: list[tuple[int, int]] = []  # (rows, slots of a row) of each call
+        for call_rows in calls:
+            self.shapes.append((self.num_rows(len(call_rows)), call_rows[0].length))
+        self.sizes = [math.prod(shape) for shape in self.shapes]  # the slots of each call
+        document_ids_p, positions_p = self._map_tokens(self._start_documents(calls))
+
+        # What is computed for each call. `sees_all` and `is_full` are known without reading
+        # tensors, as the lengths are Python numbers.
+        has_one_document_each = len(rows) == len(self.sequences.lengths)
+        sees_all = has_one_document_each and self.window is None and not self.causal
+        self.kernels: list[AttentionKernel] = []
+        self.biases: list[torch.Tensor | None] = []
         id_parts = document_ids_p.split(self.sizes)
         position_parts = positions_p.split(self.sizes)
-        for shape, size, ids, positions in zip(shapes, self.sizes, id_parts, position_parts):
-            is_full = tokens_by_length[shape[1]] == size
-            bias = self._bias(ids.view(shape), positions.view(shape), sees_all, is_full)
-            self.groups.append((shape, self.choose_kernel(shape[1], shape[1]), bias))
+        for call_rows, shape, ids, positions in zip(calls, self.shapes, id_parts, position_parts):
+            is_full = sum(row.num_tokens for row in call_rows) == math.prod(shape)
+            bias = None
+            if not (sees_all and is_full):
+                bias = self._build_bias(ids.view(shape), positions.view(shape), sees_all)
+            self.kernels.append(self.choose_kernel(shape[1], shape[1]))
+            self.biases.append(bias)
 
-    def _bias(
-        self, document_ids: torch.Tensor, positions: torch.Tensor, sees_all: bool, is_full: bool
-    ) -> torch.Tensor | None:
-        """The bias of the rows of one length.
+    def _fill_rows(self) -> list[PackedRow]:
+        """Best fit, longest first: each document goes into the row that it fills best."""
+        lengths = self.sequences.lengths
+        rows: list[PackedRow] = []
+        room: list[tuple[int, int]] = []  # the free slots of a row, and its number; sorted
+        for document in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+            length = lengths[document]
+            best = bisect_left(room, (length, 0))
+            if best < len(room):
+                _, number = room.pop(best)
+            else:
+                number = len(rows)
+                rows.append(PackedRow(self.row_length(length)))
+            row = rows[number]
+            row.documents.append(document)
+            row.num_tokens += length
+            if self.allow_packing:
+                insort(room, (row.length - row.num_tokens, number))
+        return rows
+
+    def _start_documents(self, calls: list[list[PackedRow]]) -> list[int]:
+        """The slot of the first token of each document, counted over the rows of all calls."""
+        lengths = self.sequences.lengths
+        start_of_document = [0] * len(lengths)
+        start_of_call = 0
+        for call_rows, size in zip(calls, self.sizes):
+            for number, row in enumerate(call_rows):
+                slot = start_of_call + number * row.length
+                for document in row.documents:
+                    start_of_document[document] = slot
+                    slot += lengths[document]
+            start_of_call += size
+        return start_of_document
+
+    def _build_bias(
+        self, document_ids: torch.Tensor, positions: torch.Tensor, sees_all: bool
+    ) -> torch.Tensor:
+        """The bias of one call.
 
         Args:
             document_ids, positions: [rows, length], -1 for the document where no token is.
             sees_all: every row is one document whose tokens all see each other, so that a mask need
-                only hide padding.
-            is_full: there is no padding in the rows.
+                only hide the slots without a token.
         """
-        if sees_all and is_full:
-            return None
         if sees_all:
-            mask = (document_ids >= 0) | (document_ids[:, :1] < 0)
+            is_empty_row = document_ids[:, :1] < 0  # its slots see each other; nobody reads them
+            mask = (document_ids >= 0) | is_empty_row
             return to_bias(mask[:, None, None], self.dtype)
-        # Padding sees padding, so that no row of a mask is empty.
+        # Slots without a token see each other, so that no row of a mask is empty.
         mask = build_attention_mask(document_ids, positions, self.window, self.causal)
         return to_bias(mask.unsqueeze(1), self.dtype)
 
-    def _fill_rows(self, lengths: list[int]) -> tuple[list[int], list[int], list[int]]:
-        """Best fit, longest first: each document goes into the row that it fills best. Returns the
-        length of each row, and the row and the offset in it of each document."""
-        free: list[tuple[int, int]] = []  # the slots left in a row, and its number; sorted
-        row_lengths: list[int] = []
-        row_of_document = [0] * len(lengths)
-        offsets = [0] * len(lengths)
-        for document in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-            length = lengths[document]
-            best = bisect_left(free, (length, 0))
-            if best == len(free):
-                row_length = self.row_length(length)
-                free.append((row_length, len(row_lengths)))
-                row_lengths.append(row_length)
-            slots_left, row = free.pop(best)
-            row_of_document[document] = row
-            offsets[document] = row_lengths[row] - slots_left
-            if self.allow_packing:
-                insort(free, (slots_left - length, row))
-        return row_lengths, row_of_document, offsets
-
-    def _group_rows(self, row_lengths: list[int]) -> tuple[list[tuple[int, int]], list[int], int]:
-        """Put rows of one length together. Returns (rows, length) of each group, the first slot of
-        each row (with groups one after the other), and the number of slots."""
-        shapes: list[tuple[int, int]] = []
-        start_of_row = [0] * len(row_lengths)
-        num_slots = 0
-        for group_length in sorted(set(row_lengths)):
-            num_rows = 0
-            for row, row_length in enumerate(row_lengths):
-                if row_length == group_length:
-                    start_of_row[row] = num_slots + num_rows * group_length
-                    num_rows += 1
-            if num_rows > self.count_step:
-                num_rows += -num_rows % self.count_step
-            num_slots += num_rows * group_length
-            shapes.append((num_rows, group_length))
-        return shapes, start_of_row, num_slots
-
-    def _map_tokens(
-        self, start_of_document: list[int], num_slots: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Set `packed_indices`, the slot of each token, and `token_of_slot`, the token in each
-        slot. Return the document (-1 where no token is) and the position in each slot.
+    def _map_tokens(self, start_of_document: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Set `slot_of_token`, [tokens], and `token_of_slot`, [slots]. Return the document (-1
+        where no token is) and the position in each slot.
 
         A slot without a token repeats the token before it, and masks hide it. So `attend_tokens`
         gathers the rows, which is ten times as fast as scattering the tokens into them.
         """
         sequences = self.sequences
         device = sequences.device
+        # The tokens of a document move together.
         start_n = sequences.cu_seq_lens[:-1].long()
         length_n = sequences.cu_seq_lens.diff().long()
         shift_n = torch.tensor(start_of_document, device=device) - start_n
         shift_t = shift_n.repeat_interleave(length_n, output_size=self.num_tokens)
-        self.packed_indices = torch.arange(self.num_tokens, device=device) + shift_t
-        slots = torch.arange(num_slots, device=device)
-        order = self.packed_indices.argsort()
-        last_token = torch.searchsorted(self.packed_indices[order], slots, right=True) - 1
-        self.token_of_slot = order[last_token]
-        has_token = self.packed_indices[self.token_of_slot] == slots
-        document_ids_p = torch.where(has_token, sequences.document_ids[self.token_of_slot], -1)
+        self.slot_of_token = torch.arange(self.num_tokens, device=device) + shift_t
+        # The other way round: the last token at or before each slot.
+        slots_p = torch.arange(sum(self.sizes), device=device)
+        tokens_by_slot = self.slot_of_token.argsort()
+        filled_slots = self.slot_of_token[tokens_by_slot]
+        last_filled_p = torch.searchsorted(filled_slots, slots_p, right=True) - 1
+        self.token_of_slot = tokens_by_slot[last_filled_p]
+        has_token_p = self.slot_of_token[self.token_of_slot] == slots_p
+        document_ids_p = torch.where(has_token_p, sequences.document_ids[self.token_of_slot], -1)
         return document_ids_p, sequences.positions[self.token_of_slot].long()
 
     def attend_tokens(self, q, k, v):
-        q_parts = q.index_select(0, self.token_of_slot).split(self.sizes)
-        k_parts = k.index_select(0, self.token_of_slot).split(self.sizes)
-        v_parts = v.index_select(0, self.token_of_slot).split(self.sizes)
         outs = []
-        for (shape, kernel, bias), q_phd, k_phd, v_phd in zip(
-            self.groups, q_parts, k_parts, v_parts
-        ):
-            out = kernel(
-                q_phd.unflatten(0, shape).transpose(1, 2),
-                k_phd.unflatten(0, shape).transpose(1, 2),
-                v_phd.unflatten(0, shape).transpose(1, 2),
-                bias,
-                False,
-                self.dropout,
-            )
-            outs.append(out.transpose(1, 2).flatten(0, 1))
-        return torch.cat(outs).index_select(0, self.packed_indices)
+        q_parts = self._gather_rows(q)
+        k_parts = self._gather_rows(k)
+        v_parts = self._gather_rows(v)
+        calls = zip(self.kernels, self.biases, q_parts, k_parts, v_parts)
+        for kernel, bias, q_rhsd, k_rhsd, v_rhsd in calls:
+            out_rhsd = kernel(q_rhsd, k_rhsd, v_rhsd, bias, False, self.dropout)
+            outs.append(out_rhsd.transpose(1, 2).flatten(0, 1))
+        return torch.cat(outs).index_select(0, self.slot_of_token)
+
+    def _gather_rows(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """[tokens, heads, head width] → [rows, heads, slots, head width] for each call."""
+        parts = x.index_select(0, self.token_of_slot).split(self.sizes)
+        return [part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, self.shapes)]
 
 
 class OneCallDispatch(PackedDispatch):
@@ -380,12 +403,17 @@ class GroupsDispatch(PackedDispatch):
 class BlocksDispatch(AttentionDispatch):
     """Local attention in O(tokens · window). A block of queries is compared only with the keys that
     it may see: its own and `window` more on either side (the chunks of Beltagy et al. 2020, over
-    the unpadded tokens)."""
+    the unpadded tokens). With blocks of 4 tokens and a window of 2:
+
+        tokens                0  1  2  3 |  4  5  6  7 |  8
+        keys of block 0  .  . 0  1  2  3    4  5
+        keys of block 1             2  3    4  5  6  7    8  .
+        keys of block 2                           6  7    8  .  .  .  .  .
+    """
 
     name = "blocks of queries"
 
     def prepare(self):
-        sequences = self.sequences
         window = self.window
         # Small blocks waste less on keys out of reach; large blocks have fewer gradients of shared
         # keys to add up.
@@ -394,41 +422,47 @@ class BlocksDispatch(AttentionDispatch):
         self.num_blocks = -(-self.num_tokens // self.block)
         self.tail = self.num_blocks * self.block - self.num_tokens
         self.span = self.block + 2 * window
-        # The padding after the tokens (-1) sees itself, so that no row of a mask is empty. The
-        # padding before the keys of the first block (-2) is seen by no query.
-        ids = F.pad(sequences.document_ids.int(), (0, self.tail), value=-1)
-        key_ids = F.pad(F.pad(ids, (0, window), value=-1), (window, 0), value=-2)
-        id_ck = key_ids.unfold(0, self.span, self.block)
-        id_cq = ids.view(self.num_blocks, self.block)
-        visible = id_cq.unsqueeze(2) == id_ck.unsqueeze(1)
+        # The slots after the tokens (-1) see each other, so that no row of a mask is empty. Those
+        # before the first token (-2) are keys only, and seen by no query.
+        query_ids = F.pad(self.sequences.document_ids.int(), (0, self.tail), value=-1)
+        key_ids = F.pad(query_ids, (0, window), value=-1)
+        key_ids = F.pad(key_ids, (window, 0), value=-2)
+        ids_cq = query_ids.view(self.num_blocks, self.block)
+        ids_ck = key_ids.unfold(0, self.span, self.block)
+        visible = ids_cq.unsqueeze(2) == ids_ck.unsqueeze(1)
         mask = apply_window_and_causality(visible, self._distances(), window, self.causal)
         self.bias = to_bias(mask.unsqueeze(1), self.dtype)
         self.kernel = self.choose_kernel(self.block, self.span)
 
     def _distances(self) -> torch.Tensor:
-        """The distance of every query of a block to its keys, [queries, keys], or, for each block,
-        [blocks, queries, keys]."""
+        """The position of each query of a block minus those of its keys: [queries, keys] if they
+        are the same in every block, else [blocks, queries, keys]."""
         sequences = self.sequences
-        if sequences.order == "contiguous":  # they are the same in every block
-            position_q = torch.arange(self.block, device=sequences.device)
+        if sequences.order == "contiguous":
+            positions_q = torch.arange(self.block, device=sequences.device)
             first = -self.window
-            position_k = torch.arange(first, first + self.span, device=sequences.device)
-        else:
-            positions = F.pad(sequences.positions.int(), (0, self.tail))
-            position_q = positions.view(self.num_blocks, self.block)
-            around = (self.window, self.window)
-            position_k = F.pad(positions, around).unfold(0, self.span, self.block)
-        return position_q.unsqueeze(-1) - position_k.unsqueeze(-2)
+            positions_k = torch.arange(first, first + self.span, device=sequences.device)
+            return positions_q.unsqueeze(-1) - positions_k.unsqueeze(-2)
+        positions = F.pad(sequences.positions.int(), (0, self.tail))
+        positions_cq = positions.view(self.num_blocks, self.block)
+        around = (self.window, self.window)
+        positions_ck = F.pad(positions, around).unfold(0, self.span, self.block)
+        return positions_cq.unsqueeze(-1) - positions_ck.unsqueeze(-2)
 
     def attend_tokens(self, q, k, v):
         if self.tail:
             q = F.pad(q, (0, 0, 0, 0, 0, self.tail))
         q_chqd = q.unflatten(0, (self.num_blocks, self.block)).transpose(1, 2)
-        around = (0, 0, 0, 0, self.window, self.window + self.tail)
-        k_chkd = F.pad(k, around).unfold(0, self.span, self.block).transpose(2, 3)
-        v_chkd = F.pad(v, around).unfold(0, self.span, self.block).transpose(2, 3)
+        k_chkd = self._with_neighbours(k)
+        v_chkd = self._with_neighbours(v)
         out_chqd = self.kernel(q_chqd, k_chkd, v_chkd, self.bias, False, self.dropout)
         return out_chqd.transpose(1, 2).flatten(0, 1)[: self.num_tokens]
+
+    def _with_neighbours(self, x: torch.Tensor) -> torch.Tensor:
+        """The keys or values that each block sees: [tokens, heads, head width] → [blocks, heads,
+        keys, head width]."""
+        around = (0, 0, 0, 0, self.window, self.window + self.tail)
+        return F.pad(x, around).unfold(0, self.span, self.block).transpose(2, 3)
 
 
 # --- which dispatch ---
@@ -446,13 +480,14 @@ def choose_dispatch(
     Arguments are those of `AttentionDispatch`, and the width of a head."""
     device = sequences.device
     is_cpu = device.type == "cpu"
+    if is_cpu and _hides_nothing(sequences, window):
+        window = None
     if not len(sequences.document_ids):  # nothing but padding
         dispatch_class = DocumentsDispatch
     elif sequences.order == "any" and (window is not None or causal):
         # Positions fall or repeat within documents: only explicit masks know who sees whom.
         dispatch_class = DocumentsDispatch if is_cpu else OneCallDispatch
     elif is_cpu:
-        window = _effective_window(sequences, window)
         dispatch_class = _choose_on_cpu(sequences, window, dropout, dtype)
     elif window is not None and sequences.order != "contiguous":
         dispatch_class = BlocksDispatch  # flash attention would measure the window in tokens
@@ -482,29 +517,32 @@ def _has_flash_attention(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def _effective_window(sequences: PackedSequences, window: int | None) -> int | None:
-    """The window, or None if it hides nothing. It reads the lengths of documents, which other
+def _hides_nothing(sequences: PackedSequences, window: int | None) -> bool:
+    """Whether every document fits into the window. This reads the lengths of documents, which other
     devices than CPUs would have to be waited for."""
     longest = max(sequences.lengths, default=0)
-    if window is not None and sequences.order == "contiguous" and longest <= window + 1:
-        return None
-    return window
+    return window is not None and sequences.order == "contiguous" and longest <= window + 1
 
 
 def _choose_on_cpu(
     sequences: PackedSequences, window: int | None, dropout: float, dtype: torch.dtype
 ) -> type[AttentionDispatch]:
-    """On CPU, no kernel takes documents of any length."""
+    """On CPU, no kernel takes documents of any length. The lengths decide what costs least."""
     lengths = sequences.lengths
-    if window is not None and max(lengths, default=0) > 4 * max(window, LOCAL_BLOCK):
+    # In long documents, most keys are out of reach of a local layer.
+    if window is not None and max(lengths) > 4 * max(window, LOCAL_BLOCK):
         return BlocksDispatch
+    if len(lengths) == 1:
+        return DocumentsDispatch
+    # Plain matrix products take long documents one by one, so that the scores stay in the cache.
     uses_sdpa = choose_cpu_kernel(dtype, dropout, SHORT, SHORT) is None
     tokens_in_short = sum(length for length in lengths if length < SHORT)
-    mostly_short = 2 * tokens_in_short > sum(lengths)
-    if len(lengths) == 1 or not (uses_sdpa or mostly_short):
+    are_mostly_short = 2 * tokens_in_short > sum(lengths)
+    if not uses_sdpa and not are_mostly_short:
         return DocumentsDispatch
     # Not with dropout: GradCache repeats with gradients what it computed without, and needs the
     # same random numbers.
-    if not torch.is_grad_enabled() and not dropout:
+    is_inference = not torch.is_grad_enabled() and not dropout
+    if is_inference:
         return GroupsDispatch
     return DocumentsDispatch if uses_sdpa else PackedDispatch

@@ -124,8 +124,8 @@ def test_documents_of_like_length_share_a_call(lengths):
     with torch.no_grad():
         plan = choose_dispatch(sequences, *given)
         assert plan.name == "documents of similar length together"
-        assert len(plan.groups) == len({-(-length // 16) for length in lengths})
-        assert [bias is None for _, _, bias in plan.groups].count(True) == (lengths == [16, 16, 16])
+        assert len(plan.biases) == len({-(-length // 16) for length in lengths})
+        assert [bias is None for bias in plan.biases].count(True) == (lengths == [16, 16, 16])
         q, k, v = torch.randn(3, sum(lengths), 2, 8)
         before = plan.attend(q, k, v)
         v[sum(lengths[:-1]) :] = k[sum(lengths[:-1]) :] = float("nan")  # the last document's
