@@ -479,40 +479,49 @@ class MiniBertConfig(PreTrainedConfig):
 
     def _check_rope(self, layer_type: str, parameters: dict[str, Any]):
         """Refuse wrong RoPE parameters of one kind of layer."""
-
-        def check(key: str, condition: bool, instead: str):
-            name = f"rope_parameters[{layer_type!r}][{key!r}]"
-            require(condition, name, parameters.get(key), instead)
-
         rope_type = parameters["rope_type"]
-        check("rope_type", rope_type in ROPE_KEYS, f"use one of {', '.join(ROPE_KEYS)}")
+        is_known = rope_type in ROPE_KEYS
+        self._require_rope(layer_type, "rope_type", is_known, f"use one of {', '.join(ROPE_KEYS)}")
         required, optional = ROPE_KEYS[rope_type]
-        usable = ("rope_type", "rope_theta", "partial_rotary_factor", *required, *optional)
         for key in required:
-            check(key, parameters.get(key) is not None, f"rope_type={rope_type!r} needs it")
+            is_present = parameters.get(key) is not None
+            self._require_rope(layer_type, key, is_present, f"rope_type={rope_type!r} needs it")
+        usable = ("rope_type", "rope_theta", "partial_rotary_factor", *required, *optional)
         instead = f"rope_type={rope_type!r} has no such key; use {', '.join(usable)}"
         for key, value in parameters.items():
-            check(key, key in usable, instead)
+            self._require_rope(layer_type, key, key in usable, instead)
             # Transformers ignores "truncate" in `rope_parameters` of one kind of layer.
             if key == "truncate":
-                check(key, value in (None, True), "only true is possible")
+                can_be = value in (None, True)
+                self._require_rope(layer_type, key, can_be, "only true is possible")
             elif key not in ("rope_type", "short_factor", "long_factor"):
                 is_left_out = value is None and key != "rope_theta"
-                check(key, is_left_out or is_positive(value), "use a number above 0")
+                is_number = is_left_out or is_positive(value)
+                self._require_rope(layer_type, key, is_number, "use a number above 0")
+        self._check_rotated_part(layer_type, parameters)
+
+    def _check_rotated_part(self, layer_type: str, parameters: dict[str, Any]):
+        """Refuse a part of a head that cannot rotate, or factors that are not one for each of its
+        frequencies."""
         part = parameters.get("partial_rotary_factor") or 1.0
         rotated = int(self.hidden_size // self.num_attention_heads * part)
-        least = 4 if rope_type == "dynamic" else 2
+        least = 4 if parameters["rope_type"] == "dynamic" else 2
         fits = part <= 1 and rotated >= least and rotated % 2 == 0
         instead = (
             f"it must leave an even number, at least {least}, of a head's width, not {rotated}"
         )
-        check("partial_rotary_factor", fits, instead)
+        self._require_rope(layer_type, "partial_rotary_factor", fits, instead)
+        instead = f"use {rotated // 2} numbers above 0"
         for key in ("short_factor", "long_factor"):
             if key in parameters:
                 factors = parameters[key]
                 is_list = isinstance(factors, (list, tuple)) and all(map(is_positive, factors))
                 fits = is_list and len(factors) == rotated // 2
-                check(key, fits, f"use {rotated // 2} numbers above 0")
+                self._require_rope(layer_type, key, fits, instead)
+
+    def _require_rope(self, layer_type: str, key: str, condition: bool, instead: str):
+        name = f"rope_parameters[{layer_type!r}][{key!r}]"
+        require(condition, name, self.rope_parameters[layer_type].get(key), instead)
 
     def validate_layer_type(self):
         """Refuse `layer_types` that are unknown or not one for each layer."""
@@ -596,19 +605,23 @@ class MiniBertConfig(PreTrainedConfig):
         if not all(isinstance(parameters, dict) for parameters in saved_rope.values()):
             return
         for_both = rope.keys() - DEFAULT_ROPE_THETA.keys()
+        completed = dict(rope)
         for layer_type, parameters in saved_rope.items():
-            new = rope.get(layer_type) or {}
-            twice = for_both & set(new)
-            if twice:
+            override = rope.get(layer_type) or {}
+            in_both_places = for_both & set(override)
+            if in_both_places:
                 raise ValueError(
-                    f"rope_parameters: {min(twice)!r} is given for {layer_type!r} and for both "
-                    "kinds of layers; give it once"
+                    f"rope_parameters: {min(in_both_places)!r} is given for {layer_type!r} and for "
+                    "both kinds of layers; give it once"
                 )
-            if new or for_both:
+            if override or for_both:
+                # The type of scaling and its parameters are replaced, all together.
                 trained = ("rope_theta", "partial_rotary_factor")
                 parameters = {name: parameters[name] for name in trained if name in parameters}
-            rope = rope | {layer_type: parameters | new if isinstance(new, dict) else new}
-        overrides["rope_parameters"] = rope
+            if isinstance(override, dict):
+                override = parameters | override
+            completed[layer_type] = override
+        overrides["rope_parameters"] = completed
 
     def to_dict(self) -> dict[str, Any]:
         """The dictionary that is saved. It has the full `auto_map`, with the user's own classes

@@ -99,24 +99,38 @@ def chunked_attention(
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     rows, heads, length = q.shape[:3]
     q = q * q.shape[-1] ** -0.5
-    chunk = UNFUSED_QUERIES // 2
     for n in range(rows):
+        bias_qk = None
         if bias is not None:
-            # A bias may be the same for all rows, and one that only hides padding for all queries.
-            bias_qk = bias[min(n, len(bias) - 1), 0].expand(length, -1)
+            row_bias = bias[n] if len(bias) > 1 else bias[0]  # it may be the same for all rows
+            bias_qk = row_bias[0].expand(length, -1)  # and for all queries
         for h in range(heads):
-            k_kd = k[n, h].contiguous()
-            v_dk = v[n, h].t().contiguous()
-            for start in range(0, length, chunk):
-                stop = min(start + chunk, length)
-                keys = stop if is_causal else length
-                scores_qk = _product(q[n, h, start:stop], k_kd[:keys])
-                if is_causal:
-                    scores_qk += torch.full_like(scores_qk, float("-inf")).triu(1 + start)
-                if bias is not None:
-                    scores_qk += bias_qk[start:stop, :keys]
-                out[n, h, start:stop] = _product(F.softmax(scores_qk, dim=-1), v_dk[:, :keys])
+            _attend_in_chunks(q[n, h], k[n, h], v[n, h], bias_qk, is_causal, out[n, h])
     return out
+
+
+def _attend_in_chunks(
+    q_qd: torch.Tensor,
+    k_kd: torch.Tensor,
+    v_kd: torch.Tensor,
+    bias_qk: torch.Tensor | None,
+    is_causal: bool,
+    out_qd: torch.Tensor,
+):
+    """Write the output of one head to `out_qd`; the queries are scaled."""
+    length = len(q_qd)
+    chunk = UNFUSED_QUERIES // 2
+    k_kd = k_kd.contiguous()
+    v_dk = v_kd.t().contiguous()
+    for start in range(0, length, chunk):
+        stop = min(start + chunk, length)
+        keys = stop if is_causal else length  # later keys are not computed
+        scores_qk = _product(q_qd[start:stop], k_kd[:keys])
+        if is_causal:
+            scores_qk += torch.full_like(scores_qk, float("-inf")).triu(1 + start)
+        if bias_qk is not None:
+            scores_qk += bias_qk[start:stop, :keys]
+        out_qd[start:stop] = _product(F.softmax(scores_qk, dim=-1), v_dk[:, :keys])
 
 
 def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -132,15 +146,15 @@ def choose_cpu_kernel(
     """The kernel that replaces SDPA for this many queries and keys; None: SDPA itself."""
     if dropout:  # SDPA would spend most of its time drawing random numbers one by one
         return unfused_attention
+    is_short = queries <= UNFUSED_QUERIES
     if torch.is_grad_enabled():
         # SDPA's backward in bf16 is slower than plain products for short rows.
-        is_short = queries <= UNFUSED_QUERIES
         return unfused_attention if dtype == torch.bfloat16 and is_short else None
     if queries != keys:
         return None
     if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
-        return unfused_attention if queries <= UNFUSED_QUERIES else chunked_attention
-    if dtype == torch.float32 and dtype in FUSED_DTYPES and queries > UNFUSED_QUERIES:
+        return unfused_attention if is_short else chunked_attention
+    if dtype == torch.float32 and dtype in FUSED_DTYPES and not is_short:
         return chunked_attention
     return None
 
@@ -252,7 +266,7 @@ def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
     lowest = torch.iinfo(torch.int64).min
     uniform_samples = torch.empty(num_draws, dtype=torch.int64).random_(lowest, None)
     uniform_samples = uniform_samples.view(torch.int16)[: like.numel()].view(like.shape)
-    threshold = round(rate * 65536) - 32768
+    threshold = round(rate * 65536) - 32768  # samples lie between -32768 and 32767
     return torch.ge(uniform_samples, threshold, out=torch.empty(like.shape, dtype=like.dtype))
 
 
@@ -293,18 +307,19 @@ class CrossEntropyByRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, _):
+        """softmax(logits) - one_hot(labels), [targets, classes], times `grad`."""
         logits, labels, log_sums = ctx.saved_tensors
-        counted = labels >= 0
+        scale = grad * (labels >= 0)
         labels = labels.clamp(min=0)
         if torch.is_grad_enabled():  # this gradient will be differentiated again
             probs = at_least_fp32(logits).softmax(-1)
             hits = F.one_hot(labels, logits.shape[1])
-            return ((probs - hits) * (grad * counted).unsqueeze(1)).to(logits.dtype), None
+            return ((probs - hits) * scale.unsqueeze(1)).to(logits.dtype), None
         out = torch.empty_like(logits)
         for start in range(0, len(logits), CrossEntropyByRows.ROWS):
             rows = slice(start, start + CrossEntropyByRows.ROWS)
-            label = labels[rows].unsqueeze(1)
+            labels_r1 = labels[rows].unsqueeze(1)
             probs = (at_least_fp32(logits[rows]) - log_sums[rows].unsqueeze(1)).exp_()
-            probs.scatter_add_(1, label, probs.new_full(label.shape, -1))
-            out[rows].copy_(probs.mul_((grad * counted[rows]).unsqueeze(1)))
+            probs.scatter_add_(1, labels_r1, probs.new_full(labels_r1.shape, -1))
+            out[rows].copy_(probs.mul_(scale[rows].unsqueeze(1)))
         return out, None

@@ -14,7 +14,7 @@ tokens, b is 1 and s counts the tokens.
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -119,9 +119,11 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     """
     width = cos.shape[-1]
     if width < x.shape[-1]:
-        return torch.cat((rotate(x[..., :width], cos, sin), x[..., width:]), dim=-1)
+        rotated = rotate(x[..., :width], cos, sin)
+        return torch.cat((rotated, x[..., width:]), dim=-1)
     first, second = x.chunk(2, dim=-1)
-    return torch.addcmul(x * cos.to(x.dtype), torch.cat((second, first), dim=-1), sin.to(x.dtype))
+    swapped = torch.cat((second, first), dim=-1)
+    return torch.addcmul(x * cos.to(x.dtype), swapped, sin.to(x.dtype))
 
 
 def sinusoidal_positions(positions_bs: torch.Tensor, width: int) -> torch.Tensor:
@@ -138,33 +140,37 @@ class MiniBertRotary:
 
     "dynamic" and "longrope" depend on the longest text of the batch, as in Transformers: if it is
     longer than the length trained for, it changes the vectors of the other texts too.
+
+    Attributes:
+        rope_type: one of Transformers' types of scaling.
+        width: how many elements of a head rotate.
+        theta: the base of the frequencies, of the types "default" and "dynamic".
+        factor: how many times as long texts may be, of the type "dynamic".
+        frequencies: those of all other types.
+        long_frequencies: of the type "longrope", those of texts beyond `trained_length`.
+        scaling: what cosines and sines are multiplied by.
     """
 
     def __init__(self, config: MiniBertConfig, layer_type: str):
         parameters = config.rope_parameters[layer_type]
-        rope_type = parameters["rope_type"]
         head_width = config.hidden_size // config.num_attention_heads
-        # How many elements of a head rotate.
+        self.rope_type = parameters["rope_type"]
         self.width = int(head_width * (parameters.get("partial_rotary_factor") or 1.0))
         self.theta = parameters["rope_theta"]
+        self.factor = parameters.get("factor")
+        self.trained_length = config.max_position_embeddings
+        self.frequencies: list[float] | None = None
+        self.long_frequencies: list[float] | None = None
         self.scaling = 1.0
-        self.limit = config.max_position_embeddings  # the length trained for
-        self.factor = parameters["factor"] if rope_type == "dynamic" else None
-        self.frequencies = None  # "default" and "dynamic" compute them from theta
-        self.long_frequencies = None  # "longrope": those of texts beyond the limit
-        if rope_type not in ("default", "dynamic"):
-            self._precompute(config, layer_type, rope_type)
-
-    def _precompute(self, config: MiniBertConfig, layer_type: str, rope_type: str):
-        """Take the frequencies from Transformers."""
-        compute = ROPE_INIT_FUNCTIONS[rope_type]
+        if self.rope_type in ("default", "dynamic"):
+            return
+        compute = ROPE_INIT_FUNCTIONS[self.rope_type]
         with torch.device("cpu"):  # models are built on the meta device
             frequencies, self.scaling = compute(config, "cpu", None, layer_type)
             self.frequencies = frequencies.tolist()
-            if rope_type == "longrope":
-                parameters = config.rope_parameters[layer_type]
-                self.limit = parameters["original_max_position_embeddings"]
-                longer, _ = compute(config, "cpu", self.limit + 1, layer_type)
+            if self.rope_type == "longrope":
+                self.trained_length = parameters["original_max_position_embeddings"]
+                longer, _ = compute(config, "cpu", self.trained_length + 1, layer_type)
                 self.long_frequencies = longer.tolist()
 
     def __call__(
@@ -180,21 +186,28 @@ class MiniBertRotary:
     def _frequencies(self, positions_bs: torch.Tensor) -> torch.Tensor:
         """[width / 2]"""
         device = positions_bs.device
-        theta = self.theta
-        if self.factor is not None or self.long_frequencies is not None:
-            # `max` refuses an empty tensor.
-            length = F.pad(positions_bs.flatten(), (0, 1)).max() + 1
-        if self.factor is not None:  # NTK-aware scaling: the base grows with the length
-            growth = self.factor * length / self.limit - (self.factor - 1)
-            exponent = self.width / (self.width - 2)
-            theta = torch.where(length > self.limit, theta * growth**exponent, theta)
-        if self.frequencies is None:
+        if self.rope_type == "default":
+            return rotary_frequencies(self.width, self.theta, device)
+        if self.rope_type == "dynamic":
+            theta = self._dynamic_theta(longest_text(positions_bs))
             return rotary_frequencies(self.width, theta, device)
         frequencies = torch.tensor(self.frequencies, device=device)
-        if self.long_frequencies is not None:
+        if self.rope_type == "longrope":
+            is_beyond = longest_text(positions_bs) > self.trained_length
             longer = torch.tensor(self.long_frequencies, device=device)
-            frequencies = torch.where(length > self.limit, longer, frequencies)
+            frequencies = torch.where(is_beyond, longer, frequencies)
         return frequencies
+
+    def _dynamic_theta(self, length: torch.Tensor) -> torch.Tensor:
+        """NTK-aware scaling: beyond the length trained for, the base grows with the length."""
+        growth = self.factor * length / self.trained_length - (self.factor - 1)
+        exponent = self.width / (self.width - 2)
+        return torch.where(length > self.trained_length, self.theta * growth**exponent, self.theta)
+
+
+def longest_text(positions_bs: torch.Tensor) -> torch.Tensor:
+    """The highest position plus 1; 1 if there is no token, as `max` refuses an empty tensor."""
+    return F.pad(positions_bs.flatten(), (0, 1)).max() + 1
 
 
 # --- embeddings ---
@@ -396,6 +409,13 @@ class MiniBertMLP(nn.Module):
         return project(self.Wo, project(self.Wi, hidden_states, self.act, self.gated))
 
 
+class AttentionKey(NamedTuple):
+    """What decides how a layer attends: layers with the same key share an `AttentionDispatch`."""
+
+    layer_type: str
+    dropout: float  # the current rate
+
+
 class MiniBertLayer(GradientCheckpointingLayer):
     """Attention and MLP with residuals; norms before (Xiong et al. 2020) or after (Vaswani et al.
     2017)."""
@@ -414,10 +434,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         self.dropout = MiniBertDropout(config.hidden_dropout)
 
     @property
-    def attention_key(self) -> tuple[str, float]:
-        """The attention type and the current attention dropout: layers that share them attend
-        alike."""
-        return self.attention_type, self.attn.dropout_rate
+    def attention_key(self) -> AttentionKey:
+        return AttentionKey(self.attention_type, self.attn.dropout_rate)
 
     def forward(
         self, hidden_states: torch.Tensor, output_attentions: bool = False, **kwargs
@@ -475,7 +493,7 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
         unpadded: the final states of the unpadded tokens, [tokens, width].
         sequences: the `PackedSequences` that place those tokens in the batch.
         attention: how each kind of layer attended: the arguments of its `forward` by
-            `MiniBertLayer.attention_key`.
+            `AttentionKey`.
     """
 
     unpadded: torch.Tensor | None = None
@@ -529,6 +547,7 @@ class MiniBertPreTrainedModel(PreTrainedModel):
         padding_before = None if padding_idx is None else weight[padding_idx].clone()
         std = getattr(module, "init_std", self.config.initializer_range)
         cutoff = self.config.initializer_cutoff_factor
+        # These functions of Transformers leave weights alone that were loaded.
         if cutoff is None:
             init.normal_(weight, mean=0.0, std=std)
         else:
@@ -537,8 +556,9 @@ class MiniBertPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         if padding_idx is None or weight.is_meta:
             return
-        # Transformers leaves weights alone that it has loaded. So must this.
-        if not torch.equal(weight[padding_idx], padding_before):
+        # They do not know of a row by itself: it is zeroed only if it was drawn just now.
+        was_drawn = not torch.equal(weight[padding_idx], padding_before)
+        if was_drawn:
             init.zeros_(weight[padding_idx])
 
 
@@ -655,22 +675,13 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
         hidden, positions = self._embed(sequences, unpad, input_ids, inputs_embeds, token_type_ids)
 
-        # Plan how each kind of layer attends.
+        # Plan how each kind of layer attends, then run the layers.
         keywords = kwargs | {"output_attentions": wants_attentions}
         keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
         layer_arguments = self._plan_attention(sequences, unpad, hidden, positions, keywords)
-
-        states = [] if wants_states else None
-        attentions = [] if wants_attentions else None
-        for layer, attention_key in self._passes():
-            if wants_states:
-                states.append(hidden)
-            hidden = layer(hidden, **layer_arguments[attention_key])
-            if wants_attentions:
-                hidden, probs = hidden
-                attentions.append(probs)
-        if wants_states:
-            states.append(hidden)
+        hidden, states, attentions = self._run_layers(
+            hidden, layer_arguments, wants_states, wants_attentions
+        )
         hidden = self.final_norm(hidden).to(inputs.device)  # `device_map` may have moved it
 
         hidden_td = self._select_tokens(sequences, unpad, captured, hidden)
@@ -686,15 +697,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
     def _wants(self, name: str, keywords: dict[str, Any]) -> bool:
         """Whether the caller, or else the config, asks for an output of every layer."""
         return bool(keywords.get(name, getattr(self.config, name, False)))
-
-    def _passes(self) -> list[tuple[MiniBertLayer, tuple[str, float]]]:
-        """The layers in the order in which they run, each with its `attention_key`. Shared layers
-        are one layer (Lan et al. 2019), which attends in every pass as `layer_types` say."""
-        if not self.config.share_layers:
-            return [(layer, layer.attention_key) for layer in self.layers]
-        layer = self.layers[0]
-        rate = layer.attn.dropout_rate
-        return [(layer, (layer_type, rate)) for layer_type in self.config.layer_types]
 
     def _try_unpad(self, sequences: PackedSequences) -> bool:
         """Find the unpadded tokens, if the attention backend works on them; returns whether it
@@ -743,6 +745,15 @@ class MiniBertModel(MiniBertPreTrainedModel):
             positions = F.pad(positions, (0, padding_rows))
         return hidden, positions
 
+    def _passes(self) -> list[tuple[MiniBertLayer, AttentionKey]]:
+        """The layers in the order in which they run, each with its `attention_key`. Shared layers
+        are one layer (Lan et al. 2019), which attends in every pass as `layer_types` say."""
+        if not self.config.share_layers:
+            return [(layer, layer.attention_key) for layer in self.layers]
+        layer = self.layers[0]
+        rate = layer.attn.dropout_rate
+        return [(layer, AttentionKey(name, rate)) for name in self.config.layer_types]
+
     def _plan_attention(
         self,
         sequences: PackedSequences,
@@ -750,10 +761,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         hidden: torch.Tensor,
         positions: torch.Tensor,
         keywords: dict[str, Any],
-    ) -> dict[tuple[str, float], dict[str, Any]]:
-        """How each kind of layer (`MiniBertLayer.attention_key`) attends: the arguments of
-        `MiniBertLayer.forward` beside the states. `keywords` are those of Transformers' attention
-        functions."""
+    ) -> dict[AttentionKey, dict[str, Any]]:
+        """How each kind of layer attends: the arguments of `MiniBertLayer.forward` beside the
+        states. `keywords` are those of Transformers' attention functions."""
         dtype = query_dtype(hidden)
         rotary = {name: angles(positions, dtype) for name, angles in self.rotary.items()}
         uses_dispatch = unpad and attention_backend(self.config) == "sdpa"
@@ -761,17 +771,17 @@ class MiniBertModel(MiniBertPreTrainedModel):
         for layer, key in self._passes():
             if key in layer_arguments:
                 continue
-            layer_type = key[0]
-            window = self.windows[layer_type]
+            window = self.windows[key.layer_type]
             if uses_dispatch:
                 causal = keywords["is_causal"]
-                rate = layer.attn.dropout_rate
                 head_width = layer.attn.head_width
-                dispatch = choose_dispatch(sequences, window, causal, rate, dtype, head_width)
+                dispatch = choose_dispatch(
+                    sequences, window, causal, key.dropout, dtype, head_width
+                )
                 arguments = {"dispatch": dispatch}
             else:
                 arguments = self._plan_interface(sequences, unpad, hidden, window, keywords)
-            layer_arguments[key] = arguments | {"rotary": rotary.get(layer_type)}
+            layer_arguments[key] = arguments | {"rotary": rotary.get(key.layer_type)}
         return layer_arguments
 
     def _plan_interface(
@@ -782,9 +792,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         window: int | None,
         keywords: dict[str, Any],
     ) -> dict[str, Any]:
-        """The arguments of Transformers' attention functions. On padded rows with a mask they serve
-        eager attention, flex attention, functions that a user registered, outputs of every layer,
-        and graphs that are captured; on the unpadded tokens, flash attention."""
+        """The arguments of Transformers' attention functions. On the unpadded tokens this is flash
+        attention. On padded rows with a mask it serves eager attention, flex attention, functions
+        that a user registered, outputs of every layer, and graphs that are captured."""
         backend = attention_backend(self.config)
         mask = None
         if unpad:
@@ -794,12 +804,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 "max_length_q": sequences.longest,
                 "max_length_k": sequences.longest,
             }
-        elif "attention_instances" in keywords:  # vLLM keeps its requests apart itself
-            if self.config.share_layers and len(self.windows) > 1:
-                raise ValueError(
-                    f"share_layers=True with layer_types={self.config.layer_types}: vLLM has one "
-                    "window for a layer; use layer_types of one kind"
-                )
+        elif "attention_instances" in keywords:
+            self._check_vllm()  # it keeps its requests apart itself
         else:
             mask = sequences.interface_mask(self.config, hidden, window, keywords["is_causal"])
         if mask is not None and "flash" in backend:
@@ -808,6 +814,36 @@ class MiniBertModel(MiniBertPreTrainedModel):
         sliding_window = None if window is None else window + 1
         arguments = {"backend": backend, "attention_mask": mask, "sliding_window": sliding_window}
         return arguments | keywords
+
+    def _check_vllm(self):
+        """Refuse what vLLM would compute wrongly: it has one window for a layer."""
+        if self.config.share_layers and len(self.windows) > 1:
+            raise ValueError(
+                f"share_layers=True with layer_types={self.config.layer_types}: vLLM has one "
+                "window for a layer; use layer_types of one kind"
+            )
+
+    def _run_layers(
+        self,
+        hidden: torch.Tensor,
+        layer_arguments: dict[AttentionKey, dict[str, Any]],
+        wants_states: bool,
+        wants_attentions: bool,
+    ) -> tuple[torch.Tensor, list[torch.Tensor] | None, list[torch.Tensor | None] | None]:
+        """Run the layers one after the other. Returns the last states; the states before each layer
+        and the last ones, if they are wanted; and the probabilities of each layer, if they are."""
+        states = [] if wants_states else None
+        attentions = [] if wants_attentions else None
+        for layer, key in self._passes():
+            if wants_states:
+                states.append(hidden)
+            hidden = layer(hidden, **layer_arguments[key])
+            if wants_attentions:
+                hidden, probs = hidden
+                attentions.append(probs)
+        if wants_states:
+            states.append(hidden)
+        return hidden, states, attentions
 
     def _select_tokens(
         self, sequences: PackedSequences, unpad: bool, captured: bool, hidden: torch.Tensor
@@ -827,7 +863,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         pooled: MaybeTensor,
         states: list[torch.Tensor] | None,
         attentions: list[torch.Tensor | None] | None,
-        layer_arguments: dict[tuple[str, float], dict[str, Any]],
+        layer_arguments: dict[AttentionKey, dict[str, Any]],
         padded_output: bool,
     ) -> MiniBertModelOutput:
         """The output for callers who need padded rows, or for the heads."""
@@ -895,15 +931,9 @@ def cross_entropy(
     return mean_loss(loss_sum, counted.sum(), num_items_in_batch)
 
 
-def classification_loss(
-    config: MiniBertConfig,
-    logits_nc: torch.Tensor,
-    labels: torch.Tensor,
-    num_items_in_batch: int | torch.Tensor | None = None,
-) -> torch.Tensor:
-    """The loss of regression, single-label or multi-label classification, by `config.problem_type`.
-    If that is None, it is set from the number of labels and the type of these labels, as in
-    Transformers."""
+def choose_problem_type(config: MiniBertConfig, labels: torch.Tensor) -> str:
+    """`config.problem_type`. If that is None, it is set from the number of labels and the type of
+    these labels, as in Transformers."""
     if config.problem_type is None:
         if config.num_labels == 1:
             config.problem_type = "regression"
@@ -911,7 +941,18 @@ def classification_loss(
             config.problem_type = "single_label_classification"
         else:
             config.problem_type = "multi_label_classification"
-    problem_type = config.problem_type
+    return config.problem_type
+
+
+def classification_loss(
+    config: MiniBertConfig,
+    logits_nc: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: int | torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The loss of regression, single-label or multi-label classification, see
+    `choose_problem_type`."""
+    problem_type = choose_problem_type(config, labels)
     if problem_type == "single_label_classification":
         return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
     losses = {
@@ -972,26 +1013,36 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         if sparse_prediction is None:
             cannot_find = masked_lm_positions is None and is_traced(hidden_td)
             sparse_prediction = self.training and labels_t is not None and not cannot_find
-        if sparse_prediction and masked_lm_positions is None and labels_t is not None:
+        if not sparse_prediction:
+            masked_lm_positions = None
+        elif masked_lm_positions is None and labels_t is not None:
             masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
-        is_sparse = sparse_prediction and masked_lm_positions is not None
-        if is_sparse:
-            hidden_td = hidden_td[masked_lm_positions]
-            if labels_t is not None:
-                labels_t = labels_t[masked_lm_positions]
+        if masked_lm_positions is None:
+            logits_tv, loss = self._decode(hidden_td, labels_t, num_items_in_batch)
+            return outputs.sequences.pad(logits_tv), loss
+        if labels_t is not None:
+            labels_t = labels_t[masked_lm_positions]
+        return self._decode(hidden_td[masked_lm_positions], labels_t, num_items_in_batch)
+
+    def _decode(
+        self,
+        hidden_td: torch.Tensor,
+        labels_t: MaybeTensor,
+        num_items_in_batch: int | torch.Tensor | None,
+    ) -> tuple[torch.Tensor, MaybeTensor]:
+        """The logits of these tokens, [tokens, vocabulary], and the loss if they have labels."""
+        num_tokens = len(hidden_td)
         padding_rows = num_padding_rows(hidden_td)
         if padding_rows:
             hidden_td = repeat_last(hidden_td, padding_rows, 0)
-            if labels_t is not None:
-                labels_t = F.pad(labels_t, (0, padding_rows), value=-100)
         logits_tv = project(self.decoder, self.head(hidden_td))
         loss = None
         if labels_t is not None:
+            if padding_rows:
+                labels_t = F.pad(labels_t, (0, padding_rows), value=-100)
             loss = cross_entropy(logits_tv, labels_t, num_items_in_batch)
         if padding_rows:
-            logits_tv = logits_tv[:-padding_rows]
-        if not is_sparse:
-            logits_tv = outputs.sequences.pad(logits_tv)
+            logits_tv = logits_tv[:num_tokens]
         return logits_tv, loss
 
 
@@ -1040,14 +1091,9 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
                 device.
         """
         outputs = self.encode(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            seq_idx,
-            **kwargs,
-        )
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
+            seq_idx, **kwargs,
+        )  # fmt: skip
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         logits, loss = self.predict_tokens(
             outputs, labels_t, sparse_prediction, count, masked_lm_positions
@@ -1104,14 +1150,9 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
                 exact if all hold equally many.
         """
         outputs = self.encode(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            seq_idx,
-            **kwargs,
-        )
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
+            seq_idx, **kwargs,
+        )  # fmt: skip
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         relationship = self.seq_relationship(outputs.pooler_output)
@@ -1119,9 +1160,9 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
         if next_sentence_label is not None:
             nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1), num_rows_in_batch)
             if num_rows_in_batch is None and num_items_in_batch is not None:
-                weights = labels if labels is not None else next_sentence_label
-                weighted = nsp_loss * (weights != -100).sum()
-                nsp_loss = mean_loss(weighted, 1, num_items_in_batch)
+                counted = labels if labels is not None else next_sentence_label
+                share = (counted != -100).sum()
+                nsp_loss = mean_loss(nsp_loss * share, 1, num_items_in_batch)
         loss = mlm_loss
         if nsp_loss is not None:
             loss = nsp_loss if loss is None else loss + nsp_loss
@@ -1203,14 +1244,9 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
                 vocabulary].
         """
         outputs = self.encode(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            seq_idx,
-            **kwargs,
-        )
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
+            seq_idx, **kwargs,
+        )  # fmt: skip
         labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift=True)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -1248,14 +1284,9 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
     ) -> HeadOutput:  # fmt: skip
         """The inputs of `MiniBertModel`, and `labels` as `_predict` describes them."""
         outputs = self.encode(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            seq_idx,
-            **kwargs,
-        )
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
+            seq_idx, **kwargs,
+        )  # fmt: skip
         logits, loss = self._predict(outputs, labels, num_items_in_batch)
         return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -1512,14 +1543,9 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
                 row is ignored.
         """
         outputs = self.encode(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            seq_idx,
-            **kwargs,
-        )
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
+            seq_idx, **kwargs,
+        )  # fmt: skip
         logits_tc = self.classify(outputs.unpadded)
         logits = outputs.sequences.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = logits.unbind(-1)
