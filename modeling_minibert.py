@@ -1031,7 +1031,6 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         num_items_in_batch: int | torch.Tensor | None,
     ) -> tuple[torch.Tensor, MaybeTensor]:
         """The logits of these tokens, [tokens, vocabulary], and the loss if they have labels."""
-        num_tokens = len(hidden_td)
         padding_rows = num_padding_rows(hidden_td)
         if padding_rows:
             hidden_td = repeat_last(hidden_td, padding_rows, 0)
@@ -1042,7 +1041,7 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
                 labels_t = F.pad(labels_t, (0, padding_rows), value=-100)
             loss = cross_entropy(logits_tv, labels_t, num_items_in_batch)
         if padding_rows:
-            logits_tv = logits_tv[:num_tokens]
+            logits_tv = logits_tv[:-padding_rows]
         return logits_tv, loss
 
 
