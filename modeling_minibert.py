@@ -1231,7 +1231,8 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
         token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
         inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, sparse_prediction: bool = False,
+        labels: MaybeTensor = None, shift_labels: MaybeTensor = None,
+        sparse_prediction: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> CausalLMOutput:  # fmt: skip
         """Predict next tokens.
@@ -1239,6 +1240,7 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         Args:
             labels: [batch, length], usually `input_ids`; shifted here. The last token of a document
                 predicts nothing.
+            shift_labels: [batch, length], in place of `labels`: labels that are shifted already.
             sparse_prediction: return logits at labelled positions only, [labelled positions,
                 vocabulary].
         """
@@ -1246,7 +1248,10 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift=True)
+        shift = shift_labels is None
+        if not shift:
+            labels = shift_labels
+        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 

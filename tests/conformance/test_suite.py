@@ -25,6 +25,7 @@ EXPLAINED = {
     r"test requires (multiple )?accelerators?": "no GPU here",
     r"test requires (Flash Attention|MPS|the kernels library|deepspeed)": "no such hardware or library here",
     r"(No subconfigs|.*is not (a )?composite|.* does not support SDPA$)": "of models made of several",
+    r"(No usage of the `capture_outputs` decorator|Cannot capture hidden states)": "forward collects them itself",
     r"No conversion found": "checkpoints of other architectures are converted explicitly, by `minibert convert`",
     r"(.* has no _|No `_)keep_in_fp32_modules": "no part needs fp32 in a half-precision model",
     r"Do not take a cache": "there is none",

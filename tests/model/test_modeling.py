@@ -136,6 +136,20 @@ def test_a_causal_model_is_trained_on_the_next_token_of_its_own_text():
             assert_close(loss, F.cross_entropy(predictions, targets), **CLOSE)
 
 
+def test_labels_that_are_shifted_already_take_precedence():
+    model = build("ForCausalLM").eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    mask = (torch.arange(9) < torch.tensor([[9], [5]])).long()
+    shifted = torch.randint(VOCAB, (2, 9))
+    inputs = dict(input_ids=ids, attention_mask=mask, shift_labels=shifted)
+    logits = model(ids, attention_mask=mask).logits
+    expected = F.cross_entropy(logits[mask == 1], shifted[mask == 1])
+    assert_close(model(**inputs).loss, expected, **CLOSE)
+    assert_close(model(**inputs, labels=ids).loss, expected, **CLOSE)
+    # `Trainer` has counted the labels at padding too.
+    assert_close(model(**inputs, num_items_in_batch=18).loss, expected, **CLOSE)
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_take_the_same_inputs(head):
     """Words or their vectors, segments that the model has or has not, positions said or counted, unknown keywords."""
