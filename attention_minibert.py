@@ -232,7 +232,10 @@ class PackedRow:
 
 class PackedDispatch(AttentionDispatch):
     """Documents packed into rows of few lengths. A row has a block-diagonal mask; rows of one
-    length share a call.
+    length share a call. For example, documents of 50, 100, 20 and 60 tokens:
+
+        call 0   two rows of 64    [60 tokens, 4 empty slots] [50 tokens, 14 empty slots]
+        call 1   one row of 128    [100 tokens, 20 tokens, 8 empty slots]
 
     It serves CPUs, where oneDNN builds a kernel for each shape in half precision, which takes ten
     times as long as running it; and, as `OneCallDispatch`, devices without flash attention.

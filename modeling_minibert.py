@@ -53,7 +53,13 @@ from .cpu_minibert import (
     project,
     repeat_last,
 )
-from .sequences_minibert import PackedSequences, check_inputs, check_shapes
+from .sequences_minibert import (
+    PackedSequences,
+    check_inputs,
+    check_shapes,
+    find_outside,
+    refuse_cache,
+)
 
 MaybeTensor = torch.Tensor | None
 
@@ -214,14 +220,11 @@ def longest_text(positions_bs: torch.Tensor) -> torch.Tensor:
 
 
 def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
-    """Rows of an embedding: [b, s] → [b, s, d]. On CPU, an id without a row is a ValueError;
-    reading ids elsewhere would mean waiting."""
+    """Rows of an embedding: [b, s] → [b, s, d]. On CPU, an id without a row is a ValueError."""
     rows = getattr(table, "num_embeddings", None)  # adapters may wrap the embedding
-    if rows and ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
-        low, high = map(int, ids.aminmax())
-        if low < 0 or high >= rows:
-            wrong = low if low < 0 else high
-            raise ValueError(f"{name} has {wrong}: use numbers from 0 to {rows - 1}")
+    wrong = find_outside(ids, rows) if rows else None
+    if wrong is not None:
+        raise ValueError(f"{name} has {wrong}: use numbers from 0 to {rows - 1}")
     return table(ids)
 
 
@@ -560,16 +563,6 @@ class MiniBertPreTrainedModel(PreTrainedModel):
         was_drawn = not torch.equal(weight[padding_idx], padding_before)
         if was_drawn:
             init.zeros_(weight[padding_idx])
-
-
-def refuse_cache(keywords: dict[str, Any]):
-    """Refuse what a decoder with a cache, or with cross-attention, would be passed."""
-    for name in ("past_key_values", "cache", "encoder_hidden_states"):
-        if keywords.get(name) is not None:
-            raise ValueError(
-                f"{name}: there is no cache and no cross-attention; pass the whole text at every "
-                "step"
-            )
 
 
 def query_dtype(hidden_states: torch.Tensor) -> torch.dtype:
@@ -914,14 +907,12 @@ def cross_entropy(
         )
     labels = labels.long()
     counted = labels != ignore_index
-    if labels.device.type == "cpu" and len(labels) and not is_captured(labels):
-        low, high = map(int, labels.masked_fill(~counted, 0).aminmax())
-        if low < 0 or high >= logits.shape[1]:
-            wrong = low if low < 0 else high
-            raise ValueError(
-                f"labels: {wrong} is not a class; use 0 to {logits.shape[1] - 1}, or "
-                f"{ignore_index} for none"
-            )
+    classes = logits.shape[1]
+    wrong = find_outside(labels.masked_fill(~counted, 0), classes)
+    if wrong is not None:
+        raise ValueError(
+            f"labels: {wrong} is not a class; use 0 to {classes - 1}, or {ignore_index} for none"
+        )
     if is_traced(logits) or logits.device.type != "cpu" or not len(logits):
         loss_sum = F.cross_entropy(
             at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum"
@@ -1204,6 +1195,7 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         self.post_init()
 
     def _finish_states(self, module: nn.Module, inputs: tuple, outputs: Any) -> Any:
+        """Apply the head to what the encoder returns to such libraries."""
         if isinstance(outputs, tuple):
             return (self.head(outputs[0]), *outputs[1:])
         if outputs.unpadded is None:  # otherwise the head runs later, on the tokens that need it

@@ -86,6 +86,29 @@ def check_shapes(
             )
 
 
+def refuse_cache(keywords: dict[str, Any]):
+    """Refuse what a decoder with a cache, or with cross-attention, would be passed."""
+    for name in ("past_key_values", "cache", "encoder_hidden_states"):
+        if keywords.get(name) is not None:
+            raise ValueError(
+                f"{name}: there is no cache and no cross-attention; pass the whole text at every "
+                "step"
+            )
+
+
+def find_outside(numbers: torch.Tensor, size: int) -> int | None:
+    """A number that is below 0, or not below `size`; None if there is none. On other devices than
+    CPUs, and in a graph, they are not looked at: reading values would mean waiting."""
+    if numbers.device.type != "cpu" or not numbers.numel() or is_captured(numbers):
+        return None
+    low, high = map(int, numbers.aminmax())
+    if low < 0:
+        return low
+    if high >= size:
+        return high
+    return None
+
+
 # --- which tokens see each other ---
 
 
