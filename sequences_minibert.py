@@ -445,6 +445,7 @@ class PackedSequences:
             padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
             x_t = padded.index_copy(0, self.token_indices.to(x_t.device), x_t)
         elif not self.is_unpadded and self.real_bs is not None:
+            # The tokens are all columns.
             x_t = x_t.masked_fill(~self.real_bs.to(x_t.device).flatten().unsqueeze(1), fill)
         return self._to_rows(x_t)
 
