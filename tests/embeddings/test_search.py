@@ -49,15 +49,31 @@ def test_passages_of_scripts_without_spaces(tmp_path, line):
 def test_a_heading_belongs_to_the_passage_after_it(tmp_path):
     text = (
         "# Poe\n\n## The Skull ##\n\nThe skull was found.\nIt lay there.\n\nNo heading here.\n\n"
-        "Flour\n=====\n\nBread needs flour.\n\n### The end\n"
+        "Flour\n=====\n\nBread needs flour.\n\n# Salt\n## Sea salt\nSalt keeps bread.\n\n"
+        "Water\n---\nWater rises.\n\n#hash is no heading\n\n### The end\n"
     )
+    (tmp_path / "b.md").write_text("# Only\n\n## Headings\n")
     (tmp_path / "a.md").write_text(text)
     assert [(p.id, p.text) for p in read_passages([str(tmp_path / "a.md")])] == [
         ("a.md:1", "Poe / The Skull The skull was found. It lay there."),
         ("a.md:8", "No heading here."),
         ("a.md:10", "Flour Bread needs flour."),
-        ("a.md:15", "The end"),
+        ("a.md:15", "Salt / Sea salt Salt keeps bread."),
+        ("a.md:19", "Water Water rises."),
+        ("a.md:23", "#hash is no heading"),
     ]
+    assert [p.text for p in read_passages([str(tmp_path / "b.md")])] == ["Only / Headings"]
+
+
+def test_a_heading_is_no_passage_of_its_own(tmp_path):
+    """Where the sentence after it fills a passage, and where that is longer than one."""
+    for sentence in ("word " * 9 + "word.", "word " * 40 + "word."):
+        (tmp_path / "a.md").write_text(f"# The Skull\n\n{sentence}\n")
+        passages = read_passages([str(tmp_path / "a.md")], words=9)
+        assert passages[0].text.startswith("The Skull word word word word")
+        assert not any(passage.text.startswith("The") for passage in passages[1:])
+        assert max(len(passage.text) for passage in passages) <= 9 * 6
+        assert " ".join(p.text for p in passages) == f"The Skull {sentence}"
 
 
 def test_names_of_passages(tmp_path):

@@ -32,7 +32,7 @@ def test_documents_of_every_format(tmp_path):
     (tmp_path / "d.md").write_text("# Head\nBody.\n")
     (tmp_path / ".hidden.txt").write_text("unseen")
     expected = [("Wings", "They lift."), ("", "No title."), ("Tails", "They steer."),
-                ("First line", "of three\nlines."), ("", "Only one line."), ("# Head", "Body.")]  # fmt: skip
+                ("First line", "of three\nlines."), ("", "Only one line."), ("Head", "Body.")]  # fmt: skip
     assert [(each.title, each.text) for each in read_documents([str(tmp_path)])] == expected
     files = [str(tmp_path / name) for name in ("a.jsonl", "b.csv")]
     assert [(each.title, each.text) for each in read_documents(files)] == expected[:3]

@@ -27,9 +27,10 @@ from ..data.tables import TABLES, Rows, files_in, find_files, read_table, source
 
 Source = str | Path | Rows | DatasetDict  # of a table
 BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters
-# A block of Markdown that is a heading: "# Title", or a line with a line of = or - below it.
+# A heading of Markdown: "# Title", or a line with a line of = or - below it.
 HEADING = re.compile(
-    r"#{1,6}[ \t]+(?P<marked>[^\n]+?)[ \t]*#*|(?P<underlined>[^\n]+)\n[ \t]*(=+|-{3,})[ \t]*"
+    r"(#{1,6}[ \t]+(?P<marked>[^\n]+?)[ \t]*#*|(?P<underlined>[^\n]+)\n[ \t]*(=+|-{3,}))"
+    r"[ \t]*(\n|\Z)"
 )
 MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
 
@@ -147,28 +148,38 @@ def _documents_of_rows(table: Dataset, name: str, where: str) -> Iterator[Docume
 
 def _documents_of_text(text: str, name: str) -> Iterator[Document]:
     """What stands between blank lines. A heading of Markdown is the title of what follows it; one
-    that nothing follows is a document of its own."""
+    that nothing follows is left out, unless the file has nothing else."""
     line = 1
     headings: list[str] = []
     headings_line = 1
+    has_text = False
     for block in re.split(r"(\n\s*\n)", text):
-        first_line, _, other_lines = block.strip().partition("\n")
-        heading = HEADING.fullmatch(block.strip())
-        if heading:
-            if not headings:
-                headings_line = line
-            headings.append(heading["marked"] or heading["underlined"])
-        elif headings and first_line:
+        block_headings, body = split_headings(block.strip())
+        if block_headings and not headings:
+            headings_line = line
+        headings += block_headings
+        first_line, _, other_lines = body.partition("\n")
+        if headings and body:
             title = " / ".join(headings)
-            yield Document(f"{name}:{headings_line}", title, block.strip(), is_row=False)
+            yield Document(f"{name}:{headings_line}", title, body, is_row=False)
             headings = []
         elif other_lines:
             yield Document(f"{name}:{line}", first_line, other_lines, is_row=False)
-        else:
-            yield Document(f"{name}:{line}", "", first_line, is_row=False)
+        elif body:
+            yield Document(f"{name}:{line}", "", body, is_row=False)
+        has_text |= bool(body)
         line += block.count("\n")
-    if headings:
+    if headings and not has_text:
         yield Document(f"{name}:{headings_line}", "", " / ".join(headings), is_row=False)
+
+
+def split_headings(block: str) -> tuple[list[str], str]:
+    """The headings that a block of text begins with, without their marks, and what follows."""
+    headings = []
+    while heading := HEADING.match(block):
+        headings.append(heading["marked"] or heading["underlined"])
+        block = block[heading.end() :].strip()
+    return headings, block
 
 
 def read_passages(sources: Sequence[str | Path | Dataset], words: int = 150) -> list[Passage]:
@@ -178,22 +189,29 @@ def read_passages(sources: Sequence[str | Path | Dataset], words: int = 150) -> 
         if document.is_row:
             parts = [f"{document.title} {document.text}".strip()]
         else:
-            parts = split_passages(f"{document.title}\n\n{document.text}", words)
+            parts = split_passages(document.text, words, document.title)
         for number, part in enumerate(parts, 1):
             passage_id = document.id if number == 1 else f"{document.id}.{number}"
             passages.append(Passage(passage_id, part))
     return passages
 
 
-def split_passages(text: str, words: int) -> list[str]:
-    """Sentences together in up to `words` words of `BYTES_OF_A_WORD`. A longer sentence is cut."""
+def split_passages(text: str, words: int, title: str = "") -> list[str]:
+    """Sentences together in up to `words` words of `BYTES_OF_A_WORD`. A longer sentence is cut. The
+    first passage begins with the title, which is never one alone."""
     max_bytes = BYTES_OF_A_WORD * words
-    passages = [""]
+    if len(title.encode()) > max_bytes // 2:  # a long first line, which may be cut as all text
+        text = f"{title}\n\n{text}"
+        title = ""
+    passages = [title]
     for sentence in sentences_of(text):
-        width = max(1, max_bytes * len(sentence) // len(sentence.encode()))
+        room = max_bytes
+        if passages == [title]:
+            room -= len(title.encode())
+        width = max(1, room * len(sentence) // len(sentence.encode()))
         for part in textwrap.wrap(sentence, width):
             joined = f"{passages[-1]} {part}".strip()
-            if passages[-1] and len(joined.encode()) > max_bytes:
+            if passages != [title] and len(joined.encode()) > max_bytes:
                 passages.append(part)
             else:
                 passages[-1] = joined
