@@ -32,13 +32,21 @@ def test_nothing_that_is_printed_points_into_the_checkout(folder):
 def test_commands_end_with_the_next_one(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(sentences(60)))
+    other_text = tmp_path / "other.txt"
+    other_text.write_text("\n".join(sentence[::-1] for sentence in sentences(60)))
     tokenizer = tmp_path / "tokenizer"
+    extend = ["--extend", tokenizer, "--extend_vocabulary", "3", "--max_lost_text", "1"]
     rows = tmp_path / "rows"
     build("ForMaskedLM").save_pretrained(tmp_path / "model")
     for words, expected in (
         (
             ["tokenizer", "--data", text, "--vocab_size", "100", "--output_dir", tokenizer],
             f"Next: minibert pretrain --data FOLDER --tokenizer {tokenizer}",
+        ),
+        (
+            ["tokenizer", "--data", other_text, *extend, "--output_dir", tmp_path / "extended"],
+            f"Next: minibert pretrain --data FOLDER --model_name_or_path {tokenizer}"
+            " --extend_vocabulary 3",
         ),
         (
             ["prepare", "--data", text, "--tokenizer", tokenizer, "--output_dir", rows],

@@ -249,7 +249,9 @@ def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
     lines = tmp_path / "lines.txt"
     lines.write_text("katan\u2028lover\nmi\x0czol\r\nnu\x85ben\n", encoding="utf-8", newline="")
     run("embed", "--file", lines, "--model", folder, "--output", tmp_path / "lines.npy")
-    run("embed", "katan\nlover", "--model", folder, "--output", tmp_path / "text.npy")
+    text = ["embed", "katan\nlover", "--model", folder, "--output", tmp_path / "text.npy"]
+    next_step = f"Next: minibert search INDEX QUERY --data FOLDER --model {folder}"
+    assert run(*text, capsys=capsys).splitlines()[-1] == next_step
     assert len(np.load(tmp_path / "lines.npy")) == 3 and len(np.load(tmp_path / "text.npy")) == 1
     lines.write_text("katan\n\x0c\nlover\n")
     assert [passage.id for passage in read_passages([str(lines)])] == ["lines.txt:1", "lines.txt:3"]

@@ -65,8 +65,9 @@ def test_retrieval_as_sentence_transformers_evaluates_it(
     """With the model's prompts of queries and of documents, where it has some."""
     native, folder = prompted if prompts else (folder, folder)
     corpus, queries, judged = write_retrieval(tmp_path / "data", "_dev")
-    run("evaluate", "embed", "--model", folder, "--data", tmp_path / "data", "--split", "dev",
-        "--result", tmp_path / "r/result.json")  # fmt: skip
+    printed = run("evaluate", "embed", "--model", folder, "--data", tmp_path / "data", "--split", "dev",
+                  "--result", tmp_path / "r/result.json", capsys=capsys)  # fmt: skip
+    assert printed.splitlines()[-1].startswith("Next: ")
     result = json.loads((tmp_path / "r/result.json").read_text())
     evaluator = InformationRetrievalEvaluator(
         {q["_id"]: q["text"] for q in queries},
@@ -215,6 +216,7 @@ def test_intervals_belong_to_the_metric(monkeypatch, tmp_path, capsys):
     assert low < report["metrics"]["spearman"] < high
     printed = capsys.readouterr().out
     assert "95 % interval (x)" in printed and f"{low:.3f}–{high:.3f}" in printed
+    assert "Next: minibert search INDEX QUERY --data FOLDER --model x\n" in printed
     rows = Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
     task = as_retrieval(rows)
     intervals = evaluate.intervals_of(task, evaluate.predict(None, task))

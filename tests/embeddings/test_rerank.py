@@ -207,9 +207,11 @@ def expected_ndcg(root, data, split: str, depth: int, reranked: bool) -> float:
     return float(np.mean(values))
 
 
-def test_evaluation_of_a_reranker(root, data, tmp_path):
-    run("evaluate", "rerank", data, "--model", root / "reranker", "--embedder", root / "embedder", "--depth", "8",
-        "--result", tmp_path / "r.json")  # fmt: skip
+def test_evaluation_of_a_reranker(root, data, tmp_path, capsys):
+    printed = run("evaluate", "rerank", data, "--model", root / "reranker", "--embedder", root / "embedder",
+                  "--depth", "8", "--result", tmp_path / "r.json", capsys=capsys)  # fmt: skip
+    next_step = f"Next: minibert search INDEX QUERY --reranker {root / 'reranker'}"
+    assert printed.splitlines()[-1] == next_step
     result = json.loads((tmp_path / "r.json").read_text())
     for name, reranked in (("before", False), ("metrics", True)):
         assert result[name]["ndcg@10"] == pytest.approx(

@@ -195,7 +195,7 @@ class TestAUselessModel:
         assert sizes == sorted(sizes, reverse=True) and 0.5 <= sizes[-1] <= sizes[0] <= 1
         assert "errors.jsonl" in files.list_files(useless[1])[1]
 
-    def test_rows_alone_tell_it(self, useless, tmp_path):
+    def test_rows_alone_tell_it(self, useless, tmp_path, capsys):
         """Without training rows, too."""
         minibert.evaluate("classify", str(useless[1]), test=str(useless[1].parent / "test.jsonl"),
                           output_dir=str(tmp_path), bf16=False, use_cpu=True, disable_tqdm=True)  # fmt: skip
@@ -205,6 +205,8 @@ class TestAUselessModel:
             "test": {"accuracy": 0.95, "f1_macro": pytest.approx(0.5), "matthews_correlation": 0.0},
         }
         assert "than guessing from these rows" in report["warning"]
+        last_line = capsys.readouterr().out.splitlines()[-1]
+        assert last_line == "Next: read the WARNING above before you use the model"
 
     def test_model_max_length_is_that_of_the_start(self, useless):
         result, out = useless

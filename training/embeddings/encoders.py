@@ -25,7 +25,7 @@ from ...keywords import checked_keywords
 from ..common.files import atomic_write, check_folder, lock_file
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, read_json
 from ..common.precision import dtype_of_saved
-from ..common.printing import warn
+from ..common.printing import print_next_step, warn
 from ..common.processes import shared_cores
 from ..data.packing import group_by_length
 from ..data.tables import Rows, as_dataset, read_table
@@ -308,6 +308,9 @@ def embed(
             with atomic_write(Path(output)) as unfinished, open(unfinished, "wb") as stream:
                 np.save(stream, vectors, allow_pickle=False)
             print(f"{len(texts):,} texts × {vectors.shape[1]} → {Path(output)}")
+            print_next_step(
+                "minibert", "search", "INDEX", "QUERY", "--data", "FOLDER", "--model", model
+            )
     return vectors
 
 

@@ -19,7 +19,13 @@ from datasets import Dataset
 
 from ...keywords import checked_keywords
 from ..common.files import lock_result, write_result
-from ..common.printing import format_intervals, format_scores, format_table, warn
+from ..common.printing import (
+    format_intervals,
+    format_scores,
+    format_table,
+    print_next_step,
+    warn,
+)
 from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics
 from ..evaluation.baselines import judge
@@ -119,21 +125,43 @@ def evaluate_embed(
     with lock_result(result):
         if tasks:
             mteb_tasks = find_tasks(tasks)
-            scores = evaluate_tasks(mteb_tasks, model, open_encoder(model, max_length=max_length))
+            encoder = open_encoder(model, max_length=max_length)
+            scores = evaluate_tasks(mteb_tasks, model, encoder)
         else:
-            scores = _evaluate_data(data, split, columns, model, max_length)
+            task = _read_scored_task(data, split, columns)
+            encoder = open_encoder(model, max_length=max_length)
+            scores = _evaluate_data(encoder, task, model)
+            scores |= {"data": name_of(data), "split": split}
         write_result(scores, result)
+    next_step = next_command(encoder, model)
+    if not is_dense(encoder):
+        next_step = ("minibert", "push", model, "OWNER/NAME", "--dry_run")
+    print_next_step(*next_step, warning=scores.get("warning"))
     return scores
 
 
-def _evaluate_data(
-    data: str | Dataset, split: str, columns: Sequence[str], model: str, max_length: int | None
-) -> dict[str, Any]:
-    """Measure an embedding model on similarity or retrieval beside the words that texts share."""
+def next_command(model: Any, path: str | Path) -> tuple[Any, ...]:
+    """The words of the command that usually follows, for a model in a folder."""
+    from sentence_transformers import CrossEncoder
+
+    if isinstance(model, CrossEncoder):
+        return ("minibert", "search", "INDEX", "QUERY", "--reranker", path)
+    if is_dense(model):
+        return ("minibert", "search", "INDEX", "QUERY", "--data", "FOLDER", "--model", path)
+    # The other kinds have no vector of a text, which an index is made of.
+    return ("minibert", "evaluate", "embed", "FOLDER", "--model", path)
+
+
+def _read_scored_task(data: str | Dataset, split: str, columns: Sequence[str]) -> Any:
+    """What a model is measured on; a ValueError for pairs without scores."""
     task = read_task(data, columns, split)
     if isinstance(task, Dataset) and "label" not in task.column_names:
         raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
-    encoder = open_encoder(model, max_length=max_length)
+    return task
+
+
+def _evaluate_data(encoder: Encoder, task: Retrieval | Dataset, model: str) -> dict[str, Any]:
+    """Measure an embedding model on similarity or retrieval beside the words that texts share."""
     predicted = predict(encoder, task, "Embedding")
     scores = measure(encoder, task, predicted=predicted)
     intervals = intervals_of(task, predicted)
@@ -145,8 +173,6 @@ def _evaluate_data(
     warn(warning)
     return {
         "model": model,
-        "data": name_of(data),
-        "split": split,
         "metrics": scores,
         "intervals": intervals,
         "baseline": baseline,
@@ -247,6 +273,7 @@ def evaluate_rerank(
             "intervals": intervals,
         }
         write_result(scores, result)
+    print_next_step(*next_command(reranker, model))
     return scores
 
 

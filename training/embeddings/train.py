@@ -65,6 +65,7 @@ from .evaluate import (
     RETRIEVAL_METRICS,
     intervals_of,
     measure,
+    next_command,
     predict,
     print_table,
     reorder,
@@ -503,16 +504,6 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any)
             push_output(trainer.args, trainer.hub_token)
         print_next_step(*next_command(model, output), warning=report["warning"])
         return TrainingResult(model, model.tokenizer, report, output)
-
-
-def next_command(model: Any, output: Path) -> tuple[Any, ...]:
-    """The words of the command that usually follows the training of a model."""
-    if isinstance(model, st.CrossEncoder):
-        return ("minibert", "search", "INDEX", "QUERY", "--reranker", output)
-    if isinstance(model, st.SentenceTransformer):
-        return ("minibert", "search", "INDEX", "QUERY", "--data", "FOLDER", "--model", output)
-    # The other kinds have no vector of a text, which an index is made of.
-    return ("minibert", "evaluate", "embed", "FOLDER", "--model", output)
 
 
 def guard_resuming(trainer: Any, options: Mapping[str, Any], checkpoint: str | None) -> None:

@@ -229,6 +229,7 @@ def evaluate(
             results.save({"task": task, "model": str(model), **scores}, output)
             print(f"Saved to {output}: {FILES}")
             warn(results.warning)
+            print_next_step("minibert", "predict", model, "FILE", warning=results.warning)
     return scores
 
 

@@ -71,4 +71,7 @@ def make_tokenizer(
     print(" ".join(tokenizer.tokenize(example)))
     if extend is None:
         print_next_step("minibert", "pretrain", "--data", "FOLDER", "--tokenizer", output)
+    else:
+        words = ("--model_name_or_path", extend, "--extend_vocabulary", extend_vocabulary)
+        print_next_step("minibert", "pretrain", "--data", "FOLDER", *words)
     return tokenizer
