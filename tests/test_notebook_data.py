@@ -13,12 +13,18 @@ WIKIGOLD = Features(
     {
         "id": Value("string"),
         "words": Sequence(Value("string")),
-        "ner_tags": Sequence(ClassLabel(names=["O", "B-PER", "I-PER", "I-LOC"])),
+        "ner_tags": Sequence(
+            ClassLabel(
+                names=["O"] + [f"{b}-{t}" for t in ("LOC", "MISC", "ORG", "PER") for b in "BI"]
+            )
+        ),
     }
 )
 PASSAGE = "Ada wrote notes. She was 36 in 1852, and lived in London. It rained."
 SQUAD = [
     {
+        "id": str(number),
+        "title": "Ada",
         "context": PASSAGE,
         "question": f"question {number}?",
         "answers": {"text": ["London"], "answer_start": [PASSAGE.index("London")]},
@@ -32,13 +38,38 @@ HUB = {
         {"premise": "a man runs", "hypothesis": "nobody agreed", "label": -1},
     ],
     "milistu/Wikigold-NER-conll": [
-        {"id": "1", "words": ["Ada", "Lovelace", "in", "London"], "ner_tags": [2, 2, 0, 3]}
+        {"id": "1", "words": ["Ada", "Lovelace", "in", "London"], "ner_tags": [8, 8, 0, 2]}
     ],
     "sentence-transformers/stsb": [{"sentence1": "a", "sentence2": "b", "score": 0.5}],
-    "Salesforce/wikitext": [{"text": " = Title = \n"}, {"text": ""}, {"text": "A sentence.\n"}],
+    "Salesforce/wikitext": [
+        {"text": ""},
+        {"text": " = First = \n"},
+        {"text": ""},
+        {"text": " = = Section = = \n"},
+        {"text": " A sentence . \n"},
+        {"text": ""},
+        {"text": " = Second = \n"},
+    ],
     "rajpurkar/squad": SQUAD,
-    "wikimedia/wikipedia": [{"text": "short\n" + "x" * 300}, {"text": "y" * 300}],
-    "google/xquad": [{"context": "one\npassage"}, {"context": "one\npassage"}],
+    "wikimedia/wikipedia": [
+        {"text": f"short\n{number}" + "x" * 300, "title": "t", "url": "u", "id": str(number)}
+        for number in range(130)
+    ],
+    "google/xquad": [
+        {"id": "1", "context": "one\npassage", "question": "?", "answers": {}},
+        {"id": "2", "context": "one\npassage", "question": "?", "answers": {}},
+    ],
+}
+SPLITS = {  # of the data sets that lack some, by their cards
+    "milistu/Wikigold-NER-conll": ("train", "test"),
+    "rajpurkar/squad": ("train", "validation"),
+    "wikimedia/wikipedia": ("train",),
+    "google/xquad": ("validation",),
+}
+CONFIGS = {  # those that must be named
+    "Salesforce/wikitext": r"wikitext-2-raw-v1",
+    "wikimedia/wikipedia": r"20231101\.[a-z]{2}",
+    "google/xquad": r"xquad\.(ar|de|zh|vi|en|es|hi|el|th|tr|ru|ro)",
 }
 
 
@@ -47,14 +78,17 @@ def stub_of_the_hub(source, name=None, *, data_files=None, split=None, streaming
         if data_files.endswith("gold.txt"):
             return Dataset.from_dict({"text": ["0", "1"]})
         word = data_files.split("/")[-2]
+        if data_files.endswith("classes_map.txt"):
+            return Dataset.from_dict({"text": [f'{{"0": "{word}_fruit", "1": "{word}_firm"}}']})
         return Dataset.from_dict({"text": [f"1\tan {word}", f"7\tno {word}"]})
+    assert re.fullmatch(CONFIGS.get(source, ""), name or "")
     features = WIKIGOLD if "Wikigold" in source else None
     rows = Dataset.from_list(HUB[source], features=features)
-    if streaming:
-        return rows.to_iterable_dataset()
+    splits = SPLITS.get(source, ("train", "validation", "test"))
     if split:
-        return rows
-    return DatasetDict(train=rows, validation=rows, test=rows)
+        assert split in splits
+        return rows.to_iterable_dataset() if streaming else rows
+    return DatasetDict(dict.fromkeys(splits, rows))
 
 
 @pytest.fixture
@@ -90,11 +124,17 @@ def test_sets_are_laid_out_as_the_notebooks_read_them(data, capsys):
         "tokens": ["an", "apple"],
         "target_index": 1,
         "lemma": "apple",
-        "sense": "apple_0",
+        "sense": "apple_fruit",
     }
-    assert read(folder / "sts/test.jsonl") == HUB["sentence-transformers/stsb"]
-    assert (folder / "corpus/test.txt").read_text() == "= Title =\n\nA sentence.\n"
-    assert (folder / "multilingual/tr/train.txt").read_text().split() == ["x" * 300, "y" * 300]
+    assert read(folder / "sts/test.jsonl") == [{"sentence1": "a", "sentence2": "b", "score": 2.5}]
+    corpus = (folder / "corpus/test.txt").read_text()
+    assert corpus == "= First =\n= = Section = =\nA sentence .\n\n= Second =\n"
+    paragraphs = [
+        (folder / f"multilingual/tr/{split}.txt").read_text().split()
+        for split in ("test", "validation", "train")
+    ]
+    assert [len(of_split) for of_split in paragraphs] == [80, 40, 10]
+    assert len({line for of_split in paragraphs for line in of_split}) == 130  # none twice
     assert (folder / "multilingual/parallel/zh.txt").read_text() == "one passage\n"
 
 

@@ -3,6 +3,8 @@
 A notebook calls `data_folder("sst2", "nli")`. Only `datasets` is needed.
 """
 
+import itertools
+import json
 import os
 import re
 from pathlib import Path
@@ -11,6 +13,7 @@ from datasets import Dataset, load_dataset
 
 FOLDER = Path("runs/data")  # beside the notebook; where it is laid out
 SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9\"“(])")
+TITLE = re.compile(r"= [^=].*[^=] =")  # of an article of WikiText; sections have more signs
 SENSES = "https://raw.githubusercontent.com/danlou/bert-disambiguation/master/data/CoarseWSD-20"
 SENSE_WORDS = [
     "apple", "arm", "bank", "bass", "bow", "chair", "club", "crane", "deck", "digit",
@@ -19,6 +22,7 @@ SENSE_WORDS = [
 LARGE_LANGUAGES = ("de", "en", "fr", "uk", "zh")
 SMALL_LANGUAGES = ("ar", "el", "hi", "ru", "th", "tr")
 PARALLEL_LANGUAGES = ("ar", "de", "el", "en", "hi", "ru", "th", "tr", "zh")
+PARAGRAPHS = {"test": 80, "validation": 40, "train": 140}  # of a small language
 TRAIN_PAIRS = 7_000
 TEST_QUESTIONS = 2_500
 
@@ -97,6 +101,8 @@ def lay_out_senses(folder):
     for split in ("train", "test"):
         uses = []
         for word in SENSE_WORDS:
+            (sense_names,) = lines_of(f"{SENSES}/{word}/classes_map.txt")
+            sense_names = json.loads(sense_names)  # {"0": "bank_bank", …}
             sentences = lines_of(f"{SENSES}/{word}/{split}.data.txt")
             senses = lines_of(f"{SENSES}/{word}/{split}.gold.txt")
             for sentence, sense in zip(sentences, senses, strict=True):
@@ -104,7 +110,7 @@ def lay_out_senses(folder):
                 use = {"tokens": text.split(), "target_index": int(position)}
                 at_position = use["tokens"][int(position) : int(position) + 1]
                 if at_position == [word]:  # a few positions are wrong
-                    uses.append(use | {"lemma": word, "sense": f"{word}_{sense}"})
+                    uses.append(use | {"lemma": word, "sense": sense_names[sense]})
         write_rows(folder / f"{split}.jsonl", uses)
 
 
@@ -114,12 +120,23 @@ def lines_of(address):
 
 def lay_out_sts(folder):
     for split, rows in load_dataset("sentence-transformers/stsb").items():
-        write_rows(folder / f"{split}.jsonl", list(rows))
+        pairs = []
+        for row in rows:
+            pairs.append(row | {"score": 5 * row["score"]})  # there from 0 to 1
+        write_rows(folder / f"{split}.jsonl", pairs)
 
 
 def lay_out_corpus(folder):
+    """A paragraph a line, and an empty line before each article."""
     rows = load_dataset("Salesforce/wikitext", "wikitext-2-raw-v1", split="test")
-    write_lines(folder / "test.txt", [text.strip() for text in rows["text"]])
+    lines = []
+    for text in rows["text"]:
+        text = text.strip()
+        if TITLE.fullmatch(text) and lines:
+            lines.append("")
+        if text:
+            lines.append(text)
+    write_lines(folder / "test.txt", lines)
 
 
 def lay_out_retrieval(folder):
@@ -165,9 +182,13 @@ def lay_out_languages(folder):
         articles = load_dataset(
             "wikimedia/wikipedia", f"20231101.{code}", split="train", streaming=True
         )
-        count = 1_000 if code in LARGE_LANGUAGES else 140
+        paragraphs = long_paragraphs(articles)
         (folder / code).mkdir(exist_ok=True)
-        write_lines(folder / code / "train.txt", first_paragraphs(articles, count))
+        for split, count in PARAGRAPHS.items():
+            if split == "train" and code in LARGE_LANGUAGES:
+                count = 1_000
+            lines = list(itertools.islice(paragraphs, count))
+            write_lines(folder / code / f"{split}.txt", lines)
     (folder / "parallel").mkdir(exist_ok=True)
     for code in PARALLEL_LANGUAGES:
         rows = load_dataset("google/xquad", f"xquad.{code}", split="validation")
@@ -175,16 +196,12 @@ def lay_out_languages(folder):
         write_lines(folder / "parallel" / f"{code}.txt", list(dict.fromkeys(passages)))
 
 
-def first_paragraphs(articles, count):
-    """The first long paragraphs; only as many articles are read as this takes."""
-    paragraphs = []
+def long_paragraphs(articles):
+    """One after the other; only as many articles are read as are taken."""
     for article in articles:
         for line in article["text"].splitlines():
             if len(line) >= 200:
-                paragraphs.append(line)
-            if len(paragraphs) == count:
-                return paragraphs
-    return paragraphs
+                yield line
 
 
 def write_lines(path, lines):
