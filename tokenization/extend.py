@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..keywords import checked_keywords
 from .adapt import check_fast, plain_backend
+from .texts import check_text, check_texts
 from .words import UNSPACED
 
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far
@@ -100,6 +101,7 @@ def extend_tokenizer(
     """
     if words < 1:
         raise ValueError(f"extend_vocabulary: {words} words; use at least 1")
+    check_texts(texts)
     check_fast(tokenizer)
     check_extendable(tokenizer)
     backend = tokenizer.backend_tokenizer
@@ -155,7 +157,8 @@ def _count_words(backend: Tokenizer, texts: Iterable[str]) -> WordCounts:
     to_choose_from: Counter[str] = Counter()
     held_out: Counter[str] = Counter()
     held_out_words = 0
-    for text in texts:
+    for index, text in enumerate(texts):
+        check_text(text, index)
         first_byte = hashlib.blake2b(text.encode(), digest_size=1).digest()[0]
         is_held_out = first_byte < 256 * HELD_OUT_SHARE
         if is_held_out:

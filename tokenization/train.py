@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from ..keywords import checked_keywords
+from .texts import check_text, check_texts
 
 PAD = "[PAD]"
 UNK = "[UNK]"
@@ -97,8 +98,7 @@ def train_tokenizer(
     train_model = MODEL_TRAINERS.get(algorithm)
     if train_model is None:
         raise ValueError(f"algorithm: {algorithm!r} is unknown; use wordpiece, bpe or unigram")
-    if isinstance(texts, str):
-        raise ValueError("texts: a single str; use a list, or another iterable, of strings")
+    check_texts(texts)
     if isinstance(texts, Iterator):
         texts = list(texts)
     character_counts = _count_characters(texts, show_progress)
@@ -311,8 +311,7 @@ def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]
     counts: Counter[str] = Counter()
     progress = tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)
     for index, text in enumerate(progress):
-        if not isinstance(text, str):
-            raise ValueError(f"texts[{index}]: of type {type(text).__name__}; use strings")
+        check_text(text, index)
         counts.update(text)
     if not any(map(str.strip, counts)):
         raise ValueError("texts: empty; give at least one string that is not blank")

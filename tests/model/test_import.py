@@ -13,6 +13,8 @@ from helpers import CODE
 from processes import Python
 
 import minibert
+from minibert.training.cli.commands import COMMANDS
+from minibert.training.cli.options import import_object
 
 ROOT = Path(__file__).parents[2]
 
@@ -132,6 +134,8 @@ def test_every_class_that_help_or_docs_name_can_be_imported():
     pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
     texts = [page.read_text(encoding="utf-8") for page in pages if page.name != "design.md"]
     texts += [inspect.getdoc(getattr(minibert, name)) or "" for name in minibert.__all__]
+    functions = [import_object(command.function) for command in COMMANDS.values()]
+    texts += [inspect.getdoc(function) for function in functions]  # the help of commands
     named = set(re.findall(r"\b[A-Z]\w+", " ".join(re.findall(r"`([^`\n]+)`", " ".join(texts)))))
     assert named & ours - set(minibert.__all__) == set()
 

@@ -7,6 +7,7 @@ import string
 from collections import Counter
 
 import pytest
+from datasets import Dataset
 from helpers import make_texts, run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -242,6 +243,13 @@ def test_refusals():
     pieces = models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]")
     with pytest.raises(ValueError, match="with a pre-tokenizer that splits text"):
         extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(pieces)), ["ab"], 1)
+    for texts, message in (
+        ("one text", "texts: a single str"),
+        ([{"text": "a row"}], r"texts\[0\]: of type dict"),
+        (Dataset.from_list([{"text": "a row"}]), "texts: a Dataset is a table"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            extend_tokenizer(tokenizer, texts, 3)
     with pytest.raises(ValueError, match="extend_vocabulary: 0 words"):
         extend_tokenizer(tokenizer, ["abab"], 0)
     with pytest.raises(ValueError, match="the tokenizer cuts no word"):

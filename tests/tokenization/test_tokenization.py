@@ -8,7 +8,9 @@ import string
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
+from datasets import Dataset
 from foreign_tokenizers import foreign_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,6 +197,8 @@ def test_reload_without_our_code(trained, tmp_path):
     ({"texts": iter(())}, "texts: empty"), ({"texts": ["", " \n"]}, "texts: empty"),
     ({"texts": ["fine", None]}, r"texts\[1\]: of type NoneType"),
     ({"texts": iter(["fine", "fine", ["batched"]])}, r"texts\[2\]: of type list"),
+    ({"texts": pandas.DataFrame({"text": ["fine"] * 9})}, "a DataFrame is a table; give its column"),
+    ({"texts": Dataset.from_dict({"text": ["fine"] * 9})}, "a Dataset is a table; give its column"),
     ({"vocab_size": 0}, "vocab_size: 0 is too small"),
     ({"vocab_size": 260}, "vocab_size: 260 is too small; use at least 261, for 5 special tokens, 256 bytes"),
 ])  # fmt: skip

@@ -130,8 +130,8 @@ def evaluate_embed(
         else:
             task = _read_scored_task(data, split, columns)
             encoder = open_encoder(model, max_length=max_length)
-            scores = _evaluate_data(encoder, task, model)
-            scores |= {"data": name_of(data), "split": split}
+            scores = {"model": model, "data": name_of(data), "split": split}
+            scores |= _evaluate_data(encoder, task, model)
         write_result(scores, result)
     next_step = next_command(encoder, model)
     if not is_dense(encoder):
@@ -172,7 +172,6 @@ def _evaluate_data(encoder: Encoder, task: Retrieval | Dataset, model: str) -> d
     warning = judge(metric, scores[metric], baseline[metric], SHARED_WORDS, intervals.get(metric))
     warn(warning)
     return {
-        "model": model,
         "metrics": scores,
         "intervals": intervals,
         "baseline": baseline,
