@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -92,8 +93,13 @@ def save_figures(file: str | Path, **figures: Any) -> None:
 
 
 def run_facts() -> dict[str, Any]:
-    """What stands beside figures: the command that made them, the date and the machine."""
-    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    """What stands beside figures: the command that made them, the date and the machine. Folders of
+    this machine are left out of the command."""
+    words = ["python", f"benchmarks/{Path(sys.argv[0]).name}"]
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        words.append(path.name if path.is_absolute() else argument)
+    command = shlex.join(words)
     machine = describe_machine(choose_device())
     return {"command": command, "date": str(date.today()), "machine": machine}
 
@@ -109,7 +115,13 @@ def choose_device(name: str = "auto") -> torch.device:
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """What times depend on."""
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    return {"device": device_name(device), **versions, "threads": torch.get_num_threads()}
+    fast, _ = fast_bf16(device.type)
+    return {
+        "device": device_name(device),
+        "fast_bf16": fast,
+        **versions,
+        "threads": torch.get_num_threads(),
+    }
 
 
 def device_name(device: torch.device) -> str:

@@ -32,6 +32,7 @@ from common import (
     names_beginning_with,
     option,
     parse,
+    run_facts,
     slow_in_bf16,
 )
 from sentence_transformers import SentenceTransformer
@@ -260,7 +261,7 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
         measured[name] = {"startup": started[name][1], "rates": rates, "memory": memory}
     for name in measured if ORIGINAL in measured else ():
         measured[name]["cosine"] = pairwise_cos_sim(vectors[name], vectors[ORIGINAL]).min().item()
-    result = {"model": arguments.model, "texts": len(texts), "settings": settings}
+    result = run_facts() | {"texts": len(texts), "settings": settings}
     result |= {"engines": measured, "skipped": skipped}
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
     print(show(measured))

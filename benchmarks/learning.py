@@ -4,22 +4,21 @@
 
 All runs read the same text with the same tokenizer and are measured on the same held-out documents
 under the same masks. Each is a process of its own, and only one trains at a time, a few steps in
-turn, so that a machine that stalls stalls them all. A run that is done has a file in the output
-folder and is not repeated. With another `--seed`, use another folder: `results.json` of several
-folders are put together by benchmarks/tables.py.
+turn, so that a machine that stalls stalls them all. A run that is done has a file in the folder of
+results and is not repeated. Another `--seed` needs other folders.
 """
 
 import json
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import datasets
 import yaml
-from common import Corpus, choose_device, describe_machine, option, parse, run_facts
+from common import Corpus, option, parse
 from grammar import measure_accuracy, read_minimal_pairs
 from learning_runs import TEXT, TOKENIZER, Length, Run
 from learning_turns import HELD_OUT, take_turns
@@ -31,6 +30,7 @@ from minibert.training.common.printing import format_table
 from minibert.training.evaluation.plots import picture
 
 MLM_PROBABILITY = 0.15  # of the held-out rows
+SETTINGS = "settings.json"  # in the folder of results
 RACES = Path(__file__).parent / "races"
 # What must be alike for runs to be compared.
 FIXED = ("data", "size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
@@ -67,20 +67,22 @@ class Arguments(Corpus):
     grammar: str | None = option(
         None, "Minimal pairs (BLiMP) that every trained model is measured on as well."
     )
-    output: str = option(
-        "runs/learning", "Folder of the results, a file a run; a run that has one is done."
+    output: str = option("runs/learning", "Folder of the text, the models, and their logs.")
+    results: str | None = option(
+        None, "Folder of a file a run; a run that has one is done. By default that of --output."
     )
     quick: bool = option(False, "Tiny models, few steps: shows that all runs, not who learns.")
 
 
-def main(arguments: Arguments) -> dict[str, Any]:
-    """Train all that is not done yet; print a table; write `results.json` and `loss.png`.
+def main(arguments: Arguments) -> dict[str, dict[str, Any]]:
+    """Train all that is not done yet; print a table, and draw `loss.png`.
 
     Returns:
-        `runs`: by name the `Run`, its `curve`, `loss`, `accuracy` and `bits_per_byte`.
+        by name of a run: its `Run`, its `curve`, `loss`, `accuracy` and `bits_per_byte`, and where
+        and when it was measured.
 
     Raises:
-        ValueError: the output folder has runs with other settings.
+        ValueError: one of the folders has runs with other settings.
     """
     if arguments.quick:
         arguments = replace(arguments, **QUICK)
@@ -88,16 +90,19 @@ def main(arguments: Arguments) -> dict[str, Any]:
         read_minimal_pairs(arguments.grammar, 1)  # refuses a wrong file before the training
     runs = read_runs(arguments.runs)
     folder = Path(arguments.output)
+    results_folder = Path(arguments.results or arguments.output)
     prepare_folder(arguments, folder)
+    check_results(results_folder, arguments)
     length = Length(
         folder=folder,
+        results=results_folder,
         size=arguments.size,
         steps=arguments.steps,
         batch_size=arguments.rows,
         seq_length=arguments.seq_length,
         seed=arguments.seed,
     )
-    files = {name: folder / f"{name}.json" for name in runs}
+    files = {name: results_folder / f"{name}.json" for name in runs}
     missing = {name: run for name, run in runs.items() if not files[name].exists()}
     if arguments.turn:
         take_turns(missing, length, arguments.evaluations, arguments.turn)
@@ -106,13 +111,11 @@ def main(arguments: Arguments) -> dict[str, Any]:
             take_turns({name: run}, length, arguments.evaluations, arguments.steps)
     results = {name: json.loads(file.read_text()) for name, file in files.items()}
     if arguments.grammar:
-        add_grammar(results, folder, arguments.grammar)
+        add_grammar(results, files, folder, arguments.grammar)
     results = dict(sorted(results.items(), key=lambda item: final_loss(item[1])))
-    summary = run_facts() | {"arguments": asdict(arguments), "runs": results}
-    write_json(folder / "results.json", summary)
     plot_losses(folder / "loss.png", results)
     print(results_table(results))
-    return summary
+    return results
 
 
 def read_runs(file: str) -> dict[str, Run]:
@@ -126,14 +129,34 @@ def read_runs(file: str) -> dict[str, Run]:
     return runs
 
 
-def add_grammar(results: Mapping[str, dict[str, Any]], folder: Path, pairs_file: str) -> None:
+def check_results(folder: Path, arguments: Arguments) -> None:
+    """Write what must be alike for all results of a folder; a ValueError if it has others."""
+    settings = {name: getattr(arguments, name) for name in FIXED}
+    settings["data"] = [Path(path).name for path in arguments.data]
+    file = folder / SETTINGS
+    if not file.exists():
+        write_json(file, settings)
+        return
+    old_settings = json.loads(file.read_text())
+    if old_settings != settings:
+        raise ValueError(
+            f"{folder} has results with {old_settings}, not {settings}; use another --results"
+        )
+
+
+def add_grammar(
+    results: Mapping[str, dict[str, Any]],
+    files: Mapping[str, Path],
+    folder: Path,
+    pairs_file: str,
+) -> None:
     """Measure the trained models on minimal pairs, where that is not done yet."""
     for name, result in results.items():
         if result.get("grammar_data") != pairs_file:
             scores = measure_accuracy(str(folder / name), pairs_file, pairs=100)
             result["grammar"] = scores["accuracy"]
             result["grammar_data"] = pairs_file
-            write_json(folder / f"{name}.json", result)
+            write_json(files[name], result)
 
 
 def final_loss(result: Mapping[str, Any]) -> float:
@@ -183,7 +206,7 @@ def plot_losses(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
             for name, result in results.items():
                 x = [point[axis] for point in result["curve"]]
                 y = [point["loss"] for point in result["curve"]]
-                style = "-" if result["code"] == "minibert" else "--"
+                style = "-" if result["run"]["code"] == "minibert" else "--"
                 label = f"{name}: {result['loss']:.2f}" if axis == "seconds" else None
                 axes.plot(x, y, style, marker=".", label=label)
             axes.set_xlabel(f"{axis} of training")
@@ -197,7 +220,6 @@ def prepare_folder(arguments: Arguments, folder: Path) -> None:
     """Write the text, the tokenizer and the held-out rows, unless an earlier call has done it; a
     ValueError if that had other settings."""
     settings = {name: getattr(arguments, name) for name in FIXED}
-    settings |= describe_machine(choose_device())
     file = folder / HELD_OUT
     if not file.exists():
         write_text(arguments, folder, settings)

@@ -78,6 +78,7 @@ class Length:
 
     Args:
         folder: with the text and the tokenizer; the run writes a folder of its own in it.
+        results: the folder of a file for each run.
         size: a size of the presets.
         steps: optimizer steps.
         batch_size: rows of a step.
@@ -86,6 +87,7 @@ class Length:
     """
 
     folder: Path
+    results: Path
     size: str
     steps: int
     batch_size: int

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
-from common import now
+from common import now, run_facts
 from learning_runs import Length, Run, make_trainer
 from torch.nn import functional as F
 from tqdm.auto import tqdm
@@ -91,14 +91,15 @@ def train_run(
     trainer.train()
     trainer.save_model()
     last = turns.curve[-1]
-    result = asdict(run) | {
+    result = run_facts() | {
+        "run": asdict(run),
         "parameters": trainer.model.num_parameters(),
         "loss": last["loss"],
         "accuracy": last["accuracy"],
         "bits_per_byte": last["loss"] / math.log(2) / held_out["bytes_per_token"],
         "curve": turns.curve,
     }
-    write_json(length.folder / f"{name}.json", result)
+    write_json(length.results / f"{name}.json", result)
     line.send(0)
 
 

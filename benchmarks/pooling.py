@@ -1,6 +1,6 @@
 """Which vector a classifier should read, the first token's or the mean: the table of docs/fine-tuning.md.
 
-    python benchmarks/pooling.py --model minilm --data data --output benchmarks/pooling.json
+    python benchmarks/pooling.py --model minilm --data data --output benchmarks/results/pooling.json
 
 The folder `data` holds sst2 and nli, each with train and test as jsonl. Every run is saved as soon as it ends; runs
 that are in the output file already are left out. Two processes can share the work: each takes the models it is given.
@@ -40,7 +40,7 @@ SEEDS = (0, 1, 2)
 class Arguments:
     model: str = option("runs/minilm", "The model that every run starts from.")
     data: str = option("data", "The folder of the data sets.")
-    output: str = option("benchmarks/pooling.json", "The file that is written.")
+    output: str = option("benchmarks/results/pooling.json", "The file that is written.")
     trained: list[str] = option([*TRAINING], "What to train: all layers, head only.")
 
 

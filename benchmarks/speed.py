@@ -32,6 +32,7 @@ from common import (
     now,
     option,
     parse,
+    run_facts,
     slow_in_bf16,
 )
 from matplotlib.ticker import LogFormatter
@@ -86,10 +87,7 @@ def main(corpus: Corpus, arguments: Arguments) -> list[dict[str, Any]]:
             failed = {"MiniBERT and its peers": first_line(error)}
             result = {"benchmark": name, "what": benchmark.what, "measured": {}, "failed": failed}
         results.append(result)
-        write_json(
-            output,
-            {"machine": machine, "arguments": dataclasses.asdict(arguments), "results": results},
-        )
+        write_json(output, run_facts() | {"machine": machine, "results": results})
         print(show(result), flush=True)
     plot_lengths(results, output.with_suffix(".png"))
     print(f"\n{MFU_FORMULA}\n{FLOPS_FORMULA}")

@@ -1,0 +1,124 @@
+"""All measurements behind RESULTS.md and README.md, with the minutes that each takes.
+
+    python benchmarks/all.py --list_measurements true
+    python benchmarks/all.py --data data --model all-MiniLM-L6-v2 --only speed.json embedding.json
+
+Each writes a file in benchmarks/results, or a folder of them, with the command, the date and the
+machine. What has its file is done; delete the file to repeat it. Then `python benchmarks/tables.py` writes
+the tables. Nothing else should run on the machine while seconds are measured.
+"""
+
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import option, parse
+
+BENCHMARKS = Path(__file__).parent
+RESULTS = BENCHMARKS / "results"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One file of results, or a folder of them.
+
+    Args:
+        command: of a script in this folder; {data}, {model}, {results} and {work} are filled in.
+        minutes: about so many on two cores of an EPYC with bf16 instructions.
+        resumes: the script knows which of its runs are done.
+    """
+
+    command: str
+    minutes: int
+    resumes: bool = False
+
+
+def race(runs: str, options: str, minutes: int) -> Measurement:
+    """The runs of a file in races/."""
+    command = (
+        f"learning.py --data {{data}}/corpus/train.txt --runs benchmarks/races/{runs}.yaml"
+        f" {options} --output {{work}} --results {{results}}"
+    )
+    return Measurement(command, minutes, resumes=True)
+
+
+MEASUREMENTS = {
+    "speed.json": Measurement(
+        "speed.py --benchmarks train-natural train-packed --rounds 3 --output {results}", 30
+    ),
+    "inference.json": Measurement(
+        "speed.py --benchmarks infer-mixed infer-8192/ infer-length-128 memory-8192/ --rounds 3"
+        " --output {results}",
+        15,
+    ),
+    "deberta.json": Measurement(
+        "speed.py --benchmarks infer-8192-deberta --rounds 3 --output {results}", 15
+    ),
+    "embedding.json": Measurement(
+        "embedding.py --model {model} --data {data}/corpus/test.txt --texts 1000 --rounds 3"
+        " --output {results}",
+        8,
+    ),
+    "fine_tuning.json": Measurement(
+        "fine_tuning_classes.py --model {model} --data {data} --output {results}",
+        60,
+        resumes=True,
+    ),
+    "pooling.json": Measurement(
+        "pooling.py --model {model} --data {data} --output {results}", 90, resumes=True
+    ),
+    "class": race("class", "--steps 250 --evaluations 10", 15),
+    "recipe": race("recipe", "--steps 250 --evaluations 10", 15),
+    "tuning_modernbert": race("tuning_modernbert", "--steps 250 --evaluations 5 --turn 0", 40),
+    "tuning_bert": race("tuning_bert", "--steps 250 --evaluations 5 --turn 0", 40),
+    "race_0": race("race", "--steps 750 --evaluations 15 --seed 0", 30),
+    "race_1": race("race", "--steps 750 --evaluations 15 --seed 1", 30),
+    "race_2": race("race", "--steps 750 --evaluations 15 --seed 2", 30),
+}
+
+
+@dataclass
+class Arguments:
+    data: str = option("data", "The folder of the data sets.")
+    model: str = option("sentence-transformers/all-MiniLM-L6-v2", "A BERT: a folder or a Hub name.")
+    only: list[str] = option([], "Names of measurements; by default all.")
+    work: str = option("runs/all", "Folder for models and logs; trainings go on from there.")
+    list_measurements: bool = option(False, "Only show the names, the minutes, and what is done.")
+
+
+def main(arguments: Arguments) -> None:
+    for name in arguments.only:
+        if name not in MEASUREMENTS:
+            raise ValueError(f"unknown measurement {name!r}; use {', '.join(MEASUREMENTS)}")
+    for name in arguments.only or MEASUREMENTS:
+        command = command_of(name, arguments)
+        minutes = MEASUREMENTS[name].minutes
+        is_done = (RESULTS / name).exists() and not MEASUREMENTS[name].resumes
+        if arguments.list_measurements:
+            print(f"{name:20} about {minutes:2} minutes  python {shlex.join(command)}")
+        elif is_done:
+            print(f"{name} is done; delete the file to repeat it")
+        else:
+            print(f"\n{name}: {shlex.join(command)} (about {minutes} minutes)", flush=True)
+            subprocess.run([sys.executable, *command], check=True, cwd=BENCHMARKS.parent)
+
+
+def command_of(name: str, arguments: Arguments) -> list[str]:
+    """The script of a measurement and its options."""
+    template = f"benchmarks/{MEASUREMENTS[name].command}"
+    words = []
+    for word in template.split():
+        word = word.format(
+            data=arguments.data,
+            model=arguments.model,
+            results=f"benchmarks/results/{name}",
+            work=f"{arguments.work}/{name}",
+        )
+        words.append(word)
+    return words
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Arguments))
