@@ -605,7 +605,7 @@ def finetune(
         regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as
             classes.
         pooling: What a new head reads: mean, the mean of the last states, or cls, the state of
-            the first token. By default as the model's config says.
+            the first token. By default the mean; a trained head keeps what it reads.
         output_dir: Folder of the model, the tokenizer, the card and the metrics.
         per_device_train_batch_size: Rows of a training batch, for each process.
         num_train_epochs: Passes over the training rows.
@@ -715,7 +715,7 @@ def finetune(
         regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as
             classes.
         pooling: What a new head reads: mean, the mean of the last states, or cls, the state of
-            the first token. By default as the model's config says.
+            the first token. By default the mean; a trained head keeps what it reads.
         output_dir: Folder of the model, the tokenizer, the card and the metrics.
         per_device_train_batch_size: Rows of a training batch, for each process.
         num_train_epochs: Passes over the training rows.
@@ -815,7 +815,7 @@ def finetune(
             letters) or a letter (A, B, …); by default guessed by its name.
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
         pooling: What a new head reads: mean, the mean of the last states, or cls, the state of
-            the first token. By default as the model's config says.
+            the first token. By default the mean; a trained head keeps what it reads.
         output_dir: Folder of the model, the tokenizer, the card and the metrics.
         per_device_train_batch_size: Rows of a training batch, for each process.
         num_train_epochs: Passes over the training rows.

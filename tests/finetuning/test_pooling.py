@@ -32,8 +32,7 @@ def reviews(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(start, reviews, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "model"
-    finetune("classify", "--model", start, "--train", reviews, "--pooling", "mean",
-             "--output_dir", folder, *QUICK)  # fmt: skip
+    finetune("classify", "--model", start, "--train", reviews, "--output_dir", folder, *QUICK)
     return folder
 
 
@@ -49,6 +48,17 @@ def test_the_head_reads_the_mean_of_the_last_states(trained):
     mean = (states * real).sum(1) / real.sum(1)
     expected = model.classifier(torch.tanh(model.model.pooler.dense(mean)))
     torch.testing.assert_close(model(**batch).logits, expected)
+
+
+def test_a_head_over_the_first_token_converts_back(start, reviews, tmp_path):
+    finetune("classify", "--model", start, "--train", reviews, "--pooling", "cls",
+             "--output_dir", tmp_path / "model", *QUICK)  # fmt: skip
+    model = MiniBertForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    assert model.config.classifier_pooling == "cls"
+    ids = torch.tensor([[2, 7, 8, 9, 3]])
+    with torch.no_grad():
+        expected = to_native(model, "bert").eval()(input_ids=ids).logits
+        torch.testing.assert_close(model(input_ids=ids).logits, expected)
 
 
 def test_a_native_bert_reads_the_first_token(trained):
@@ -70,7 +80,6 @@ def test_choices_are_read_by_their_mean(start, tmp_path):
     ]
     file = write_rows(tmp_path / "train.jsonl", rows)
     folder = tmp_path / "model"
-    finetune("choose", "--model", start, "--train", file, "--pooling", "mean",
-             "--output_dir", folder, *QUICK)  # fmt: skip
+    finetune("choose", "--model", start, "--train", file, "--output_dir", folder, *QUICK)
     config = MiniBertForMultipleChoice.from_pretrained(folder).config
     assert config.classifier_pooling == "mean"

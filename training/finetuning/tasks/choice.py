@@ -48,7 +48,7 @@ class Choose(Task):
             letters) or a letter (A, B, …); by default guessed by its name.
         max_length: Longest input, in tokens; longer ones are cut. By default that of the model.
         pooling: What a new head reads: mean, the mean of the last states, or cls, the state of the
-            first token. By default as the model's config says.
+            first token. By default the mean; a trained head keeps what it reads.
     """
 
     name = "choose"

@@ -101,7 +101,7 @@ class Classify(Task):
         regression: Learn whole numbers as values, such as ratings from 0 to 100, and not as
             classes.
         pooling: What a new head reads: mean, the mean of the last states, or cls, the state of the
-            first token. By default as the model's config says.
+            first token. By default the mean; a trained head keeps what it reads.
     """
 
     name = "classify"

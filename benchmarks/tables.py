@@ -1,0 +1,279 @@
+"""The tables of RESULTS.md and of the documentation, from the files in benchmarks/results.
+
+    python benchmarks/tables.py
+    python benchmarks/tables.py --check true
+
+A table stands in a document between `<!-- table: NAME -->` and `<!-- end of table -->`. Above it
+stand the command, the date, the machine and the seeds, all read from the results.
+"""
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import option, parse
+from scipy.stats import t as student_t
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENTS = ("README.md", "RESULTS.md", "docs/fine-tuning.md")
+TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+CONFIDENCE = 0.95
+PEER_NAMES = {"ModernBertForMaskedLM": "ModernBERT", "BertForMaskedLM": "BERT"}
+
+
+@dataclass
+class Arguments:
+    check: bool = option(False, "Write nothing; exit status 1 if a table differs from its file.")
+    results: str = option(str(RESULTS), "The folder of the results.")
+
+
+def main(arguments: Arguments) -> None:
+    different = []
+    for name in DOCUMENTS:
+        file = ROOT / name
+        text = file.read_text(encoding="utf-8")
+        new_text = fill_tables(text, Path(arguments.results))
+        if new_text != text:
+            different.append(name)
+            if not arguments.check:
+                file.write_text(new_text, encoding="utf-8")
+    for name in different:
+        print(f"{name}: {'differs from' if arguments.check else 'has the tables of'} the results")
+    if different and arguments.check:
+        sys.exit(1)
+
+
+def fill_tables(text: str, results: Path) -> str:
+    """The text with each table as the results have it; a ValueError for a table of another name."""
+
+    def table_of(match: re.Match) -> str:
+        begin, name, end = match.groups()
+        if name not in TABLES:
+            raise ValueError(f"no table {name!r}; use {', '.join(TABLES)}")
+        return f"{begin}{TABLES[name](results)}\n{end}"
+
+    return TABLE.sub(table_of, text)
+
+
+# --- what all tables have ---
+
+
+def load(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def load_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """The results of a race by the name of the run."""
+    runs = {}
+    for file in sorted(folder.glob("*.json")):
+        if file.name != "settings.json":
+            runs[file.stem] = load(file)
+    return runs
+
+
+def caption(facts: Mapping[str, Any], seeds: int) -> str:
+    """Where figures come from, as a paragraph."""
+    machine = facts["machine"]
+    bf16 = "with" if machine["fast_bf16"] else "without"
+    threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    number = "one seed" if seeds == 1 else f"{seeds} seeds"
+    return (
+        f"`{facts['command']}`\\\n{machine['device']} {bf16} bf16 instructions,"
+        f" {threads}, torch {machine['torch']}, Transformers"
+        f" {machine['transformers']}, {facts['date']}, {number}.\n"
+    )
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def mean_and_interval(values: Sequence[float], digits: int) -> str:
+    """The mean, and half of the 95 % interval by Student's t; of one value, the value."""
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return f"{mean:.{digits}f}"
+    spread = statistics.stdev(values) / len(values) ** 0.5
+    half = student_t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * spread
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+# --- speed ---
+
+
+def speed_table(file: str) -> Callable[[Path], str]:
+    """A table of results of speed.py."""
+
+    def table(results: Path) -> str:
+        report = load(results / file)
+        rows = []
+        for result in report["results"]:
+            rows += speed_rows(result)
+        header = ["what", "precision", "MiniBERT", "other model", "speed-up"]
+        return f"{caption(report, 1)}\n{markdown(header, rows)}"
+
+    return table
+
+
+def speed_rows(result: Mapping[str, Any]) -> list[list[str]]:
+    """A row for each other model of one benchmark."""
+    name, shape, _ = result["benchmark"].split("/")
+    rows = []
+    for ratio in result["ratios"]:
+        ours = result["measured"][ratio["denominator"]]["median"]
+        if result["measure"] == "bytes":
+            amount = f"{ours / 2**20:,.0f} MiB"
+        else:
+            amount = f"{ours:.3g} s"
+        peer = ratio["numerator"]
+        for class_name, short_name in PEER_NAMES.items():
+            peer = peer.replace(class_name, short_name)
+        precision = {"float32": "fp32", "bfloat16": "bf16"}[result["dtype"]]
+        rows.append([f"{name}, {shape}", precision, amount, peer, f"{ratio['median']:.2f}"])
+    return rows
+
+
+def embedding_table(results: Path) -> str:
+    report = load(results / "embedding.json")
+    rows = []
+    for name, engine in report["engines"].items():
+        rate = statistics.median(engine["rates"])
+        rows.append([name, f"{rate:.1f}", f"{engine['cosine']:.5f}"])
+    header = ["engine", "texts a second", "smallest cosine"]
+    return f"{caption(report, 1)}\n{markdown(header, rows)}"
+
+
+# --- learning ---
+
+
+def race_table(*folders: str) -> Callable[[Path], str]:
+    """A table of results of learning.py, the lowest loss first; each folder is one seed."""
+
+    def table(results: Path) -> str:
+        by_seed = [load_runs(results / folder) for folder in folders]
+        names = sorted(by_seed[0], key=lambda name: by_seed[0][name]["loss"])
+        rows = []
+        for name in names:
+            runs = [runs_of_seed[name] for runs_of_seed in by_seed]
+            loss = mean_and_interval([run["loss"] for run in runs], 3)
+            accuracy = mean_and_interval([100 * run["accuracy"] for run in runs], 1)
+            tokens = f"{runs[0]['curve'][-1]['tokens']:,}"
+            seconds = mean_and_interval([run["curve"][-1]["seconds"] for run in runs], 0)
+            rows.append([name, loss, accuracy, tokens, seconds])
+        header = ["run", "held-out loss", "accuracy, %", "tokens", "seconds"]
+        facts = by_seed[0][names[0]]
+        return f"{caption(facts, len(folders))}\n{markdown(header, rows)}"
+
+    return table
+
+
+def class_table(results: Path) -> str:
+    """How far the losses of both classes are from each other at any step, and their seconds."""
+    runs = load_runs(results / "class")
+    rows = []
+    for family in ("ModernBERT", "BERT"):
+        ours = runs[f"MiniBERT's code, {family}"]["curve"]
+        native = runs[f"Transformers' code, {family}"]["curve"]
+        distance = max(abs(a["loss"] - b["loss"]) for a, b in zip(ours, native, strict=True))
+        our_step = ours[-1]["seconds"] / ours[-1]["step"]
+        native_step = native[-1]["seconds"] / native[-1]["step"]
+        losses = f"{ours[-1]['loss']:.4f}"
+        native_losses = f"{native[-1]['loss']:.4f}"
+        speed_up = f"{native_step / our_step:.2f}"
+        rows.append([family, losses, native_losses, f"{distance:.4f}", speed_up])
+    header = [
+        "architecture",
+        "last loss, MiniBERT's code",
+        "last loss, Transformers' code",
+        "largest distance at any step",
+        "speed-up of a step",
+    ]
+    facts = runs["MiniBERT's code, ModernBERT"]
+    return f"{caption(facts, 1)}\n{markdown(header, rows)}"
+
+
+# --- fine-tuning ---
+
+
+def fine_tuning_table(results: Path) -> str:
+    """Scores and seconds of both classes."""
+    report = load(results / "fine_tuning.json")
+    rows = []
+    for task in dict.fromkeys(run["task"] for run in report["runs"]):
+        scores: dict[str, list[float]] = {}
+        seconds: dict[str, list[float]] = {}
+        for run in report["runs"]:
+            if run["task"] == task:
+                scores.setdefault(run["code"], []).append(run["score"])
+                seconds.setdefault(run["code"], []).append(run["cpu_seconds"])
+                metric = run["metric"]
+        speed_up = statistics.median(seconds["transformers"]) / statistics.median(
+            seconds["minibert"]
+        )
+        row = [
+            f"{task}, {metric}",
+            mean_and_interval(scores["minibert"], 3),
+            mean_and_interval(scores["transformers"], 3),
+            str(len(scores["minibert"])),
+            f"{speed_up:.2f}",
+        ]
+        rows.append(row)
+    header = ["data and metric", "MiniBERT's class", "Transformers' class", "seeds", "speed-up"]
+    seeds = len({run["seed"] for run in report["runs"]})
+    return f"{caption(report, seeds)}\n{markdown(header, rows)}"
+
+
+def pooling_table(results: Path) -> str:
+    """Accuracy of a head over the first token and over the mean, and the difference by seed."""
+    report = load(results / "pooling.json")
+    cells: dict[tuple, dict[str, dict[int, float]]] = {}
+    for run in report["runs"]:
+        cell = (run["model"], run["data"], run["rows"], run["trained"])
+        cells.setdefault(cell, {}).setdefault(run["pooling"], {})[run["seed"]] = run["accuracy"]
+    rows = []
+    for (model, data, num_rows, trained), by_pooling in sorted(cells.items()):
+        first = by_pooling.get("cls", {})
+        mean = by_pooling.get("mean", {})
+        seeds = sorted(first.keys() & mean.keys())
+        if not seeds:
+            continue
+        differences = [mean[seed] - first[seed] for seed in seeds]
+        row = [
+            model,
+            f"{data}, {num_rows:,}",
+            trained,
+            f"{statistics.mean(first[seed] for seed in seeds):.3f}",
+            f"{statistics.mean(mean[seed] for seed in seeds):.3f}",
+            mean_and_interval(differences, 3),
+            str(len(seeds)),
+        ]
+        rows.append(row)
+    header = ["model", "data, rows", "trained", "first token", "mean", "difference", "seeds"]
+    seeds = len({run["seed"] for run in report["runs"]})
+    return f"{caption(report, seeds)}\n{markdown(header, rows)}"
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "speed": speed_table("speed.json"),
+    "inference": speed_table("inference.json"),
+    "deberta": speed_table("deberta.json"),
+    "embedding": embedding_table,
+    "race": race_table("race_0", "race_1", "race_2"),
+    "recipe": race_table("recipe"),
+    "tuning-modernbert": race_table("tuning_modernbert"),
+    "tuning-bert": race_table("tuning_bert"),
+    "class": class_table,
+    "fine-tuning": fine_tuning_table,
+    "pooling": pooling_table,
+}
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Arguments))

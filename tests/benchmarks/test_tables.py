@@ -1,0 +1,63 @@
+"""The tables of the documents are those of the results."""
+
+import json
+
+import pytest
+from tables import DOCUMENTS, RESULTS, ROOT, TABLE, TABLES, fill_tables, mean_and_interval
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_tables_of_the_documents_are_those_of_the_results(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert fill_tables(text, RESULTS) == text
+
+
+def test_every_result_has_a_table():
+    shown = set()
+    for name in DOCUMENTS:
+        for _, table, _ in TABLE.findall((ROOT / name).read_text(encoding="utf-8")):
+            shown.add(table)
+    for file in RESULTS.iterdir():
+        table = file.stem.replace("_", "-").rstrip("-012")
+        assert table in shown, f"{file.name} is shown nowhere"
+
+
+def test_the_interval_is_that_of_student():
+    # mean 2, standard deviation 1, t of two degrees of freedom 4.3027: 4.3027 / √3
+    assert mean_and_interval([1.0, 2.0, 3.0], 3) == "2.000 ± 2.484"
+    assert mean_and_interval([0.5], 2) == "0.50"
+
+
+def test_a_table_follows_its_file(tmp_path):
+    facts = {
+        "command": "python benchmarks/speed.py",
+        "date": "2026-01-02",
+        "machine": {
+            "device": "a processor",
+            "fast_bf16": True,
+            "torch": "2",
+            "transformers": "5",
+            "threads": 2,
+        },
+    }
+    result = {
+        "benchmark": "train-natural/bert-mini/fp32",
+        "measure": "seconds",
+        "dtype": "float32",
+        "measured": {"MiniBertForMaskedLM": {"median": 1.5}},
+        "ratios": [
+            {
+                "numerator": "BertForMaskedLM, sparse head",
+                "denominator": "MiniBertForMaskedLM",
+                "median": 3.456,
+            }
+        ],
+    }
+    (tmp_path / "speed.json").write_text(json.dumps(facts | {"results": [result]}))
+    text = fill_tables("before\n<!-- table: speed -->\nold\n<!-- end of table -->\nafter", tmp_path)
+    assert "| train-natural, bert-mini | fp32 | 1.5 s | BERT, sparse head | 3.46 |" in text
+    assert "a processor with bf16 instructions, 2 threads" in text
+    assert "old" not in text and text.startswith("before") and text.endswith("after")
+    with pytest.raises(ValueError, match="no table 'sped'"):
+        fill_tables("<!-- table: sped -->\n<!-- end of table -->", tmp_path)
+    assert "speed" in TABLES
