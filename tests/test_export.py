@@ -19,6 +19,7 @@ import minibert
 from minibert import MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.conversion import export as exporting
+from minibert.training.finetuning.thresholds import shift_bias
 
 TEXTS = [*sentences(6), "", "katan"]
 SHOWN = [("bert", "Model"), ("bert", "ForSequenceClassification"), ("bert", "ForQuestionAnswering"),
@@ -181,6 +182,44 @@ def test_the_folder(folder, tokenizer, tmp_path, capsys):
 
 
 @needs_onnx
+@needs_onnx
+@pytest.mark.parametrize(
+    "problem_type", ["single_label_classification", "multi_label_classification"]
+)
+def test_a_graph_decides_by_the_tuned_thresholds(problem_type, tokenizer, tmp_path):
+    """As `predict` does, and not as the logits of the training would."""
+    labels = ["no", "yes"] if problem_type.startswith("single") else ["a", "b", "c"]
+    model = build("ForSequenceClassification", **BERT, num_labels=len(labels)).eval()
+    model.config.problem_type = problem_type
+    model.config.id2label = dict(enumerate(labels))
+    model.config.label2id = {name: index for index, name in enumerate(labels)}
+    texts = sentences(12)
+    inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
+    with torch.no_grad():
+        logits = model(**inputs).logits
+
+    def decide(logits):
+        if problem_type.startswith("single"):
+            return [labels[index] for index in logits.argmax(1)]
+        return [[labels[index] for index in row.nonzero().flatten()] for row in logits > 0]
+
+    # in the middle between two texts, so that some are on either side
+    if problem_type.startswith("single"):
+        log_odds = (logits[:, 1] - logits[:, 0]).sort().values
+        log_odds = torch.stack([-log_odds, log_odds], 1)
+    else:
+        log_odds = logits.sort(0).values
+    thresholds = log_odds[5:7].mean(0).double().sigmoid()
+    shift_bias(model, thresholds.tolist())
+    folder = save(model, tokenizer, tmp_path / "model")
+    run("export", folder, tmp_path / "out")
+    exported = onnx_outputs(tmp_path / "out" / "onnx" / "model.onnx", **inputs)["logits"]
+    predicted = minibert.predict(folder, texts, bf16=False)["label"][:]
+    assert decide(exported) == predicted
+    assert decide(logits) != predicted
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"]["0"] == labels[0]
+
+
 def test_what_no_native_class_has_keeps_its_own_config(tokenizer, tmp_path, capsys):
     model = build("ForMaskedLM", norm_type="rmsnorm", position_embedding_type="sinusoidal")
     source = save(model, tokenizer, tmp_path / "m")
