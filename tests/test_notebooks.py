@@ -79,12 +79,13 @@ def test_pages_print_what_they_say(name):
     ids=lambda path: path.stem,
 )
 def test_runs(path, tmp_path, monkeypatch):
-    """With the small sizes, in a folder with the files that lie beside the notebooks."""
+    """With the small sizes, in folders with the files that the notebooks read."""
     monkeypatch.setenv("MINIBERT_QUICK", "1")
-    shutil.copytree(
-        FOLDER, tmp_path / "notebooks", ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs")
-    )
-    where = {"metadata": {"path": os.fspath(tmp_path / "notebooks")}}
+    folder = tmp_path / "docs" / "notebooks"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs"))
+    (tmp_path / "benchmarks").mkdir()
+    shutil.copy(FOLDER.parents[1] / "benchmarks" / "pooling.json", tmp_path / "benchmarks")
+    where = {"metadata": {"path": os.fspath(folder)}}
     NotebookClient(
         nbformat.read(path, 4), timeout=300, kernel_name="python3", resources=where
     ).execute()
