@@ -69,6 +69,7 @@ def train_once(
         train.select(range(min(rows, len(train)))),
         test.select(range(min(arguments.test_rows, len(test)))),
     )
+    pooling = {} if name == "tag" else {"pooling": "cls"}  # what BERT's heads read
     started = time.process_time()
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):
         report = minibert.finetune(
@@ -83,6 +84,7 @@ def train_once(
             output_dir=f"{output}/model",
             **KEEP_LAST,
             **METHODS[method],
+            **pooling,
         ).report
     return {
         "task": task,

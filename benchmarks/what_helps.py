@@ -1,21 +1,28 @@
-"""What helps? The runs of notebook 4: from BERT to MiniBERT one change at a time, shared layers, and four objectives.
+"""What helps? The runs of notebook 4: from BERT to MiniBERT one change at a time, shared layers,
+and next-sentence prediction.
 
 python benchmarks/what_helps.py switches
 python benchmarks/what_helps.py sharing
-python benchmarks/what_helps.py objectives [--data FOLDER]
+python benchmarks/what_helps.py objectives
 """
 
-from itertools import pairwise
-
 import numpy as np
+import toy_world
 from datasets import Dataset
-from small_runs import LENGTH, SEEDS, main, pretrain, probe, read, rows_of, save, sentences, vectors
+from small_runs import LENGTH, SEEDS, main, pretrain, probe, rows_of, save, vectors
 
 from minibert import MiniBertConfig, train_tokenizer
 from minibert.training.data.builtin_corpus import builtin_documents, builtin_files
-from minibert.training.data.sentences import split_sentences
 
-FITTED, MEASURED = 2000, 1200  # rows that a probe is fitted on, and measured on
+FITTED, MEASURED = 400, 1000  # rows that a probe is fitted on, and measured on
+TOY_STEPS = 150
+# An objective, and where the texts name their animal.
+TOY_RUNS = [
+    ("none", "first"),
+    ("mlm", "first"),
+    ("mlm+nsp", "first"),
+    ("mlm+nsp", "anywhere"),
+]
 
 
 def documentation(*packings):
@@ -95,64 +102,66 @@ def sharing(data):
             )
 
 
-def in_order(texts, count):
-    """Neighbouring sentences of these documents, every second pair the wrong way round (label 1)."""
-    pairs = [
-        pair
-        for text in texts
-        for line in text.split("\n")
-        for pair in pairwise(split_sentences(line))
-    ]
-    pairs = [pair for pair in pairs if max(len(part.split()) for part in pair) <= 25]
-    chosen = np.random.default_rng(0).permutation(len(pairs))[:count]
-    rows = [
-        (pairs[place][:: -1 if number % 2 else 1], number % 2)
-        for number, place in enumerate(chosen)
-    ]
-    return Dataset.from_list(
-        [dict(sentence1=a, sentence2=b, label=label) for (a, b), label in rows]
-    )
+def rule_accuracy(pairs, tokenizer):
+    """How often a rule is right: "the second part is of another text if it names an animal"."""
+    names = set(tokenizer.convert_tokens_to_ids(list(toy_world.FACTS)))
+    right = []
+    for row in pairs:
+        second_part = [
+            token
+            for token, segment in zip(row["input_ids"], row["token_type_ids"], strict=True)
+            if segment == 1
+        ]
+        is_named = not names.isdisjoint(second_part)
+        right.append(is_named == bool(row["next_sentence_label"]))
+    return round(float(np.mean(right)), 4)
 
 
 def objectives(data):
-    """A minute of computing with every objective, or none; then three tasks for a probe on the frozen vectors."""
-    train, test = (
-        read("text", data / f"corpus/{split}.txt").shuffle(seed=0)["text"]
-        for split in ("train", "validation")
-    )
-    nli = [read("json", data / f"nli/{split}.jsonl").shuffle(seed=0) for split in ("train", "test")]
+    """Objectives in a world of twelve animals, whose texts name the animal first, or anywhere; then
+    two tasks for a probe on the frozen vectors."""
     tasks = {
-        "sst2": (sentences(data, "train", least=8), sentences(data, "test")),
-        "nli": nli,
-        "order": (in_order(train[200:], 4000), in_order(test, 1500)),
+        "pairs": (toy_world.pairs(FITTED, seed=2), toy_world.pairs(MEASURED, seed=3)),
+        "statements": (
+            toy_world.statements(FITTED, seed=4),
+            toy_world.statements(MEASURED, seed=5),
+        ),
     }
-    train, test = train[:200], test[:3]
-    tokenizer = train_tokenizer(
-        train, vocab_size=2048, model_max_length=LENGTH, token_type_ids=True
-    )
-    shape = dict(hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=256)
+    shape = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=170)
     for seed in SEEDS:
-        for objective in ("none", "mlm", "mlm+nsp", "rtd"):
-            config = MiniBertConfig.bert("tiny", **shape, hidden_dropout=0.0, attention_dropout=0.0)
-            texts = [Dataset.from_dict({"text": part}) for part in (train, test)]
-            options = dict(steps=5000, budget=60, mlm_probability=0.15, objective=objective)
+        for objective, named in TOY_RUNS:
+            train = toy_world.texts(2_000, 0, named)
+            held_out = toy_world.texts(500, 1, named)
+            tokenizer = train_tokenizer(
+                train,
+                vocab_size=300,
+                model_max_length=LENGTH,
+                token_type_ids=True,
+                show_progress=False,
+            )
+            config = MiniBertConfig.minibert(
+                "tiny", **shape, type_vocab_size=2, global_attn_every_n_layers=1
+            )
+            options = dict(objective=objective, optimizer="muon", mlm_probability=0.15)
+            steps = TOY_STEPS
             if objective == "none":
-                options |= dict(objective="mlm", steps=1, learning_rate=1e-8)
-            trainer, curve = pretrain(config, *texts, tokenizer, seed, **options)
-            run = dict(objective=objective, seed=seed, curve=curve.points)
-            run |= {
-                key: curve.metrics[key]
-                for key in ("eval_nsp_accuracy", "eval_accuracy")
-                if key in curve.metrics
-            }
+                options = dict(objective="mlm", learning_rate=1e-8)
+                steps = 1
+            sources = [Dataset.from_dict({"text": part}) for part in (train, held_out)]
+            trainer, curve = pretrain(
+                config, *sources, tokenizer, seed, steps, rows=32, packing="padded", **options
+            )
+            run = dict(objective=objective, named=named, seed=seed, curve=curve.points)
+            for name in ("nsp_accuracy", "accuracy", "replaced", "mlm_accuracy"):
+                if f"eval_{name}" in curve.metrics:
+                    run[name] = round(curve.metrics[f"eval_{name}"], 4)
+            if objective == "mlm+nsp":
+                run["pairs_held_out"] = len(trainer.eval_dataset)
+                run["rule_accuracy"] = rule_accuracy(trainer.eval_dataset, tokenizer)
             start = save(trainer)
             for task, parts in tasks.items():
-                parts = [
-                    part.select(range(min(len(part), count)))
-                    for part, count in zip(parts, (FITTED, MEASURED))
-                ]
-                known, new = (np.hstack(vectors(start, part)[[0, 2]]) for part in parts)
-                run[task] = probe(known, parts[0]["label"], new, parts[1]["label"])
+                fitted, measured = (np.hstack(vectors(start, part)[[0, 2]]) for part in parts)
+                run[task] = probe(fitted, parts[0]["label"], measured, parts[1]["label"])
             yield run
 
 

@@ -83,8 +83,9 @@ def test_runs(path, tmp_path, monkeypatch):
     monkeypatch.setenv("MINIBERT_QUICK", "1")
     folder = tmp_path / "docs" / "notebooks"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs"))
-    (tmp_path / "benchmarks").mkdir()
-    shutil.copy(FOLDER.parents[1] / "benchmarks" / "pooling.json", tmp_path / "benchmarks")
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    shutil.copy(FOLDER.parents[1] / "benchmarks" / "results" / "pooling.json", results)
     where = {"metadata": {"path": os.fspath(folder)}}
     NotebookClient(
         nbformat.read(path, 4), timeout=300, kernel_name="python3", resources=where
