@@ -362,14 +362,11 @@ def test_a_file_puts_no_code_into_the_snippets(saved, tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"converted_from": hostile}))
         text = render_card(folder, CardFacts(), f"me/{hostile}")
         nodes = [node for snippet in snippets(text) for node in ast.walk(ast.parse(snippet))]
-        calls = [
-            node
-            for node in nodes
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "fill"
-        ]
-        assert [ast.literal_eval(call.args[0]) for call in calls] == [
-            f"The capital of France is {hostile}."
-        ]
+        texts = []
+        for node in nodes:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "text":
+                texts.append(ast.literal_eval(node.value))
+        assert texts == [f"The capital of France is {hostile}."]
         assert "os" not in {node.id for node in nodes if isinstance(node, ast.Name)}
         assert (
             "weights converted from a" in text and "<" not in prose(text) and "\u202e" not in text

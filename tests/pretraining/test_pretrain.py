@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import threading
 
@@ -18,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Trainer,
     TrainingArguments,
+    pipeline,
 )
 
 import minibert
@@ -66,6 +68,12 @@ def test_saved_files(run):
     card = (run / "README.md").read_text()
     assert f"| perplexity | held-out documents | {report['perplexity']:.1f}" in card
     assert "pipeline_tag: fill-mask" in card
+    # the snippet reads a sentence of the held-out text, and its output is shown
+    assert "The sentence is held-out text; the masked word is" in card
+    text = re.search(r'^text = "(.*\[MASK\].*)"$', card, re.MULTILINE)[1]
+    guesses = pipeline("fill-mask", str(run))(text, top_k=3)
+    shown = [f"{guess['score']:.3f} {guess['token_str']}" for guess in guesses]
+    assert "```text\n" + "\n".join(shown) + "\n```" in card
     names = {path.name for path in run.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", *CODE} <= names
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))]

@@ -580,6 +580,7 @@ def write_card(
     recipe: dict[str, Any],
     training: TrainingArguments,
     started_from: str | None = None,
+    example: Example | None = None,
 ) -> CardFacts:
     """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and
     return what it says.
@@ -588,6 +589,7 @@ def write_card(
         report: the metrics of `minibert pretrain`; data: what the model was trained on, in words.
         recipe: the arguments of rows, masking and optimization, by name.
         started_from: the saved model that was trained further.
+        example: a held-out text for the snippet.
     """
     steps = f"{report['steps']:,}"
     if report["epochs"] is not None:
@@ -621,6 +623,7 @@ def write_card(
         baseline=baseline,
         warning=report.get("warning"),
         max_length=recipe["seq_length"],
+        example=example,
     )
     if started_from:
         add_source(facts, read_source(started_from))

@@ -12,7 +12,6 @@ from ..common.precision import without_autocast
 from ..common.printing import print_next_step
 from ..common.training_result import TrainingResult
 from ..data.mixtures import Corpus
-from ..data.prepared import decode_documents
 from ..data.tables import Rows
 from .config import PretrainingConfig, preset_config, read_overrides
 from .trainer import PretrainingTrainer
@@ -82,16 +81,12 @@ def finish(trainer: PretrainingTrainer) -> TrainingResult:
     tokenizer = trainer.processing_class
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer)
-    held_out = trainer.held_out
-    if "text" in held_out.column_names:
-        texts = held_out["text"]
-    else:
-        texts = decode_documents(held_out, tokenizer)
-    print("", *trainer.objective.examples(output, texts, tokenizer), "", sep="\n")
-    print(
-        f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and"
-        " pictures"
-    )
+    examples = trainer.objective.examples(output, trainer.held_out_texts(), tokenizer)
+    print("", *examples, "", sep="\n")
+    card = "README.md (the model card)"
+    if trainer.card.example is not None:
+        card = "README.md (the model card, with a sentence of the held-out text as its example)"
+    print(f"Saved to {output}: the model, the tokenizer, {card}, report.json and pictures")
     if trainer.budget is not None:
         print(f"Used {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
     print_next_step(*next_command(trainer, output), warning=trainer.report["warning"])

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.mixtures import SAMPLE_ROWS, CorpusSplits
 from ..data.packing import fill_rate, unigram_counts
-from ..data.prepared import tokenizer_checksum
+from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization
 from ..evaluation.plots import plot_training
 from ..hub.card import write_card
@@ -529,9 +529,16 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             recipe,
             self.args,
             started_from=self.model.config._name_or_path or None,
+            example=self.objective.card_example(self.held_out_texts(), self.processing_class),
         )
         print("", describe_pretraining(self.report), sep="\n")
         warn(self.report["warning"])
+
+    def held_out_texts(self) -> Iterable[str]:
+        """The texts of the evaluation set, of rows as their tokenizer spells them."""
+        if "text" in self.held_out.column_names:
+            return self.held_out["text"]
+        return decode_documents(self.held_out, self.processing_class)
 
     def _make_report(self) -> dict[str, Any]:
         """The metrics of the last evaluation and of the whole training."""

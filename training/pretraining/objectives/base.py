@@ -18,6 +18,7 @@ from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import check_packing, pack_documents, unigram_counts
 from ...data.tokenized import tokenize_documents
+from ...hub.example import Example
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
 
 
@@ -184,6 +185,12 @@ class Objective(abc.ABC):
     def model_to_save(self, model: PreTrainedModel) -> PreTrainedModel:
         """The part of the trainer's model that is saved."""
         return model
+
+    def card_example(
+        self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
+    ) -> Example | None:
+        """A held-out text for the snippet of the card; without one, the card makes something up."""
+        return None
 
     def examples(
         self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase

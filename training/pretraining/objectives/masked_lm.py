@@ -13,6 +13,7 @@ from ....tokenization import check_mask_token
 from ....tokenization.words import word_start_table
 from ...data.collators import MaskedLMCollator
 from ...data.sentences import split_sentences
+from ...hub.example import Example
 from ..fill import fill_masks
 from .base import Objective
 
@@ -50,6 +51,19 @@ class MaskedLM(Objective):
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         options |= dict(seed=self.args.seed, last_mlm_probability=self.args.last_mlm_probability)
         return MaskedLMCollator(tokenizer, **self.masking_options | options)
+
+    def card_example(
+        self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
+    ) -> Example | None:
+        """A held-out sentence with a masked word."""
+        sentences = choose_sentences(texts, tokenizer)
+        if not sentences:
+            return None
+        sentence = sentences[0]
+        word = find_content_word(sentence, tokenizer)
+        masked = sentence[: word.start] + tokenizer.mask_token + sentence[word.stop :]
+        description = f"The sentence is held-out text; the masked word is {sentence[word]!r}."
+        return Example({"text": masked}, description)
 
     def examples(
         self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase

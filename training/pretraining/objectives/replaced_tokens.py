@@ -273,5 +273,8 @@ class ReplacedTokenDetection(MaskedLM):
     def model_to_save(self, model: DetectorWithGenerator) -> MiniBertForReplacedTokenDetection:
         return model.discriminator()
 
+    def card_example(self, *_: Any) -> None:
+        return None  # a discriminator fills no masks
+
     def examples(self, *_: Any) -> list[str]:
         return []  # a discriminator fills no masks
