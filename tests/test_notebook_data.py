@@ -110,6 +110,7 @@ def read(path):
 def test_sets_are_laid_out_as_the_notebooks_read_them(data, capsys):
     folder = Path(data.data_folder(*data.PUBLIC_SETS))
     printed = capsys.readouterr().out
+    assert "MINIBERT_DATA is not set" in printed
     for name, (source, description, _) in data.PUBLIC_SETS.items():
         assert f"{name}: {description}, from {source}" in printed
     assert read(folder / "sst2/test.jsonl") == [{"text": "a café film", "label": 1}]
@@ -153,8 +154,10 @@ def test_what_is_there_is_not_loaded_again(data, monkeypatch):
     folder = data.data_folder("sts")
     monkeypatch.setattr(data, "load_dataset", None)
     assert data.data_folder("sts") == folder
-    monkeypatch.setenv("MINIBERT_DATA", "mine")
-    assert data.data_folder("sts", "wsd") == "mine"
+    monkeypatch.setenv("MINIBERT_DATA", folder)
+    assert data.data_folder("sts") == folder
+    with pytest.raises(FileNotFoundError, match=r"has no folders \['wsd'\]; add them, or unset"):
+        data.data_folder("sts", "wsd")
 
 
 def test_an_interrupted_download_begins_anew(data, monkeypatch):

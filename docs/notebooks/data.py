@@ -35,12 +35,22 @@ def data_folder(*names):
 
     Returns the folder in MINIBERT_DATA, as it is. Where that is unset, it returns `runs/data`, and
     first downloads what is missing there. It prints where each data set comes from.
+
+    Raises FileNotFoundError if the folder in MINIBERT_DATA lacks one of them.
     """
     unknown = [name for name in names if name not in PUBLIC_SETS]
     if unknown:
         raise ValueError(f"unknown data sets {unknown}; there are {list(PUBLIC_SETS)}")
-    if os.environ.get("MINIBERT_DATA"):
-        return os.environ["MINIBERT_DATA"]
+    folder = os.environ.get("MINIBERT_DATA")
+    if folder:
+        missing = [name for name in names if not Path(folder, name).is_dir()]
+        if missing:
+            raise FileNotFoundError(
+                f"MINIBERT_DATA: {folder!r} has no folders {missing}; add them, or unset"
+                " MINIBERT_DATA to download public data sets"
+            )
+        return folder
+    print(f"MINIBERT_DATA is not set: public data sets are downloaded into {FOLDER}")
     for name in names:
         source, description, lay_out = PUBLIC_SETS[name]
         print(f"{name}: {description}, from {source}")
