@@ -38,7 +38,8 @@ HUB = {
         {"premise": "a man runs", "hypothesis": "nobody agreed", "label": -1},
     ],
     "milistu/Wikigold-NER-conll": [
-        {"id": "1", "words": ["Ada", "Lovelace", "in", "London"], "ner_tags": [8, 8, 0, 2]}
+        {"id": number, "words": ["Ada", "Lovelace", "in", "London"], "ner_tags": [8, 8, 0, 2]}
+        for number in ("1", "2")
     ],
     "sentence-transformers/stsb": [{"sentence1": "a", "sentence2": "b", "score": 0.5}],
     "Salesforce/wikitext": [
@@ -117,8 +118,9 @@ def test_sets_are_laid_out_as_the_notebooks_read_them(data, capsys):
     assert read(folder / "nli/train.jsonl") == [
         {"premise": "a man runs", "hypothesis": "a man moves", "label": "entailment"}
     ]
-    entities = read(folder / "ner_wikigold/train.jsonl")
-    assert entities[0]["ner_tags"] == ["B-PER", "I-PER", "O", "B-LOC"]
+    for split in ("train", "validation", "test"):
+        entities = read(folder / f"ner_wikigold/{split}.jsonl")
+        assert entities[0]["ner_tags"] == ["B-PER", "I-PER", "O", "B-LOC"]
     uses = read(folder / "wsd/train.jsonl")
     assert len(uses) == 20  # the second sentence of each word has a wrong position
     assert uses[0] == {

@@ -84,7 +84,10 @@ def lay_out_nli(folder):
 
 
 def lay_out_entities(folder):
-    for split, rows in load_dataset("milistu/Wikigold-NER-conll").items():
+    splits = load_dataset("milistu/Wikigold-NER-conll")
+    parts = splits["train"].train_test_split(test_size=0.1, seed=0)  # it has no validation rows
+    splits = {"train": parts["train"], "validation": parts["test"], "test": splits["test"]}
+    for split, rows in splits.items():
         names = rows.features["ner_tags"].feature.names
         sentences = []
         for row in rows:
