@@ -68,6 +68,16 @@ SENTENCE_TRANSFORMERS = {
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets")
 # What a reader asks for first.
 HEADLINES = ("f1", "f1_micro", "f1_macro", "accuracy", "spearman", "perplexity")
+# What the card of a pretrained model shows of its report.
+PRETRAINING_METRICS = (
+    "loss",
+    "perplexity",
+    "accuracy",
+    "nsp_loss",
+    "nsp_accuracy",
+    "sop_loss",
+    "sop_accuracy",
+)
 MAX_CLASS_COLUMNS = 8  # of the table of the data
 
 
@@ -633,14 +643,12 @@ def write_card(
 
 
 def _pretraining_results(report: dict[str, Any], prefix: str) -> list[Result]:
-    """The metrics in a report; those that begin with `prefix` are of the baseline."""
+    """The metrics in the report of a pretraining, each beside that of the baseline, whose names
+    begin with `prefix`."""
     results = []
-    for key, value in report.items():
-        metric = key.removeprefix("validation_")
-        is_metric = not metric.startswith((prefix, "start_"))
-        if metric in ("epochs", "training_seconds") or not is_metric:
-            continue
-        if isinstance(value, float):
+    for metric in PRETRAINING_METRICS:
+        value = report.get(metric, report.get(f"validation_{metric}"))
+        if value is not None:
             baseline = report.get(prefix + metric)
             results.append(Result(metric, value, "held-out documents", "validation", baseline))
     return results
