@@ -143,6 +143,9 @@ class TransformersClassTrainer(PretrainingTrainer):
         args.include_num_input_tokens_seen = "non_padding"
         return self.objective.collator(tokenizer, unpadded=False)
 
+    def _may_halve(self) -> bool:
+        return False  # a padded batch is computed whole, by all cores
+
     def _settings_to_resume(self) -> dict[str, Any]:
         return {}  # these are fields of a MiniBertConfig, and no run is resumed
 
