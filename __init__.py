@@ -63,7 +63,10 @@ __all__ = ["__version__", *_MODULE_OF]
 
 def __getattr__(name: str):
     if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .keywords import close_matches
+
+        advice = close_matches(name, __all__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")
     module = importlib.import_module(f".{_MODULE_OF[name]}", __name__)
     return getattr(module, name)
 

@@ -4,6 +4,7 @@ matches, as the command line has it."""
 import difflib
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -57,6 +58,20 @@ def check_keywords(keywords: Iterable[str], function_name: str, valid_names: Ite
     for name in keywords:
         if name not in valid_names:
             raise unknown_option(name, function_name, valid_names)
+
+
+def check_choice(name: str, value: Any, hint: Any) -> None:
+    """Refuse (a ValueError) a value that its type, a `Literal` or one of several types, does not
+    name; None is no choice."""
+    choices: tuple[Any, ...] = ()
+    for part in (hint, *typing.get_args(hint)):
+        if typing.get_origin(part) is typing.Literal:
+            choices = typing.get_args(part)
+    if choices and value is not None and value not in choices:
+        raise ValueError(
+            f"{name}: {value!r} is unknown; use one of {', '.join(choices)}"
+            f"{close_matches(str(value), choices)}"
+        )
 
 
 def keyword_names(function: Callable[..., Any]) -> list[str]:

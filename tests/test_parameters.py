@@ -96,6 +96,23 @@ def test_a_typo_is_answered_by_the_option_that_was_meant(name):
         function(**arguments, **{typo: 1})
 
 
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda folder: minibert.export("runs/minibert", folder / "a", format="onx"),
+     "format: 'onx' is unknown; use one of onnx, native, sentence-transformers; close matches: onnx"),
+    (lambda folder: minibert.Corpus("a.txt", sample_by="lines"), "sample_by: .*; close matches: line"),
+    (lambda folder: minibert.finetune("embed", data="a.jsonl", kind="spars", output_dir=folder / "b"),
+     "kind: .*; close matches: sparse"),
+    *((lambda folder, name=name: minibert.pretrain(output_dir=folder / "c", **{name: "wrong"}),
+       f"{name}: 'wrong' is unknown; use one of")
+      for name in ("objective", "optimizer", "embedding_init", "masking", "packing", "algorithm")),
+])  # fmt: skip
+def test_an_unknown_choice_is_refused_before_any_work(call, message, tmp_path):
+    """In Python, too; the command line knows the choices."""
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_options_of_the_trainer_are_checked_before_the_data():
     with pytest.raises(minibert.UnknownOptionError, match="close matches: .*compute_metrics"):
         minibert.PretrainingTrainer(minibert.MiniBertConfig(), compute_metric=None)

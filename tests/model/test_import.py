@@ -140,6 +140,13 @@ def test_every_class_that_help_or_docs_name_can_be_imported():
     assert named & ours - set(minibert.__all__) == set()
 
 
+def test_a_misspelt_name_is_answered_by_close_matches():
+    with pytest.raises(
+        AttributeError, match="'MiniBertForMaskedLm'; close matches: MiniBertForMaskedLM"
+    ):
+        minibert.MiniBertForMaskedLm  # noqa: B018
+
+
 def test_results_are_printed_in_a_line():
     model = minibert.MiniBertModel(minibert.MiniBertConfig.bert("tiny", vocab_size=9))
     result = minibert.TrainingResult(model, None, {"validation_loss": 2.0}, Path("runs/x"))

@@ -23,7 +23,7 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from ... import modeling_minibert
-from ...keywords import checked_keywords
+from ...keywords import check_choice, checked_keywords
 from ..common.files import check_new_folder, new_folder
 from ..common.loading import minibert_config, modules_of, suppress_logging
 from ..common.printing import print_next_step
@@ -31,6 +31,7 @@ from . import convert, to_native
 from .checkpoints import load_checkpoint
 from .folders import save_tokenizer_and_modules, tokenizer_of
 
+FormatName = Literal["onnx", "native", "sentence-transformers"]
 # The names that all three engines look for.
 GRAPH = "onnx/model.onnx"
 GRAPH_INT8 = "onnx/model_quantized.onnx"
@@ -46,7 +47,7 @@ def export(
     source: str | PathLike,
     target: str | PathLike,
     *,
-    format: Literal["onnx", "native", "sentence-transformers"] = "onnx",
+    format: FormatName = "onnx",
     pooling: Literal["mean", "cls"] | None = None,
     normalize: bool | None = None,
 ) -> Path:
@@ -72,6 +73,7 @@ def export(
             or the target gives other outputs than the model.
         ModuleNotFoundError: onnx or onnxruntime is missing.
     """
+    check_choice("format", format, FormatName)
     source = str(source)
     target = Path(target)
     check_new_folder(target)

@@ -25,12 +25,13 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ...keywords import checked_class
+from ...keywords import check_choice, checked_class
 from ..common.printing import format_table
 from .documents import DataEntry, language_of, load_documents, load_sources, name_of
 from .held_out import held_out_mask, split_stream
 from .tables import DatasetOrStream, Rows, sources_of
 
+SampleBy = Literal["auto", "line", "paragraph", "document", "sentence"]
 # The exponent for languages (XLM-R, Conneau et al. 2020).
 LANGUAGE_ALPHA = 0.3
 # An epoch has every document at least once. One of more than this many times the corpus is refused
@@ -70,7 +71,7 @@ class Corpus:
 
     data: DataEntry | Rows | Sequence[DataEntry | Rows] = ()
     text_column: str | None = None
-    sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto"
+    sample_by: SampleBy = "auto"
     weights: Sequence[float] = ()
     sampling_alpha: float | None = None
     streaming: bool = False
@@ -93,6 +94,7 @@ class Corpus:
         return data
 
     def __post_init__(self):
+        check_choice("sample_by", self.sample_by, SampleBy)
         entries = []
         languages = []
         self.names = []

@@ -21,6 +21,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, MSELoss
 from transformers import set_seed
 
+from ...keywords import check_choice
 from ..common.callbacks import (
     CheckpointMixin,
     EarlyStopping,
@@ -75,6 +76,7 @@ from .losses import find_loss, make_loss
 from .rows import as_reranking, as_retrieval, split_pairs, with_negatives
 from .teachers import label_type_of, open_teacher, teach
 
+VectorKind = Literal["dense", "sparse", "multi-vector"]
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 NUM_NEGATIVES = 3  # of a query in training, by default
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
@@ -166,7 +168,7 @@ def finetune_embed(
     columns: list[str] = (),
     validation: str | Rows | None = None,
     pairs_from: list[str] = (),
-    kind: Literal["dense", "sparse", "multi-vector"] = "dense",
+    kind: VectorKind = "dense",
     pooling: Literal["mean", "cls"] | None = None,
     matryoshka_dims: list[int] = (),
     teacher: str | None = None,
@@ -209,6 +211,7 @@ def finetune_embed(
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
+    check_choice("kind", kind, VectorKind)
     data = as_dataset(data)
     validation = as_dataset(validation, "validation")
     arguments = {

@@ -2,6 +2,7 @@
 optimizer."""
 
 import copy
+import dataclasses
 import difflib
 import json
 import os
@@ -13,7 +14,7 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...configuration_minibert import MiniBertConfig
-from ...keywords import checked_class
+from ...keywords import check_choice, checked_class
 from ...tokenization import train_tokenizer
 from ..common.loading import minibert_config
 from ..common.options import option
@@ -196,6 +197,8 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
 def check_config(args: PretrainingConfig) -> None:
     """Refuse (a ValueError), before any work, settings that contradict each other."""
     check_training(args)
+    for field in dataclasses.fields(PretrainingConfig):
+        check_choice(field.name, getattr(args, field.name), field.type)
     if args.optimizer == "muon" and args.optim.value not in ADAMW:
         raise ValueError(
             f"optimizer: muon cannot be combined with --optim {args.optim.value}; give one of them"
