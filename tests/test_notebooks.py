@@ -46,6 +46,19 @@ def test_is_saved_with_outputs(path):
 
 
 @each_notebook
+def test_exercises_are_unsolved_and_their_solutions_right(path):
+    """A gap says "not yet"; the last line that its solution prints is "right"."""
+    cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+    asked = [number for number, cell in enumerate(cells) if cell.source.startswith("answer = None")]
+    for number in asked:
+        gap, solution = cells[number], cells[number + 1]
+        assert "".join(output.text for output in gap.outputs) == "not yet\n"
+        assert "hide-input" in solution.metadata.tags
+        printed = "".join(output.text for output in solution.outputs)
+        assert printed.splitlines()[-1] == "right"
+
+
+@each_notebook
 def test_is_linked(path):
     """The page of the notebooks shows one picture of each, which the notebook draws."""
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
