@@ -594,6 +594,11 @@ def test_masking_defaults(name, rate, masked):
     assert make(name, mlm_probability=0.2).masking_options["mlm_probability"] == 0.2
 
 
+def test_the_card_says_how_the_masking_ends(masked_lm):
+    card = (masked_lm / "README.md").read_text()
+    assert "last_mlm_probability 0.1," in card.replace("\\", "")
+
+
 @pytest.mark.parametrize("name", ["mlm", "rtd"])
 def test_a_model_that_lacks_weights_of_the_encoder_is_refused(name, word_tokenizer, tmp_path):
     config = MiniBertConfig.bert(

@@ -32,7 +32,13 @@ TRAINED_LEARNING_RATE = 1e-4  # AdamW's default for a trained model, which a lar
 WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
 EPOCHS = 2.0
 PRESETS = ("bert", "modernbert", "minibert")
-MASKING_FIELDS = ("mlm_probability", "masking", "mask_replace_prob", "random_replace_prob")
+MASKING_FIELDS = (
+    "mlm_probability",
+    "last_mlm_probability",
+    "masking",
+    "mask_replace_prob",
+    "random_replace_prob",
+)
 # Fields that may change when a checkpoint is resumed. (The tokenizer itself is compared.)
 FREE_FIELDS = (
     "num_proc",

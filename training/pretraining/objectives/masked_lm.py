@@ -49,8 +49,8 @@ class MaskedLM(Objective):
         return tokenizer
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
-        options |= dict(seed=self.args.seed, last_mlm_probability=self.args.last_mlm_probability)
-        return MaskedLMCollator(tokenizer, **self.masking_options | options)
+        options = {**self.masking_options, **options, "seed": self.args.seed}
+        return MaskedLMCollator(tokenizer, **options)
 
     def card_example(
         self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
