@@ -155,6 +155,16 @@ def test_frames_and_dictionaries_are_data_sets(text, tokenizer, tmp_path):
     assert trainer.eval_dataset[:] == same.eval_dataset[:]
 
 
+def test_the_tokenizer_of_the_caller_stays(text, tokenizer, tmp_path):
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_max_length = 7
+    trainer = PretrainingTrainer(
+        config(), settings(tmp_path), train_dataset=text, processing_class=tokenizer
+    )
+    assert trainer.processing_class.model_max_length == config().max_position_embeddings
+    assert tokenizer.model_max_length == 7
+
+
 @pytest.mark.parametrize("kind", ["tokens", "packed"])
 def test_rows_of_tokens_are_held_out_too(kind, text, tokenizer, tmp_path):
     rows = rows_of(kind, text, tokenizer)

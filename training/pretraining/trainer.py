@@ -1,5 +1,6 @@
 """The `Trainer` that pretrains a model with any objective."""
 
+import copy
 import dataclasses
 import functools
 import os
@@ -620,8 +621,9 @@ def open_tokenizer(
     model: MiniBertConfig | PreTrainedModel | str,
     source: Source,
 ) -> PreTrainedTokenizerBase | None:
-    """The tokenizer that is given or named, or that of the saved model or of prepared rows; None if
-    one is to be trained. A ValueError for another one than the rows were made with."""
+    """A copy of the tokenizer that is given, or the one that is named, or that of the saved model
+    or of prepared rows; None if one is to be trained. A ValueError for another one than the rows
+    were made with."""
     path = config_path(model)
     rows = None
     if isinstance(source, RowsSource):
@@ -632,9 +634,11 @@ def open_tokenizer(
                 f"tokenizer: the trained model {path!r} has its own; leave {str(tokenizer)!r} out"
             )
         tokenizer = saved_tokenizer(tokenizer)
-    elif tokenizer is None and path is not None:
+    elif tokenizer is not None:
+        tokenizer = copy.deepcopy(tokenizer)  # its longest input is set
+    elif path is not None:
         tokenizer = saved_tokenizer(path)
-    elif tokenizer is None and rows is not None:
+    elif rows is not None:
         tokenizer = saved_tokenizer(rows.folder)
     if rows is not None:
         rows.check_tokenizer(tokenizer)
