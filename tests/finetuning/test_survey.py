@@ -125,6 +125,20 @@ def test_labels_that_people_write_in_several_ways(start, tmp_path, labels, line)
     assert any(each.startswith(line) for each in about_labels) if line else not about_labels
 
 
+def test_test_rows_that_are_validation_rows(start, tmp_path):
+    """Their scores are too high as well: the checkpoint and thresholds are chosen by them."""
+    texts = ["the film was " + "very " * i for i in range(28)]
+    rows = [{"text": text, "label": "ab"[i % 2]} for i, text in enumerate(texts)]
+    _, _, lines = read(
+        Classify, start, tmp_path, train=rows[:10], validation=rows[10:20], test=rows[18:]
+    )
+    shared = [line for line in lines if "also occur" in line]
+    assert shared == [
+        "test: 2 inputs also occur in the validation rows, by which the model is chosen, so the"
+        " scores may be too high"
+    ]
+
+
 def test_the_same_text_with_other_labels(start, tmp_path):
     """Of classes that is an error; people who give values may well differ."""
     texts = ["the film was " + "very " * i for i in range(20)]

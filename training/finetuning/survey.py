@@ -13,12 +13,11 @@ import numpy as np
 from ...tokenization.coverage import MAX_LOST_SHARE, Coverage, measure_coverage
 from ..evaluation.baselines import few_to_measure
 from .tasks.base import CUT, LABEL, Task
+from .tasks.label_cells import UNREAD_SEPARATORS
 
 MIN_CUT_SHARE = 0.01  # the share of cut texts that gives a warning
 MAX_NAMES = 20  # that are listed
 SAMPLE = 1000  # rows whose texts are compared with what comes back from their tokens
-# What people write between several labels in one cell, beside the | that is read so.
-SEPARATORS = ("#", ",", ";", "/")
 
 
 @dataclass
@@ -128,18 +127,20 @@ def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
 def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     """What is wrong with the splits, a line each: labels that may be one, or several in one; text
     that the tokenizer does not know, texts that are cut, classes that a split lacks, inputs with
-    different labels, too few rows to validate on, inputs that are in the training split too."""
+    different labels, too few rows to validate on, inputs that are in the training split too, test
+    inputs that are in the validation split too."""
     lines = []
     if "train" in surveys:
         lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of, task.labels))))
-    for name, split in surveys.items():
-        for line in _split_warnings(task, name, split, surveys.get("train")):
+    for name in surveys:
+        for line in _split_warnings(task, name, surveys):
             lines.append(f"{name}: {line}")
     return lines
 
 
-def _split_warnings(task: Task, name: str, split: Survey, train: Survey | None) -> Iterator[str]:
+def _split_warnings(task: Task, name: str, surveys: Mapping[str, Survey]) -> Iterator[str]:
     """The warnings about one split."""
+    split = surveys[name]
     yield from _text_warnings(task, split)
     yield from _label_warnings(task, split, name == "train")
     if name == "validation":
@@ -149,10 +150,19 @@ def _split_warnings(task: Task, name: str, split: Survey, train: Survey | None) 
         too_few = few_to_measure(split.rows, class_counts)
         if too_few:
             yield too_few
-    if name != "train" and train is not None:
-        shared = split.shared_with(train)
+    if "train" not in surveys:  # nothing is learned or chosen
+        return
+    if name != "train":
+        shared = split.shared_with(surveys["train"])
         if shared:
-            yield (f"{shared:,} inputs also occur in the training rows, so the scores are too high")
+            yield f"{shared:,} inputs also occur in the training rows, so the scores are too high"
+    if name == "test" and "validation" in surveys:
+        shared = split.shared_with(surveys["validation"])
+        if shared:
+            yield (
+                f"{shared:,} inputs also occur in the validation rows, by which the model is"
+                " chosen, so the scores may be too high"
+            )
 
 
 def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
@@ -197,7 +207,7 @@ def _suspicious_labels(labels: Sequence[str]) -> Iterator[str]:
                 f"labels: {_list_names(names)} differ in case or spaces only, and are learned as "
                 f"{len(names)} classes; write them alike if they are one"
             )
-    for separator in SEPARATORS:
+    for separator in UNREAD_SEPARATORS:
         joined, shared_part = _find_joined(labels, separator)
         if shared_part is not None:
             yield (

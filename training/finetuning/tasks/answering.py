@@ -75,6 +75,7 @@ class AnswerQuestions(Task):
     max_answer_length: int = 30
 
     def __post_init__(self):
+        super().__post_init__()
         # By how much "no answer" must beat the best answer; None: there is always one.
         self.null_threshold = self.tokenizer.init_kwargs.get(THRESHOLD)
         self.tokenizer.padding_side = "right"  # positions are columns

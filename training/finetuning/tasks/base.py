@@ -6,6 +6,7 @@ model's inputs; `decode` and `score`, from outputs to metrics; and how results a
 """
 
 import abc
+import copy
 import dataclasses
 import textwrap
 from collections import Counter
@@ -61,7 +62,8 @@ class Predictions(NamedTuple):
 
 class Task(abc.ABC):
     """One kind of fine-tuning. Subclasses are dataclasses, whose fields are options but for the
-    tokenizer: its `model_max_length` is the longest input."""
+    tokenizer: its `model_max_length` is the longest input. A task copies it, so that its settings
+    do not change those of the caller."""
 
     tokenizer: PreTrainedTokenizerBase
 
@@ -91,6 +93,9 @@ class Task(abc.ABC):
     label_feature: Any = None  # the type of `LABEL`
     labels: Sequence[str] = ()  # their names by id, where they have any
     label_weights: Sequence[float] | None = None  # of the loss
+
+    def __post_init__(self):
+        self.tokenizer = copy.deepcopy(self.tokenizer)
 
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None

@@ -1,6 +1,5 @@
 """Classify texts or pairs of texts: one class, several labels, or a value; and entailment."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from .base import (
     pooling_fields,
     saved_labels,
 )
+from .label_cells import LIST_EXAMPLE, plain_label
 
 # Names of the columns of two texts, best first.
 PAIR_COLUMNS = (
@@ -66,10 +66,6 @@ METRIC_AND_FEATURE = {
     MULTI: ("f1_micro", datasets.List(FLOAT)),  # 0 or 1 for each label
     REGRESSION: ("spearman", FLOAT),  # a value
 }
-LIST_EXAMPLE = (
-    'a list of names (or of their numbers), each of them once, such as ["joy", "sad"];'
-    " not of 0 and 1"
-)
 # Of more, there must be several rows for each.
 MAX_LABELS_OF_FEW_ROWS = 1_000
 MAX_LISTED_LABELS = 20
@@ -148,6 +144,7 @@ class Classify(Task):
     pooling: Literal["mean", "cls"] | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         if self.regression and self.labels:
             raise ValueError("regression: values have no names; leave labels out")
         self.named_labels = list(self.labels)
@@ -761,35 +758,6 @@ def problem_type_of(config: PreTrainedConfig) -> str | None:
 
 def is_list_of_one(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 1
-
-
-def plain_label(value: Any, names: Sequence[str] | None) -> Any:
-    """A label as it is compared: its name where its column has `names` for numbers, a whole number
-    as int, the list that a text writes (["joy", "sad"], joy|sad or Label Studio's {"choices":
-    ["joy", "sad"]}), None for an empty cell."""
-    if isinstance(value, str) and value.lstrip().startswith('{"choices"'):
-        with suppress(json.JSONDecodeError):
-            value = json.loads(value)
-    if isinstance(value, dict) and isinstance(value.get("choices"), list):
-        value = value["choices"]
-    if isinstance(value, list):
-        return [plain_label(item, names) for item in value]
-    if isinstance(value, str) and value.strip()[:1] == "[" and value.strip()[-1] == "]":
-        for text in (value, value.replace("'", '"')):  # as JSON and as Python write it
-            with suppress(json.JSONDecodeError):
-                return json.loads(text)
-        raise ValueError(f'the label {value[:100]!r} is not a list; write it as ["joy", "sad"]')
-    if isinstance(value, str) and "|" in value:
-        return [part.strip() for part in value.split("|")]
-    if value == "" or (isinstance(value, float) and np.isnan(value)):
-        return None
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if names and isinstance(value, int) and value >= 0:
-        return names[value]
-    if isinstance(value, bool):
-        return str(value)
-    return value
 
 
 def _are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:

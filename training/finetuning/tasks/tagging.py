@@ -93,6 +93,7 @@ class Tag(Task):
     class_weights: Sequence[str] | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         self.tokenizer = with_spaces_before_words(self.tokenizer)
         self.tokenizer.padding_side = "right"  # `decode` finds tokens by their column
         self.reads_text = True  # else lists of words
