@@ -1,6 +1,5 @@
 """The losses of tasks: class weights, smoothed labels."""
 
-
 import numpy as np
 import pytest
 import torch
@@ -65,7 +64,7 @@ def check_losses(trainer, formula):
         trainer.compute_loss(trainer.model, dict(part), num_items_in_batch=count) for part in parts
     ]
     assert sum(losses).item() == pytest.approx(expected, rel=1e-5)
-    assert trainer.evaluate(trainer.train_dataset)["eval_loss"] == pytest.approx(plain, rel=1e-4)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(plain, rel=1e-4)
     assert trainer.compute_loss(trainer.model.train(), dict(batch)).item() == pytest.approx(
         expected, rel=1e-5
     )

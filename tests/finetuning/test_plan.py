@@ -155,6 +155,7 @@ def test_rows_in_memory_have_no_place_in_a_recipe(few, encoder, tmp_path, capsys
     printed = capsys.readouterr().out
     assert "- `train`: rows in memory" in printed and "Next, in Python:" in printed
     assert plan.report["train"] is rows
+    assert plan.tokenizer.model_max_length == 64  # the survey has cut nothing
     assert minibert.finetune("classify", **plan.report | {"num_train_epochs": 1}).report["steps"]
     parse("finetune classify", ["--recipe", str(tmp_path / "plan" / "recipe.yaml")])
 

@@ -17,6 +17,7 @@ from minibert import (
     FinetuningTrainer,
     MiniBertForSequenceClassification,
     MiniBertForTokenClassification,
+    Tag,
 )
 from minibert.training.finetuning import trainer as training
 from minibert.training.optimization.clock import TimeBudget
@@ -133,12 +134,52 @@ def test_rows_to_validate_on_are_held_out(start, tmp_path):
 
 
 def test_other_rows_are_not_measured_as_those_to_validate_on(start, tmp_path):
-    """Whose labels they would be compared with."""
+    """Whose labels they would be compared with: as many rows, too."""
     trainer = FinetuningTrainer(
-        Classify(AutoTokenizer.from_pretrained(start)), start, settings(tmp_path), rows(60)
+        Classify(AutoTokenizer.from_pretrained(start)),
+        start,
+        settings(tmp_path),
+        train_dataset=rows(60),
+        validation_size=30,
+        test_dataset=rows(12),
     )
-    with pytest.raises(ValueError, match="54 inputs, but those to validate on are 6"):
-        trainer.evaluate(trainer.train_dataset)
+    assert len(trainer.train_dataset) == len(trainer.eval_dataset)
+    for other_rows in (trainer.train_dataset, trainer.encoded["test"]):
+        with pytest.raises(ValueError, match="other rows than those to validate on"):
+            trainer.evaluate(other_rows)
+        with pytest.raises(ValueError, match="other rows than those to validate on"):
+            trainer.predict(other_rows)
+    scores = trainer.evaluate()
+    assert trainer.evaluate(trainer.eval_dataset)["eval_accuracy"] == scores["eval_accuracy"]
+    assert trainer.predict(trainer.eval_dataset).metrics["test_accuracy"] == scores["eval_accuracy"]
+
+
+@pytest.mark.parametrize("task", [Classify, Tag, AnswerQuestions])
+def test_a_task_leaves_the_tokenizer_of_the_caller(task, start, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    tokenizer.model_max_length = 10**6
+    tokenizer.padding_side = "left"
+    before = tokenizer.backend_tokenizer.to_str()
+    tagged = {"tokens": ["on", "left"], "tags": ["O", "B-X"]}
+    answered = {
+        "context": "on left",
+        "question": "on",
+        "answers": {"text": ["left"], "answer_start": [3]},
+    }
+    examples = {Classify: rows(20), Tag: [tagged] * 20, AnswerQuestions: [answered] * 20}[task]
+    trainer = FinetuningTrainer(
+        task(tokenizer),
+        start,
+        settings(tmp_path),
+        train_dataset=examples,
+        eval_dataset=examples,
+    )
+    trainer.evaluate()
+    assert trainer.task.tokenizer.model_max_length == 32  # the model's
+    assert tokenizer.model_max_length == 10**6
+    assert tokenizer.padding_side == "left"
+    assert "null_threshold" not in tokenizer.init_kwargs
+    assert tokenizer.backend_tokenizer.to_str() == before
 
 
 def test_a_model_in_memory(start, tmp_path):
@@ -168,5 +209,5 @@ def test_a_model_that_does_not_fit_the_task_is_refused(start, tmp_path):
 
 def test_the_tokenizer_is_cut_to_the_models_positions(start, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(start, model_max_length=10**6)
-    FinetuningTrainer(Classify(tokenizer), start, settings(tmp_path), rows(60))
-    assert tokenizer.model_max_length == 32
+    trainer = FinetuningTrainer(Classify(tokenizer), start, settings(tmp_path), rows(60))
+    assert trainer.task.tokenizer.model_max_length == 32

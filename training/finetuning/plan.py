@@ -22,6 +22,7 @@ MAX_CLASS_SHARE = 0.7  # the share of a class from which on accuracy hides the o
 MIN_ROWS_READ = 1000
 MAX_EPOCHS = 20
 MAX_LABELS = 20  # that are listed
+UNCUT = 10**6  # a longest input, in tokens, that cuts none
 AS_GIVEN = "as given"
 
 
@@ -47,12 +48,8 @@ def write_plan(
     Returns:
         The recipe: options by name, also rows in memory, which its file only mentions.
     """
-    limit = task.tokenizer.model_max_length
-    task.tokenizer.model_max_length = 10**6  # to see all lengths as they are
-    surveys = {}
-    for name, split in splits.items():
-        surveys[name] = survey(task, split, task.encode(split))
-    recipe = _make_recipe(task, surveys, limit, args, options)
+    surveys = _survey_uncut(task, splits)
+    recipe = _make_recipe(task, surveys, task.tokenizer.model_max_length, args, options)
 
     output = Path(args.output_dir)
     recipe_lines = [f"# minibert finetune {task.name} --recipe {RECIPE}"]
@@ -69,6 +66,19 @@ def write_plan(
     for line in text.split("\n"):
         print(printable(line))
     return {name: setting.value for name, setting in recipe.items()}
+
+
+def _survey_uncut(task: Task, splits: datasets.DatasetDict) -> dict[str, Survey]:
+    """The surveys of the splits, with all lengths as they are: no input is cut."""
+    limit = task.tokenizer.model_max_length
+    task.tokenizer.model_max_length = UNCUT
+    try:
+        surveys = {}
+        for name, split in splits.items():
+            surveys[name] = survey(task, split, task.encode(split))
+    finally:
+        task.tokenizer.model_max_length = limit
+    return surveys
 
 
 def _make_recipe(

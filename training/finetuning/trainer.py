@@ -141,8 +141,9 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
                 model = add_lora(model, args.lora)
             training_options = self._training_options(task, args)
         self.num_trained_parameters = model.num_parameters(only_trainable=True)
-        measured = [self.encoded[name] for name in self.encoded if name != "train"]
-        super().__init__(task, model, args, eval_dataset=measured[0], **training_options)
+        # A model that is measured only may have a test split alone.
+        eval_rows = self.encoded.get("validation", self.encoded.get("test"))
+        super().__init__(task, model, args, eval_dataset=eval_rows, **training_options)
 
     def _survey_rows(self, task: Task) -> None:
         """Count the labels of every split; warn of rows that are hard to learn or measure."""
@@ -229,17 +230,30 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             total = self.accelerator.gather(total).sum()
         return total
 
+    def evaluate(self, eval_dataset: Dataset | None = None, *args: Any, **kwargs: Any):
+        """As `Trainer.evaluate`, of the rows to validate on. A ValueError for others."""
+        self._check_validation_rows("eval_dataset", eval_dataset)
+        return super().evaluate(eval_dataset, *args, **kwargs)
+
+    def predict(self, test_dataset: Dataset, *args: Any, **kwargs: Any):
+        """As `Trainer.predict`, of the rows to validate on. A ValueError for others."""
+        self._check_validation_rows("test_dataset", test_dataset)
+        return super().predict(test_dataset, *args, **kwargs)
+
+    def _check_validation_rows(self, name: str, rows: Dataset | None) -> None:
+        """Refuse (a ValueError) rows that `_validation_metrics` would compare with the labels of
+        the rows to validate on."""
+        if self.compute_metrics is None or rows is None or rows is self.eval_dataset:
+            return
+        raise ValueError(
+            f"{name}: other rows than those to validate on, whose labels they would be compared"
+            " with; make a trainer with them as test_dataset, and call measure()"
+        )
+
     def _validation_metrics(self, output: Any) -> dict[str, float]:
         """`compute_metrics` of a training: without metrics that are not defined for these rows,
         which nothing can be chosen by."""
         examples = self.splits["validation"]
-        num_predicted = len(output.predictions[0])
-        if num_predicted != len(self.encoded["validation"]):
-            raise ValueError(
-                f"eval_dataset: {num_predicted:,} inputs, but those to validate on are"
-                f" {len(self.encoded['validation']):,}; for other rows, make a trainer with them"
-                " as test_dataset, and call measure()"
-            )
         predictions = Predictions(examples, self.encoded["validation"], *output.predictions)
         self.task.tune(predictions)
         scores = self.task.compute_metrics(predictions)
