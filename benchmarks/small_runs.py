@@ -75,6 +75,7 @@ def pretrain(
     budget=None,
     evaluations=1,
     rows=ROWS,
+    callbacks=(),
     **options,
 ):
     """A trainer that is done, and its curve. The rate stays constant, so a curve can be read at any place: 2e-3 with
@@ -88,7 +89,8 @@ def pretrain(
         per_device_eval_batch_size=32, save_strategy="no", logging_steps=steps, report_to="none", disable_tqdm=True,
         **defaults | options,
     )  # fmt: skip
-    trainer = PretrainingTrainer(config, args, None, train, held_out, tokenizer, callbacks=[curve])
+    callbacks = [curve, *callbacks]
+    trainer = PretrainingTrainer(config, args, None, train, held_out, tokenizer, callbacks=callbacks)
     trainer.train()
     return trainer, curve
 
