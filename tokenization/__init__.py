@@ -9,7 +9,7 @@ from .adapt import (
     special_ids,
     tokenizer_backend,
 )
-from .coverage import Coverage, check_coverage, check_tokenizer, measure_coverage
+from .coverage import Coverage, check_coverage, check_loaded_tokenizer, measure_coverage
 from .extend import Extension, extend_tokenizer
 from .saved import follow_tokenizer_file, sample_ids, sample_ids_of_file, tokens_with_capitals
 from .train import train_tokenizer
@@ -21,8 +21,8 @@ __all__ = [
     "adapt_tokenizer",
     "check_coverage",
     "check_fast",
+    "check_loaded_tokenizer",
     "check_mask_token",
-    "check_tokenizer",
     "extend_tokenizer",
     "follow_tokenizer_file",
     "measure_coverage",

@@ -174,7 +174,7 @@ def _show(character: str) -> str:
 # --- Tokenizers that nothing can be done with ---
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+def check_loaded_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuse (a ValueError) a tokenizer that fails on ordinary text, as WordPiece does without its
     unknown token, or multiplies it, or has no room for any."""
     name = repr(str(tokenizer.name_or_path))

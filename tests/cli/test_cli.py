@@ -16,7 +16,7 @@ from helpers import refusal
 from transformers import TrainingArguments
 
 from minibert.training import cli
-from minibert.training.cli.command_line import check_paths, split_command
+from minibert.training.cli.command_line import check_path_options, split_command
 from minibert.training.cli.commands import COMMANDS, Command, examples
 from minibert.training.cli.parser import build_parser, parse
 from minibert.training.cli.recipes import RECIPES, read_recipe
@@ -178,7 +178,14 @@ def test_help_and_a_missing_file_need_no_library(capsys):
 
 
 # What the help of a command may import beside torch and Transformers, of these libraries that take seconds.
-SLOW_LIBRARIES = {"datasets", "evaluate", "matplotlib", "sentence_transformers", "seqeval", "sklearn"}
+SLOW_LIBRARIES = {
+    "datasets",
+    "evaluate",
+    "matplotlib",
+    "sentence_transformers",
+    "seqeval",
+    "sklearn",
+}
 READS_TEXT = {"datasets"}
 # Their configs extend that of sentence-transformers, which imports scikit-learn.
 TRAINS_ENCODERS = {"datasets", "sklearn", "sentence_transformers"}
@@ -391,7 +398,7 @@ def test_missing_file_is_refused_before_the_imports(tmp_path, monkeypatch, line,
     (tmp_path / "here.txt").write_text("text")
     *name, rest = split_command(shlex.split(line))
     if said is None:
-        check_paths(*name, rest)
+        check_path_options(*name, rest)
         return
     with pytest.raises(ValueError, match=re.escape(said)):
-        check_paths(*name, rest)
+        check_path_options(*name, rest)

@@ -23,7 +23,7 @@ from transformers import ModernBertConfig
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
-from minibert.training.conversion import convert, from_native, positions, to_native
+from minibert.training.conversion import convert, count_positions, from_native, to_native
 from minibert.training.embeddings.encoders import encode, open_encoder
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
@@ -54,7 +54,7 @@ def test_unused_position_rows_are_restored(padding, tmp_path):
     table = native.embeddings.position_embeddings.weight
     assert table[: padding + 1].any()
     ours = from_native(native)
-    assert positions(native.config) == positions(ours.config) == 80 - padding - 1
+    assert count_positions(native.config) == count_positions(ours.config) == 80 - padding - 1
     assert torch.equal(ours.embeddings.position_embeddings.weight, table[padding + 1 :])
     ours.save_pretrained(tmp_path)
     again = to_native(minibert.MiniBertModel.from_pretrained(tmp_path))
@@ -226,7 +226,7 @@ def test_a_folder_of_sentence_transformers(tmp_path):
         vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, max_position_embeddings=20
     )
     native = make_native("xlm-roberta", "plain", "Model", **fields)
-    tokenizer.model_max_length = positions(native.config)
+    tokenizer.model_max_length = count_positions(native.config)
     native.save_pretrained(tmp_path / "native")
     tokenizer.save_pretrained(tmp_path / "native")
     modules = [

@@ -219,5 +219,5 @@ def test_intervals_belong_to_the_metric(monkeypatch, tmp_path, capsys):
     assert "Next: minibert search INDEX QUERY --data FOLDER --model x\n" in printed
     rows = Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
     task = as_retrieval(rows)
-    intervals = evaluate.intervals_of(task, evaluate.predict(None, task))
+    intervals = evaluate.intervals_of(task, evaluate.predict_task(None, task))
     assert intervals["hit@1"] == (0, 1) and intervals["mrr@10"] == (0.5, 1)

@@ -7,14 +7,19 @@ import pytest
 from embedding_models import TRAINING, save_untrained, write_matches
 from helpers import refusal, run, write_rows
 
-from minibert.training.embeddings.data import Document, make_pairs, read_documents, split_passages
+from minibert.training.embeddings.data import (
+    Document,
+    pair_documents,
+    read_documents,
+    split_passages,
+)
 from minibert.training.embeddings.train import split_pairs
 
 TOPICS = 24
 
 
 def pairs_of(documents, kinds, words):
-    pairs, _ = make_pairs(documents, kinds, words)
+    pairs, _ = pair_documents(documents, kinds, words)
     return list(zip(pairs["first"], pairs["second"]))
 
 
@@ -79,7 +84,7 @@ def test_pairs_of_each_kind():
         ("adjacent", "adjacent needs documents of more than 9 w"),
     ):
         with pytest.raises(ValueError, match=f"pairs_from: {message}"):
-            make_pairs([Document("a", "", "One sentence. Another one.")], [kind], 9)
+            pair_documents([Document("a", "", "One sentence. Another one.")], [kind], 9)
 
 
 def test_a_document_that_stands_twice_is_on_one_side(tmp_path):
@@ -114,7 +119,7 @@ def toy(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["title", "adjacent"])
 def test_training_on_generated_pairs_improves_retrieval(toy, tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(make_pairs, "__defaults__", (3,))  # words of a passage: a sentence
+    monkeypatch.setattr(pair_documents, "__defaults__", (3,))  # words of a passage: a sentence
     run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", kind, "--model", toy / "model",
         "--output_dir", tmp_path / "out", "--num_train_epochs", "4", *TRAINING)  # fmt: skip
     scores = []

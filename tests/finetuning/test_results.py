@@ -21,7 +21,11 @@ from minibert.training.common.callbacks import (
     add_callbacks,
 )
 from minibert.training.evaluation.baselines import judge, judge_simple, random_scores
-from minibert.training.finetuning.results import MAX_SAVED_MISTAKES, baseline, simple_scores
+from minibert.training.finetuning.results import (
+    MAX_SAVED_MISTAKES,
+    score_baseline,
+    score_simple_model,
+)
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.hub import files
@@ -132,12 +136,12 @@ class TestSomethingSimple:
         )
         assert task.guesses(rows, rows) == [[["B-PER"], ["O"], ["O"], ["B-PER"], ["O"], ["O"]]]
         assert (
-            baseline(task, {"test": rows})["test"]["recall"] == 0.4
+            score_baseline(task, {"test": rows})["test"]["recall"] == 0.4
             and "from these rows" in task.baseline
         )
         one = rows.select([0])
         assert (
-            task.guesses(one, one) == [[["O"]]] and baseline(task, {"test": one}) == {}
+            task.guesses(one, one) == [[["O"]]] and score_baseline(task, {"test": one}) == {}
         )  # one label only
 
     def test_a_sentence_as_an_answer(self):
@@ -313,9 +317,9 @@ class TestASimpleModel:
         fields = dict(problem_type="single_label_classification", labels="ab")
         vars(task).update(fields, text_columns=["a", "b"])
         split = datasets.Dataset.from_dict(rows)
-        scores = simple_scores(task, {"train": split, "test": split})
+        scores = score_simple_model(task, {"train": split, "test": split})
         assert scores["test"]["accuracy"] == 1 and scores["test"]["f1_macro"] == 1
-        assert simple_scores(task, {"test": split}) == {}
+        assert score_simple_model(task, {"test": split}) == {}
 
     def test_several_labels_of_which_one_is_everywhere(self):
         labels = [[1.0, float(row % 2), 0.0] for row in range(20)]

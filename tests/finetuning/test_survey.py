@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 import minibert
 from minibert import MiniBertForSequenceClassification
 from minibert.training.finetuning.holdout import stratify
-from minibert.training.finetuning.survey import survey, warnings
+from minibert.training.finetuning.survey import find_warnings, survey
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.classification import MULTI, Classify
 from minibert.training.finetuning.tasks.label_schemes import are_misspelled
@@ -80,7 +80,7 @@ def read(task_class, start, folder, **rows):
     return (
         task,
         splits,
-        warnings(
+        find_warnings(
             task, {name: survey(task, each, task.encode(each)) for name, each in splits.items()}
         ),
     )

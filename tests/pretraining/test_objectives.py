@@ -26,7 +26,7 @@ from minibert.training.pretraining.objectives.sentence_pairs import (
     IS_NEXT,
     IS_RANDOM,
     IS_SWAPPED,
-    make_pairs,
+    make_sentence_pairs,
 )
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
@@ -78,7 +78,7 @@ def as_dataset(documents):
 
 @pytest.fixture(scope="module")
 def pairs(stories, word_tokenizer):
-    return make_pairs(
+    return make_sentence_pairs(
         as_dataset(stories[0]), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1
     )
 
@@ -152,7 +152,7 @@ def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
 
 def test_pairs_are_balanced_and_form_does_not_tell(stories, word_tokenizer):
     """Neither the lengths of the segments nor whether the second one ends with a sentence."""
-    pairs = make_pairs(
+    pairs = make_sentence_pairs(
         as_dataset(stories[0] * 12), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1
     )
     labels = np.array(pairs["next_sentence_label"])
@@ -165,7 +165,7 @@ def test_pairs_are_balanced_and_form_does_not_tell(stories, word_tokenizer):
 
 
 def swapped_pairs(documents, tokenizer):
-    return make_pairs(
+    return make_sentence_pairs(
         as_dataset(documents),
         tokenizer,
         seq_length=32,
@@ -239,7 +239,7 @@ def test_random_segments_are_of_the_same_source(stories, word_tokenizer):
         source_of |= dict.fromkeys(
             word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], source
         )
-    rows = make_pairs(with_sources(stories[0], sources), word_tokenizer, 32, 0.1, seed=1)
+    rows = make_sentence_pairs(with_sources(stories[0], sources), word_tokenizer, 32, 0.1, seed=1)
     seen = Counter()
     for row in rows:
         found = {source_of[token] for token in row["input_ids"] if token in source_of}
@@ -253,8 +253,8 @@ def test_random_segments_are_of_the_same_source(stories, word_tokenizer):
 
 def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenizer):
     documents = with_sources([*stories[0][:20], "w1. w2. w3."], [0] * 20 + [2])
-    alone = make_pairs(documents, word_tokenizer, 32, 0.1, seed=1)
-    rest = make_pairs(documents.select(range(20)), word_tokenizer, 32, 0.1, seed=1)
+    alone = make_sentence_pairs(documents, word_tokenizer, 32, 0.1, seed=1)
+    rest = make_sentence_pairs(documents.select(range(20)), word_tokenizer, 32, 0.1, seed=1)
     assert alone["input_ids"][:] == rest["input_ids"][:]
 
 
@@ -263,7 +263,7 @@ def test_documents_of_one_segment_are_refused(word_tokenizer):
         with pytest.raises(
             ValueError, match="make no pair of segments; give different ones of several sentences"
         ):
-            make_pairs(as_dataset(texts), word_tokenizer, 32, 0.1, seed=1)
+            make_sentence_pairs(as_dataset(texts), word_tokenizer, 32, 0.1, seed=1)
 
 
 def trained(tmp_path, objective, rows, tokenizer, batch, accumulation, architecture="bert"):

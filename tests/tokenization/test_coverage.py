@@ -12,7 +12,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
-from minibert.tokenization import check_coverage, check_tokenizer, measure_coverage, train_tokenizer
+from minibert.tokenization import (
+    check_coverage,
+    check_loaded_tokenizer,
+    measure_coverage,
+    train_tokenizer,
+)
 from minibert.training.common.loading import saved_tokenizer
 from minibert.training.data.documents import load_sources
 from minibert.training.data.tokenized import check_tokenization
@@ -206,4 +211,4 @@ def test_ordinary_replacements_are_not_refused():
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     pairs = [("``", '"'), ("…", "..."), ("½", "1/2"), ("&", " and "), ("№", "number")] * 20
     backend.normalizer = normalizers.Sequence([normalizers.Replace(*pair) for pair in pairs])
-    check_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"))
+    check_loaded_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"))

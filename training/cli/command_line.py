@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         " ".join(argv).encode()
         use_writable_cache()
         with silence_other_ranks():
-            run([word for word in argv if word != "--traceback"])
+            run_command([word for word in argv if word != "--traceback"])
         leave_process_group()
         return 0
     except BaseException as error:
@@ -136,7 +136,7 @@ def explain(error: BaseException) -> str | None:
     return None
 
 
-def run(argv: Sequence[str]) -> None:
+def run_command(argv: Sequence[str]) -> None:
     """Run a command line."""
     if asks_for_overview(argv):
         print(overview())
@@ -148,7 +148,7 @@ def run(argv: Sequence[str]) -> None:
     if "-h" in arguments or "--help" in arguments:
         build_parser(command_name).print_help()
         return
-    check_paths(command_name, arguments)
+    check_path_options(command_name, arguments)
     function, keywords = parse(command_name, arguments)
     function(**keywords)
 
@@ -183,7 +183,7 @@ def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
     )
 
 
-def check_paths(command_name: str, argv: Sequence[str]) -> None:
+def check_path_options(command_name: str, argv: Sequence[str]) -> None:
     """Refuse (a ValueError) a missing file before the imports of seconds that the command needs.
     What may be a glob or a name of the Hub is left to the command."""
     option = "".join(COMMANDS[command_name].positional[:1])

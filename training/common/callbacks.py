@@ -242,7 +242,7 @@ class EarlyStopping(EarlyStoppingCallback):
         )
 
 
-def steps_of(training: TrainingArguments) -> dict[str, Any]:
+def settings_of_steps(training: TrainingArguments) -> dict[str, Any]:
     """The arguments that decide which rows a step has, how it changes the weights, and which step
     is the best. They must be the same when a training is resumed."""
     size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size

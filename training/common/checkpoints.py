@@ -110,7 +110,7 @@ def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(rows)}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}…"
 
 
-def best_by(
+def choose_best_metric(
     training: TrainingArguments, default_metric: str, metrics: Sequence[str]
 ) -> dict[str, Any]:
     """The fields of `TrainingArguments` by which the best checkpoint is chosen: the

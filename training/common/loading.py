@@ -2,7 +2,8 @@
 code.
 
 What a hostile or damaged folder may hold is refused in three places: the names of code in `trust`,
-tokenizers in `tokenization.coverage.check_tokenizer`, values of config.json in `_check_config`.
+tokenizers in `tokenization.coverage.check_loaded_tokenizer`, values of config.json in
+`_check_config`.
 """
 
 import json
@@ -29,15 +30,15 @@ from transformers import (
 from transformers.utils import logging
 
 from ...configuration_minibert import MAX_LABELS, MiniBertConfig
-from ...tokenization.coverage import check_tokenizer, is_panic
+from ...tokenization.coverage import check_loaded_tokenizer, is_panic
 from ...tokenization.saved import follow_tokenizer_file, tokens_with_capitals
 from .precision import dtype_of_saved
 from .printing import warn
 from .trust import (
     check_activation,
     check_kernels,
+    check_links,
     check_modules,
-    check_paths,
     drop_foreign_code,
 )
 from .weights import check_unused, keep_untied
@@ -133,10 +134,10 @@ def saved_config(path: str) -> PreTrainedConfig:
 
 def check_exists(path: str | Path) -> None:
     """Refuse (a ValueError) the name of a folder that does not exist and can be no Hub name: our
-    commands save in `runs`; and a folder whose files are elsewhere (`trust.check_paths`)."""
+    commands save in `runs`; and a folder whose files are elsewhere (`trust.check_links`)."""
     name = str(path)
     if Path(name).is_dir():
-        check_paths(Path(name))
+        check_links(Path(name))
     is_folder_name = name.startswith((RUNS, ".", "/", "~")) or name.count("/") > 1
     if is_folder_name and not Path(name).expanduser().exists():
         raise ValueError(
@@ -203,7 +204,7 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
             f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
         )
     drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
-    check_tokenizer(tokenizer)
+    check_loaded_tokenizer(tokenizer)
     return match_tokenizer_file(path, tokenizer)
 
 
@@ -249,7 +250,7 @@ def load_sentence_transformer(
     if model.transformers_model is not None:
         drop_foreign_code(vars(model.transformers_model.config), "config.json", path)
     drop_foreign_code(model.tokenizer.init_kwargs, "tokenizer_config.json", path)
-    check_tokenizer(model.tokenizer)  # sentence_bert_config.json may have changed it
+    check_loaded_tokenizer(model.tokenizer)  # sentence_bert_config.json may have changed it
     return model
 
 

@@ -196,7 +196,7 @@ def references_in(folder: Path) -> list[CodeReference]:
 # --- files of a folder ---
 
 
-def check_paths(folder: Path) -> None:
+def check_links(folder: Path) -> None:
     """Refuse (a ValueError) a folder of a model whose files are elsewhere on this machine: links
     out of it, but for weights, or an index of weights in another folder. What is there would be
     saved with the model, and be published. The cache of the Hub has links to its own files."""

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...tokenization import sample_ids, sample_ids_of_file
 from ..common.loading import find_file, wrap_load_errors
-from .families import positions
+from .families import count_positions
 
 # Of the largest logit. In fp32, models that are the same differ by 1e-6.
 TOLERANCE = 1e-4
@@ -26,7 +26,7 @@ def sample_batch(
     """Ten texts as inputs of `model`: [texts, tokens], padded on the right; [5, 2, tokens] for
     multiple choice. Without a tokenizer, they are random ids."""
     config = model.config
-    longest = min(positions(config), MAX_TOKENS)
+    longest = min(count_positions(config), MAX_TOKENS)
     padding = 0 if config.pad_token_id is None else config.pad_token_id
     if tokenizer is None:
         rows = _random_ids(config.vocab_size, padding, longest)

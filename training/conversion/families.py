@@ -538,7 +538,7 @@ def find_architecture(native_class: str, config: PreTrainedConfig) -> tuple[Arch
     raise ValueError(f"{native_class} is not convertible; {use}")
 
 
-def positions(config: PreTrainedConfig) -> int:
+def count_positions(config: PreTrainedConfig) -> int:
     """Tokens of the longest text for a MiniBERT, or for what `from_native` would make one of."""
     native = ARCHITECTURES.get(config.model_type)
     return native.positions(config) if native else config.max_position_embeddings

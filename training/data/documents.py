@@ -57,15 +57,15 @@ def load_documents(
     for entry, part in zip(data, parts):
         if not len(part):
             raise ValueError(
-                f"data: all documents of {name_of(entry)!r} are blank; every entry needs at least"
-                " one"
+                f"data: all documents of {name_of_entry(entry)!r} are blank;"
+                " every entry needs at least one"
             )
     if len(parts) == 1:
         return parts[0]
     names = []
     for source in data:
         language, entry = language_of(source)
-        names.append(language or name_of(entry))
+        names.append(language or name_of_entry(entry))
     label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
     label_ids = np.repeat(label.str2int(names), list(map(len, parts)))
     return datasets.concatenate_datasets(parts).add_column("source", label_ids, feature=label)
@@ -107,7 +107,8 @@ def _report_missing(texts: DatasetOrStream, entry: DataEntry) -> None:
     missing = texts.data.table["text"].null_count
     if missing:
         print(
-            f"{name_of(entry)!r}: {missing:,} of {len(texts):,} rows have no text and are left out"
+            f"{name_of_entry(entry)!r}: {missing:,} of {len(texts):,} rows have no text"
+            " and are left out"
         )
 
 
@@ -131,7 +132,7 @@ def language_of(entry: DataEntry) -> tuple[str | None, DataEntry]:
     return named["language"], named["entry"]
 
 
-def name_of(entry: DataEntry) -> str:
+def name_of_entry(entry: DataEntry) -> str:
     """The name of an entry in messages."""
     return "the data set" if isinstance(entry, DatasetOrStream) else str(entry)
 
@@ -171,7 +172,9 @@ def _group_files(entry: DataEntry, sample_by: str) -> dict[FileGroup, Any]:
         group = _group_of(file, sample_by)
         groups.setdefault(group, []).append(file)
     if not groups:
-        raise ValueError(f"data: all files of {name_of(entry)!r} are empty; give files with text")
+        raise ValueError(
+            f"data: all files of {name_of_entry(entry)!r} are empty; give files with text"
+        )
     return groups
 
 

@@ -27,7 +27,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...keywords import check_choice, checked_class
 from ..common.printing import format_table
-from .documents import DataEntry, language_of, load_documents, load_sources, name_of
+from .documents import DataEntry, language_of, load_documents, load_sources, name_of_entry
 from .held_out import held_out_mask, split_stream
 from .tables import DatasetOrStream, Rows, sources_of
 
@@ -104,7 +104,7 @@ class Corpus:
             language, _ = language_of(entry)
             entries.append(entry)
             languages.append(language)
-            self.names.append(language or name_of(entry))
+            self.names.append(language or name_of_entry(entry))
         self.data = entries
         self.has_languages = any(languages)
         if self.sampling_alpha is None:

@@ -25,7 +25,7 @@ from ..data.rows import read_text
 from ..data.sentences import sentences_of
 from ..data.tables import TABLES, Rows, files_in, find_files, read_table, sources_of, to_number
 
-Source = str | Path | Rows | DatasetDict  # of a table
+TableOrPath = str | Path | Rows | DatasetDict  # of a table
 BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters
 # A heading of Markdown: "# Title", or a line with a line of = or - below it.
 HEADING = re.compile(
@@ -35,7 +35,7 @@ HEADING = re.compile(
 MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
 
 
-def name_of(data: Any) -> str:
+def name_of_data(data: Any) -> str:
     """Data in words: its paths and Hub names."""
     sources = data if isinstance(data, (list, tuple)) else [data]
     names = []
@@ -116,13 +116,15 @@ def read_documents(sources: Sequence[str | Path | Dataset]) -> list[Document]:
     for source in sources:
         if isinstance(source, Dataset):
             rows = read_table(source, ["text"])
-            documents += _documents_of_rows(source, "row", name_of(rows))
+            documents += _documents_of_rows(source, "row", name_of_data(rows))
         elif os.path.isdir(source):
             files += files_in(source, suffixes)
         else:
             files += find_files(str(source))
     if not files and not documents:
-        raise ValueError(f"data: there is no file of {', '.join(suffixes)} in {name_of(sources)}")
+        raise ValueError(
+            f"data: there is no file of {', '.join(suffixes)} in {name_of_data(sources)}"
+        )
     folders = [os.path.dirname(os.path.abspath(file)) for file in files]
     root = os.path.commonpath(folders) if folders else ""
     for file in filter(os.path.getsize, files):
@@ -133,7 +135,7 @@ def read_documents(sources: Sequence[str | Path | Dataset]) -> list[Document]:
             documents += _documents_of_text(read_text(file), name)
     documents = [document for document in documents if document.text]
     if not documents:
-        raise ValueError(f"data: there is no text in {name_of(sources)}")
+        raise ValueError(f"data: there is no text in {name_of_data(sources)}")
     return documents
 
 
@@ -323,7 +325,7 @@ USE_COLUMNS = "name them, or call them query, positive[, negative …] or senten
 
 
 def read_pairs(
-    data: Source | Sequence[Source],
+    data: TableOrPath | Sequence[TableOrPath],
     columns: Sequence[str] = (),
     field: str = "data",
     split: str = "train",
@@ -340,11 +342,11 @@ def read_pairs(
     parts = []
     for source in sources:
         table = read_table(source, field=field, split=split)
-        parts.append(_pairs_of(table, columns, name_of(source)))
+        parts.append(_pairs_of(table, columns, name_of_data(source)))
     names = list(parts[0]) if parts else []
     if not parts or any(list(part) != names for part in parts):
         raise ValueError(
-            f"{field}: {name_of(sources)!r}: give tables, all with the same kinds of columns"
+            f"{field}: {name_of_data(sources)!r}: give tables, all with the same kinds of columns"
         )
     pairs = {}
     for name in names:
@@ -465,7 +467,7 @@ def _negatives_of(table: Dataset, columns: Sequence[str], where: str) -> list[li
     return rows
 
 
-def make_pairs(
+def pair_documents(
     documents: Sequence[Document], sources: Sequence[str], words: int = 64
 ) -> tuple[Dataset, list[str]]:
     """Pairs of text that nobody judged, as `read_pairs` gives them, and the document of each. The
@@ -514,7 +516,7 @@ def _adjacent_pairs(
 
 
 def read_task(
-    source: Source, columns: Sequence[str], split: str, field: str = "data"
+    source: TableOrPath, columns: Sequence[str], split: str, field: str = "data"
 ) -> Dataset | Retrieval:
     """What a model is measured on: `read_retrieval` of a folder, `read_pairs` of all else."""
     if isinstance(source, (str, Path)) and Path(source).is_dir():

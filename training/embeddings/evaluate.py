@@ -31,7 +31,7 @@ from ..evaluation import metrics
 from ..evaluation.baselines import judge
 from ..evaluation.intervals import Interval, of_means, of_values
 from ..hub.card import add_table
-from .data import Passage, Retrieval, name_of, read_retrieval, read_task
+from .data import Passage, Retrieval, name_of_data, read_retrieval, read_task
 from .encoders import encode, open_encoder, open_reranker, score_pairs
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
@@ -130,17 +130,17 @@ def evaluate_embed(
         else:
             task = _read_scored_task(data, split, columns)
             encoder = open_encoder(model, max_length=max_length)
-            scores = {"model": model, "data": name_of(data), "split": split}
+            scores = {"model": model, "data": name_of_data(data), "split": split}
             scores |= _evaluate_data(encoder, task, model)
         write_result(scores, result)
-    next_step = next_command(encoder, model)
+    next_step = next_command_of_encoder(encoder, model)
     if not is_dense(encoder):
         next_step = ("minibert", "push", model, "OWNER/NAME", "--dry_run")
     print_next_step(*next_step, warning=scores.get("warning"))
     return scores
 
 
-def next_command(model: Any, path: str | Path) -> tuple[Any, ...]:
+def next_command_of_encoder(model: Any, path: str | Path) -> tuple[Any, ...]:
     """The words of the command that usually follows, for a model in a folder."""
     from sentence_transformers import CrossEncoder
 
@@ -156,13 +156,15 @@ def _read_scored_task(data: str | Dataset, split: str, columns: Sequence[str]) -
     """What a model is measured on; a ValueError for pairs without scores."""
     task = read_task(data, columns, split)
     if isinstance(task, Dataset) and "label" not in task.column_names:
-        raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
+        raise ValueError(
+            f"data: {name_of_data(data)!r} has no column of scores (name it by --columns)"
+        )
     return task
 
 
 def _evaluate_data(encoder: Encoder, task: Retrieval | Dataset, model: str) -> dict[str, Any]:
     """Measure an embedding model on similarity or retrieval beside the words that texts share."""
-    predicted = predict(encoder, task, "Embedding")
+    predicted = predict_task(encoder, task, "Embedding")
     scores = measure(encoder, task, predicted=predicted)
     intervals = intervals_of(task, predicted)
     baseline = measure(SharedWords(task), task)
@@ -272,11 +274,11 @@ def evaluate_rerank(
             "intervals": intervals,
         }
         write_result(scores, result)
-    print_next_step(*next_command(reranker, model))
+    print_next_step(*next_command_of_encoder(reranker, model))
     return scores
 
 
-def predict(
+def predict_task(
     model: Any, task: Retrieval | Dataset, progress: str | None = None
 ) -> list[list[Passage]] | list[float]:
     """The passages that are nearest to each query, or how similar the texts of each pair are."""
@@ -302,7 +304,7 @@ def measure(
     from sentence_transformers import SparseEncoder
 
     if predicted is None:
-        predicted = predict(model, task, progress)
+        predicted = predict_task(model, task, progress)
     if isinstance(task, Retrieval):
         scores = score(task, predicted)
         texts = [passage.text for passage in task.passages[:MAX_COUNTED_TEXTS]]

@@ -8,7 +8,7 @@ from datasets import Dataset
 from sentence_transformers.util import mine_hard_negatives
 
 from ..data.tables import sources_of
-from .data import Passage, Retrieval, make_pairs, read_documents, read_pairs, read_task
+from .data import Passage, Retrieval, pair_documents, read_documents, read_pairs, read_task
 
 NEAREST = 30  # passages that mined negatives are drawn from
 
@@ -24,7 +24,7 @@ def split_pairs(
     """What is trained on, and what the best checkpoint is chosen on: without `validation`, a share
     or a number of the queries, or of the documents that pairs are made of (`pairs_from`)."""
     if pairs_from:
-        pairs, groups = make_pairs(read_documents(sources_of(data)), pairs_from)
+        pairs, groups = pair_documents(read_documents(sources_of(data)), pairs_from)
     else:
         pairs = read_pairs(data, columns)
         groups = pairs["first"][:]

@@ -27,9 +27,14 @@ from ..common.callbacks import (
     EarlyStopping,
     ResumeGuardCallback,
     add_callbacks,
-    steps_of,
+    settings_of_steps,
 )
-from ..common.checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
+from ..common.checkpoints import (
+    checkpoint_to_resume,
+    choose_best_metric,
+    remove_checkpoints,
+    rows_checksum,
+)
 from ..common.files import lock_output, write_json, written_whole
 from ..common.loading import check_weights, load_sentence_transformer, minibert_config, without_bars
 from ..common.options import checked_options, make_config
@@ -43,7 +48,7 @@ from ..common.printing import print_next_step, warn
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics
-from ..evaluation.baselines import few_to_measure, judge
+from ..evaluation.baselines import describe_few_rows, judge
 from ..evaluation.intervals import Interval
 from ..evaluation.plots import plot_training
 from ..hub.card import (
@@ -60,14 +65,14 @@ from ..hub.source import read_source
 from ..hub.trainer import HubMixin
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
 from .config import EPOCHS, EmbeddingConfig, RerankerConfig
-from .data import Retrieval, name_of
+from .data import Retrieval, name_of_data
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
 from .evaluate import (
     RETRIEVAL_METRICS,
     intervals_of,
     measure,
-    next_command,
-    predict,
+    next_command_of_encoder,
+    predict_task,
     print_table,
     reorder,
     score,
@@ -237,7 +242,7 @@ def finetune_embed(
         return make_embedding_trainer(args, data, validation, arguments)
 
     args = make_config(EmbeddingConfig, args, options)
-    return train(make_trainer, arguments, name_of(data), args)
+    return train(make_trainer, arguments, name_of_data(data), args)
 
 
 def make_embedding_trainer(
@@ -274,7 +279,7 @@ def make_embedding_trainer(
     args = dataclasses.replace(args, **embedding_fields(args, encoder, labels, has_scores))
     num_held_out = num_rows(task)
     print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")
-    warn(few_to_measure(num_held_out))
+    warn(describe_few_rows(num_held_out))
     bar = None if args.disable_tqdm else "Embedding"
     trainer = TRAINERS[encoder_type](
         model=encoder,
@@ -283,7 +288,7 @@ def make_embedding_trainer(
         loss=loss,
         evaluator=FunctionEvaluator(
             task,
-            lambda model: predict(model, task, bar),
+            lambda model: predict_task(model, task, bar),
             lambda model, predicted: measure(model, task, predicted=predicted),
         ),
     )
@@ -298,11 +303,11 @@ def embedding_fields(
     # as the model is measured: pairs are a query and passages, scored ones just texts
     if has_scores:
         prompts = encoder.prompts.get(encoder.default_prompt_name)
-        best = best_by(args, "spearman", ["spearman", "pearson"])
+        best = choose_best_metric(args, "spearman", ["spearman", "pearson"])
     else:
         document = encoder.prompts.get("document")
         prompts = {"first": encoder.prompts.get("query"), "second": document, "third": document}
-        best = best_by(args, "ndcg@10", RETRIEVAL_METRICS)
+        best = choose_best_metric(args, "ndcg@10", RETRIEVAL_METRICS)
     # a passage that stands twice in a batch (of one process) would be its own negative
     sampler = "no_duplicates" if labels == "none" else "batch_sampler"
     return {"prompts": prompts, "batch_sampler": sampler, **best}
@@ -375,7 +380,7 @@ def finetune_rerank(
         return trainer, opened_teacher
 
     args = make_config(RerankerConfig, args, options)
-    return train(make_trainer, arguments, name_of(data), args)
+    return train(make_trainer, arguments, name_of_data(data), args)
 
 
 def make_reranking_trainer(
@@ -390,7 +395,7 @@ def make_reranking_trainer(
     bar = None if args.disable_tqdm else "Reranking"
     if "label" in pairs.column_names:
         rows = pairs
-        best = best_by(args, "spearman", ["spearman"])
+        best = choose_best_metric(args, "spearman", ["spearman"])
         evaluator = score_evaluator(held_out, bar)
     else:
         passages = list(dict.fromkeys(pairs["second"]))  # what is held out is no negative
@@ -398,7 +403,7 @@ def make_reranking_trainer(
         miner = open_encoder(options["miner"], "dense") if options["miner"] else None
         rows = with_negatives(pairs, passages, options["negatives"], miner)
         held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
-        best = best_by(args, "mrr@10", RETRIEVAL_METRICS)
+        best = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
         evaluator = ranking_evaluator(held_out_rows, bar)
     path = options["model"]
     is_reranker = _is_reranker(path)
@@ -413,7 +418,7 @@ def make_reranking_trainer(
         **best,
     )
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
-    warn(few_to_measure(len(held_out)))
+    warn(describe_few_rows(len(held_out)))
     loss = BinaryCrossEntropyLoss(encoder) if teacher is None else MSELoss(encoder)
     trainer = RerankerTrainer(
         model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=evaluator
@@ -505,14 +510,14 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any)
         )
         if args.push_to_hub:
             push_output(trainer.args, trainer.hub_token)
-        print_next_step(*next_command(model, output), warning=report["warning"])
+        print_next_step(*next_command_of_encoder(model, output), warning=report["warning"])
         return TrainingResult(model, model.tokenizer, report, output)
 
 
 def guard_resuming(trainer: Any, options: Mapping[str, Any], checkpoint: str | None) -> None:
     """Save the settings with each checkpoint, and refuse (a ValueError) one that was trained with
     others."""
-    settings = {**options, "max_length": trainer.args.max_length, **steps_of(trainer.args)}
+    settings = {**options, "max_length": trainer.args.max_length, **settings_of_steps(trainer.args)}
     settings["by the clock"] = trainer.budget is not None
     # the labels of a miner or a teacher may differ a little on another machine
     if not (options.get("miner") or options["teacher"]):
@@ -566,7 +571,7 @@ def num_rows(task: Retrieval | Dataset) -> int:
     return len(task.queries) if isinstance(task, Retrieval) else len(task)
 
 
-def choose_example(task: Retrieval | Dataset) -> Example | None:
+def choose_held_out_example(task: Retrieval | Dataset) -> Example | None:
     """The first short row that is held out: a query, its passage and another one; or a pair with
     its score."""
     if not isinstance(task, Retrieval):
@@ -609,7 +614,7 @@ def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> Non
         "train": SplitFacts(len(trainer.train_dataset), describe_data(arguments["data"])),
         "held out": SplitFacts(num_rows(trainer.evaluator.task), "queries, or pairs with a score"),
     }
-    facts.example = choose_example(trainer.evaluator.task)
+    facts.example = choose_held_out_example(trainer.evaluator.task)
     add_source(facts, read_source(arguments["model"]))
     facts.warning = report["warning"]
     save_card(output, facts)

@@ -56,7 +56,7 @@ def margin_of_macro_f1(class_counts: Sequence[int]) -> float:
     return 1.96 * math.sqrt(variance)
 
 
-def few_to_measure(rows: int, class_counts: Sequence[int] = ()) -> str | None:
+def describe_few_rows(rows: int, class_counts: Sequence[int] = ()) -> str | None:
     """A warning if a score on so few held-out rows is uncertain; else None.
 
     Args:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .tasks.base import Task
 
 Part = str | datasets.Dataset  # a file, or rows in memory, which a split has one or more of
-Source = str | os.PathLike | Sequence[str | os.PathLike] | tables.Rows | None
+FilesOrRows = str | os.PathLike | Sequence[str | os.PathLike] | tables.Rows | None
 VALIDATION_SIZE = 0.1  # the share that is held out where no validation rows are given
 # Columns of every split: where a row came from.
 FILE = "_file"
@@ -57,10 +57,10 @@ SQUAD = datasets.Features(
 
 def load_splits(
     task: Task,
-    data: Source | datasets.DatasetDict = None,
-    train: Source = None,
-    validation: Source = None,
-    test: Source = None,
+    data: FilesOrRows | datasets.DatasetDict = None,
+    train: FilesOrRows = None,
+    validation: FilesOrRows = None,
+    test: FilesOrRows = None,
     validation_size: float | None = VALIDATION_SIZE,
     seed: int = 0,
     columns: Sequence[str] | None = None,
@@ -96,7 +96,7 @@ def load_splits(
 # --- Which tables are which split ---
 
 
-def _as_parts(source: Source) -> list[Part]:
+def _as_parts(source: FilesOrRows) -> list[Part]:
     """What `--train`, `--validation` or `--test` names: files, or a data set in memory."""
     if source is None:
         return []
@@ -108,7 +108,7 @@ def _as_parts(source: Source) -> list[Part]:
     return list(map(str, source))
 
 
-def _find_splits(data: Source | datasets.DatasetDict) -> dict[str, list[Part]]:
+def _find_splits(data: FilesOrRows | datasets.DatasetDict) -> dict[str, list[Part]]:
     """What `--data` names: the parts of each split of a folder, a training file, a data set of the
     Hub or one in memory."""
     if data is None:
@@ -275,7 +275,7 @@ def _squad_row(article: dict, paragraph: dict, question: dict) -> dict[str, Any]
 # --- Rows and columns, for tasks ---
 
 
-def each_row(
+def map_rows(
     split: datasets.Dataset, function: Callable[..., Any], *columns: Iterable[Any]
 ) -> list[Any]:
     """What `function` makes of the values of each row in `columns`; a ValueError that it raises
@@ -291,7 +291,7 @@ def each_row(
 
 
 def bad_value(column: str, value: Any, use: str, why: str = "") -> ValueError:
-    """The error for a value, for `each_row`."""
+    """The error for a value, for `map_rows`."""
     if value is None:
         return ValueError(f"{column!r} is empty{why}; use {use}")
     return ValueError(f"{column}={value!r:.1000}{why}; use {use}")
@@ -331,22 +331,24 @@ def check_column(split: datasets.Dataset, column: str) -> None:
         raise ValueError(f"data: {file!r} has no column {column!r} ({_list_columns(split)})")
 
 
-def string_columns(split: datasets.Dataset) -> list[str]:
+def plain_text_columns(split: datasets.Dataset) -> list[str]:
     """The columns of plain strings, without `FILE`."""
     return [name for name in tables.string_columns(split) if name != FILE]
 
 
-def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = False) -> None:
+def check_text_columns(
+    split: datasets.Dataset, columns: Sequence[str], blank: bool = False
+) -> None:
     """Refuse columns that hold no strings, and rows without text (which may be `blank`, but not
     missing)."""
-    text_columns = string_columns(split)
+    text_columns = plain_text_columns(split)
     for column in columns:
         if column not in text_columns:
             raise ValueError(
                 f"data: column {column!r} of {split[0][FILE]!r} holds {split.features[column]},"
                 f" not text; use one of {', '.join(text_columns)}"
             )
-        each_row(split, partial(_check_text, column, blank), split[column])
+        map_rows(split, partial(_check_text, column, blank), split[column])
 
 
 def _check_text(column: str, blank: bool, text: str | None) -> None:

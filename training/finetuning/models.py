@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
 from ..common.loading import load_pretrained, saved_config, saved_tokenizer, wrap_load_errors
-from ..conversion import ARCHITECTURES, from_native, positions
+from ..conversion import ARCHITECTURES, count_positions, from_native
 from ..conversion.architecture import CLASSIFIERS
 from .tasks.base import Task
 
@@ -25,7 +25,7 @@ def read_config(path: str) -> PreTrainedConfig:
     return config
 
 
-def trained_for(config: PreTrainedConfig) -> str | None:
+def find_trained_head(config: PreTrainedConfig) -> str | None:
     """The head that a model was trained with for a task (one of `CLASSIFIERS`), None for an encoder
     to start from."""
     if not config.architectures:
@@ -39,7 +39,7 @@ def trained_for(config: PreTrainedConfig) -> str | None:
 def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> None:
     """Refuse (a ValueError) a model with another task's head, or with none where one is
     `needed`."""
-    head = trained_for(config)
+    head = find_trained_head(config)
     wanted_class = task.model_class.__name__
     if head is not None and wanted_class.endswith(head):
         return
@@ -84,7 +84,7 @@ def fit_tokenizer(
             f"model: {config.name_or_path!r} has {config.vocab_size} word vectors,"
             f" its tokenizer ids up to {num_ids - 1}"
         )
-    num_positions = positions(config)
+    num_positions = count_positions(config)
     if max_length is not None and not 3 <= max_length <= num_positions:
         raise ValueError(
             f"max_length: {max_length} is out of range;"
@@ -108,7 +108,7 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
             config.update(fields)
             # The logits alone are wanted.
             config.update({"output_hidden_states": False, "output_attentions": False})
-            has_head = trained_for(config) is not None  # of this task, see `check_head`
+            has_head = find_trained_head(config) is not None  # of this task, see `check_head`
             model, _ = load_pretrained(
                 task.model_class, path, has_head, config=config, dtype=torch.float32
             )

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..common.files import printable
 from .config import FinetuningConfig
-from .results import baseline
-from .survey import Survey, survey, warnings
+from .results import score_baseline
+from .survey import Survey, find_warnings, survey
 from .tasks.base import Task
 
 RECIPE = "recipe.yaml"
@@ -58,7 +58,7 @@ def write_plan(
     (output / RECIPE).write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
-        *describe_data(task, splits, surveys),
+        *describe_splits(task, splits, surveys),
         *_describe_recipe(task, recipe, output / RECIPE),
     ]
     text = "\n".join(page)
@@ -233,14 +233,14 @@ def _describe_recipe(task: Task, recipe: Recipe, file: Path) -> list[str]:
     return lines
 
 
-def describe_data(
+def describe_splits(
     task: Task, splits: datasets.DatasetDict, surveys: Mapping[str, Survey]
 ) -> list[str]:
     """The first part of the page, in Markdown."""
-    lines = ["\n## The data\n", *_describe_splits(surveys)]
-    lines += [f"- {line}" for line in warnings(task, surveys)]
+    lines = ["\n## The data\n", *_splits_table(surveys)]
+    lines += [f"- {line}" for line in find_warnings(task, surveys)]
     lines.append("")
-    for name, scores in baseline(task, splits).items():
+    for name, scores in score_baseline(task, splits).items():
         scores_in_words = []
         for metric, score in scores.items():
             if score is not None:
@@ -250,7 +250,7 @@ def describe_data(
     return lines + _describe_labels(surveys["train"])
 
 
-def _describe_splits(surveys: Mapping[str, Survey]) -> list[str]:
+def _splits_table(surveys: Mapping[str, Survey]) -> list[str]:
     rows = []
     for name, split in surveys.items():
         percentiles = (0, 0, 0)

@@ -40,7 +40,7 @@ from ..data.tables import (
 )
 from .config import EvaluationConfig
 from .data import FILE, ROW, with_column
-from .models import load_model, load_tokenizer, read_config, trained_for
+from .models import find_trained_head, load_model, load_tokenizer, read_config
 from .predictor import TaskPredictor
 from .tasks import task_class
 from .tasks.base import CUT, Predictions, Task
@@ -264,7 +264,7 @@ def load_task_of(
 ) -> Task:
     """The task that a model was fine-tuned for, with its tokenizer; a ValueError for another model,
     or for options of other tasks."""
-    head = trained_for(config)
+    head = find_trained_head(config)
     if head is None:
         raise ValueError(
             f"model: {model!r} was not fine-tuned for a task; train it by `minibert finetune`"

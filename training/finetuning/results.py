@@ -25,7 +25,7 @@ MAX_PRINTED_CLASSES = 30
 MAX_LINE_LENGTH = 150
 
 
-def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
+def score_baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
     """The scores of simple guesses on every measured split. The guesses know the training rows. If
     there are none, they know the measured rows, `task.baseline` says so, and a split with a single
     label has no scores."""
@@ -43,7 +43,7 @@ def baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Sc
     return scores
 
 
-def simple_scores(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
+def score_simple_model(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
     """The scores of a simple model on every measured split, where the task has one and there are
     training rows."""
     train = splits.get("train")

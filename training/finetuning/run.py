@@ -21,14 +21,14 @@ from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..hub.push import check_push, push_output
 from .config import EvaluationConfig, FinetuningConfig
-from .data import VALIDATION_SIZE, Source, load_splits
+from .data import VALIDATION_SIZE, FilesOrRows, load_splits
 from .models import load_tokenizer, read_config
 from .plan import write_plan
 from .results import FILES, Results
 from .saving import save_finetuned
 from .tasks import REMOVED_OPTIONS, TASKS, task_class
 from .tasks.base import Scores, Task
-from .trainer import FinetuningTrainer, check_start, read_rows
+from .trainer import FinetuningTrainer, check_start, read_for_task
 
 
 @checked_options(FinetuningConfig, has_task_options=True)
@@ -124,7 +124,10 @@ def finetune(
 
 
 def measure_and_save(
-    trainer: FinetuningTrainer, model: str, sources: Mapping[str, Source], args: FinetuningConfig
+    trainer: FinetuningTrainer,
+    model: str,
+    sources: Mapping[str, FilesOrRows],
+    args: FinetuningConfig,
 ) -> TrainingResult:
     """The last steps of `finetune`: measure the trained model, save it, and publish it if asked
     to."""
@@ -295,7 +298,7 @@ def make_plan(
         validation_size=VALIDATION_SIZE if validation_size is None else validation_size,
         seed=args.seed,
     )
-    splits = read_rows(task, splits, model, trains=True)
+    splits = read_for_task(task, splits, model, trains=True)
     cli_options: dict[str, Any] = {"model": str(model)}
     for name, value in (*sources.items(), ("columns", columns)):
         if value is not None:

@@ -21,7 +21,7 @@ from ..hub.card import (
 )
 from ..hub.example import Example
 from ..hub.source import read_source
-from .data import ROW, Source
+from .data import ROW, FilesOrRows
 from .imbalance import describe_weights
 from .models import load_tokenizer, read_config
 from .results import FILES, Results
@@ -35,7 +35,7 @@ MAX_EXAMPLE_CHARACTERS = 500
 
 
 def save_finetuned(
-    trainer: FinetuningTrainer, model: str, sources: Mapping[str, Source], output: Path
+    trainer: FinetuningTrainer, model: str, sources: Mapping[str, FilesOrRows], output: Path
 ) -> dict[str, Any]:
     """Save a model that was trained and measured, and print its scores. Returns the report.
 
@@ -68,7 +68,10 @@ def save_finetuned(
         trainer.model.save_pretrained(folder)
         task.tokenizer.save_pretrained(folder)
     trainer.state.save_to_json(str(output / LOG))
-    files = {name: describe(source) for name, source in sources.items() if source is not None}
+    files = {}
+    for name, source in sources.items():
+        if source is not None:
+            files[name] = describe_rows_source(source)
     notes = list(trainer.row_warnings)
     short_training = warn_of_short_training(trainer)
     if short_training is not None and results.warning is None:
@@ -132,7 +135,7 @@ def precision_of(args: Any) -> str:
     return "fp32"
 
 
-def describe(source: Source) -> str:
+def describe_rows_source(source: FilesOrRows) -> str:
     """The source of rows, for the card."""
     if isinstance(source, (str, os.PathLike)):
         return describe_data(str(source))
@@ -178,7 +181,7 @@ def card_facts(
     facts.decisions = task.describe_decision()
     facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
     facts.warning = results.warning
-    facts.example = choose_example(trainer, results)
+    facts.example = choose_predicted_example(trainer, results)
     add_source(facts, read_source(report["model"]))
     facts.max_length = trained_length
     facts.max_answer_length = getattr(task, "max_answer_length", facts.max_answer_length)
@@ -240,7 +243,7 @@ def describe_choices(trainer: FinetuningTrainer) -> str:
     return f"{note} There are no test rows."
 
 
-def choose_example(trainer: FinetuningTrainer, results: Results) -> Example | None:
+def choose_predicted_example(trainer: FinetuningTrainer, results: Results) -> Example | None:
     """The first short validation row that the model gets right, or else the first short one."""
     task = trainer.task
     split = next(iter(results.predictions))

@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 
 from ...tokenization.coverage import MAX_LOST_SHARE, Coverage, measure_coverage
-from ..evaluation.baselines import few_to_measure
+from ..evaluation.baselines import describe_few_rows
 from .tasks.base import CUT, LABEL, Task
 from .tasks.label_cells import UNREAD_SEPARATORS
 
@@ -124,7 +124,7 @@ def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
 # --- Warnings ---
 
 
-def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
+def find_warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     """What is wrong with the splits, a line each: labels that may be one, or several in one; text
     that the tokenizer does not know, texts that are cut, classes that a split lacks, inputs with
     different labels, too few rows to validate on, inputs that are in the training split too, test
@@ -147,7 +147,7 @@ def _split_warnings(task: Task, name: str, surveys: Mapping[str, Survey]) -> Ite
         class_counts: list[int] = []
         if split.labelled == split.rows:  # each row has classes, not each word
             class_counts = list(split.labels.values())
-        too_few = few_to_measure(split.rows, class_counts)
+        too_few = describe_few_rows(split.rows, class_counts)
         if too_few:
             yield too_few
     if "train" not in surveys:  # nothing is learned or chosen
@@ -188,7 +188,7 @@ def _label_warnings(task: Task, split: Survey, is_train: bool) -> Iterator[str]:
         effect = "they have no score, and are not in the means"
         if is_train:
             effect = "they cannot be learned"
-        yield f"no row has the labels {_list_names(missing)}; {effect}"
+        yield f"no row has the labels {_quote_names(missing)}; {effect}"
     if split.contradictions:
         yield (
             f"{split.contradictions:,} inputs occur with different labels, of which one at most can"
@@ -204,14 +204,14 @@ def _suspicious_labels(labels: Sequence[str]) -> Iterator[str]:
     for names in alike.values():
         if len(names) > 1:
             yield (
-                f"labels: {_list_names(names)} differ in case or spaces only, and are learned as "
+                f"labels: {_quote_names(names)} differ in case or spaces only, and are learned as "
                 f"{len(names)} classes; write them alike if they are one"
             )
     for separator in UNREAD_SEPARATORS:
         joined, shared_part = _find_joined(labels, separator)
         if shared_part is not None:
             yield (
-                f"labels: {_list_names(joined)} are learned as one class each, though "
+                f"labels: {_quote_names(joined)} are learned as one class each, though "
                 f"{shared_part!r} is in several; if a cell has several labels, write it as joy|sad "
                 'or ["joy", "sad"]'
             )
@@ -236,7 +236,7 @@ def _find_joined(labels: Sequence[str], separator: str) -> tuple[list[str], str 
     return joined, None
 
 
-def _list_names(names: Iterable[str]) -> str:
+def _quote_names(names: Iterable[str]) -> str:
     quoted = [repr(name[:100]) for name in names]
     if len(quoted) > MAX_NAMES:
         return f"{', '.join(quoted[:MAX_NAMES])} …"

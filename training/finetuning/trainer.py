@@ -13,20 +13,25 @@ from transformers import PreTrainedConfig, PreTrainedModel, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from ...keywords import checked_class
-from ..common.callbacks import CheckpointMixin, EarlyStopping, ResumeGuardCallback, steps_of
-from ..common.checkpoints import best_by, kept_step, rows_checksum
+from ..common.callbacks import (
+    CheckpointMixin,
+    EarlyStopping,
+    ResumeGuardCallback,
+    settings_of_steps,
+)
+from ..common.checkpoints import choose_best_metric, kept_step, rows_checksum
 from ..common.files import printable
 from ..common.precision import check_training, resolve_precision
 from ..common.printing import warn
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
 from .config import EPOCHS, FinetuningConfig
-from .data import VALIDATION_SIZE, Source, load_splits
+from .data import VALIDATION_SIZE, FilesOrRows, load_splits
 from .freezing import add_lora, freeze
 from .imbalance import sum_of_weights, weighted_loss
-from .models import check_head, fit_tokenizer, load_model, read_config, trained_for
+from .models import check_head, find_trained_head, fit_tokenizer, load_model, read_config
 from .predictor import TaskPredictor
-from .results import baseline, simple_scores
-from .survey import survey, warnings
+from .results import score_baseline, score_simple_model
+from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
 from .thresholds import undo_shift
 
@@ -83,10 +88,10 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         task: Task,
         model: str | os.PathLike | PreTrainedModel,
         args: FinetuningConfig | None = None,
-        train_dataset: Source = None,
-        eval_dataset: Source = None,
-        test_dataset: Source = None,
-        baseline_dataset: Source = None,
+        train_dataset: FilesOrRows = None,
+        eval_dataset: FilesOrRows = None,
+        test_dataset: FilesOrRows = None,
+        baseline_dataset: FilesOrRows = None,
         validation_size: float = VALIDATION_SIZE,
     ):
         args = copy.copy(FinetuningConfig() if args is None else args)
@@ -107,9 +112,9 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             validation_size=validation_size if trains else None,
             seed=args.seed,
         )
-        splits = read_rows(task, splits, model, trains)
-        self.baseline = baseline(task, splits)
-        self.simple_scores = simple_scores(task, splits)
+        splits = read_for_task(task, splits, model, trains)
+        self.baseline = score_baseline(task, splits)
+        self.simple_scores = score_simple_model(task, splits)
         if not trains:
             splits.pop("train", None)
         self.splits = splits
@@ -131,7 +136,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         model = initial_model(task, model, args)
         if trains:
             undo_shift(model)
-        self.new_weights = trains and trained_for(config) is None
+        self.new_weights = trains and find_trained_head(config) is None
         self.num_parameters = model.num_parameters()
         self.frozen_modules: list[torch.nn.Module] = []
         training_options: dict[str, Any] = {}
@@ -151,7 +156,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         for name, split in self.splits.items():
             surveys[name] = survey(task, split, self.encoded[name])
         self.label_counts = {name: counted.labels for name, counted in surveys.items()}
-        self.row_warnings = warnings(task, surveys)
+        self.row_warnings = find_warnings(task, surveys)
         for warning in self.row_warnings:
             warn(warning)
 
@@ -170,7 +175,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         callbacks: list[Any] = []
         if self.budget is not None:
             callbacks.append(self.budget)
-        callbacks.append(ResumeGuardCallback(steps_of(args) | self.settings))
+        callbacks.append(ResumeGuardCallback(settings_of_steps(args) | self.settings))
         if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
             floor = None
             if args.greater_is_better:
@@ -187,7 +192,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
         if resume_from_checkpoint:
-            settings = ResumeGuardCallback(steps_of(self.args) | self.settings)
+            settings = ResumeGuardCallback(settings_of_steps(self.args) | self.settings)
             settings.check(resume_from_checkpoint)
         result = super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
         # The clock of a resumed training counts from the resumption.
@@ -357,7 +362,7 @@ def settle_pooling(task: Task, config: PreTrainedConfig) -> None:
     pooling than the one that a trained head learned to read."""
     if not hasattr(task, "pooling"):
         return
-    if trained_for(config) is None:
+    if find_trained_head(config) is None:
         task.pooling = task.pooling or NEW_HEAD_POOLING
         return
     trained_pooling = getattr(config, "classifier_pooling", "cls")  # BERT has no such field
@@ -368,7 +373,7 @@ def settle_pooling(task: Task, config: PreTrainedConfig) -> None:
         )
 
 
-def read_rows(
+def read_for_task(
     task: Task,
     splits: DatasetDict,
     model: str | os.PathLike | PreTrainedModel,
@@ -389,14 +394,14 @@ def read_rows(
             "data: no validation or test split is given; use --test FILE, or a folder that has one"
         )
     config = config_of(model)
-    has_trained_head = trained_for(config) is not None
+    has_trained_head = find_trained_head(config) is not None
     splits = task.read(splits, config if has_trained_head else None)
     has_head = has_trained_head or isinstance(model, PreTrainedModel)
     if has_head and task.labels and len(task.labels) != config.num_labels:
         model_labels = ", ".join(map(str, config.id2label.values()))
         row_labels = ", ".join(map(str, task.labels))
         raise ValueError(
-            f"model: {name_of(model)!r} was fine-tuned for {config.num_labels} labels"
+            f"model: {name_of_model(model)!r} was fine-tuned for {config.num_labels} labels"
             f" ({model_labels}),"
             f" not for {len(task.labels)} ({row_labels}); give all of them in its order,"
             " or start from another model"
@@ -415,7 +420,7 @@ def config_of(model: str | os.PathLike | PreTrainedModel) -> PreTrainedConfig:
     return read_config(str(model))
 
 
-def name_of(model: str | os.PathLike | PreTrainedModel) -> str:
+def name_of_model(model: str | os.PathLike | PreTrainedModel) -> str:
     if isinstance(model, PreTrainedModel):
         return model.name_or_path or type(model).__name__
     return str(model)
@@ -438,7 +443,7 @@ def choose_metric(task: Task, validation: Dataset, args: FinetuningConfig) -> No
             f"metric_for_best_model: {task.metric_for_best_model} is not defined for the validation"
             f" rows; use one of {', '.join(metrics)}, or other rows"
         )
-    for name, value in best_by(args, task.metric_for_best_model, metrics).items():
+    for name, value in choose_best_metric(args, task.metric_for_best_model, metrics).items():
         setattr(args, name, value)
 
 
@@ -467,7 +472,7 @@ def settings_to_resume(
         "task": task.name,
         **task_options,
         "text": {name: rows_checksum(rows) for name, rows in encoded.items()},
-        "model": name_of(model),
+        "model": name_of_model(model),
         "freeze": args.freeze,
         "lora": args.lora,
         "labels": list(task.labels),

@@ -26,7 +26,7 @@ TEXTS = ["The first text is this one.", "A second text is a little longer than t
 def load(folder: str) -> dict:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    check_tokenizer(tokenizer, config)
+    check_vocabulary(tokenizer, config)
     saved = config.architectures[0]
     if not saved.isidentifier():
         raise SystemExit(f"config.json names the class {saved!r}, which is no name of a class")
@@ -44,7 +44,7 @@ def load(folder: str) -> dict:
     return {"saved": saved, "auto_classes": list(auto_classes), "versions": versions}
 
 
-def check_tokenizer(tokenizer, config) -> None:
+def check_vocabulary(tokenizer, config) -> None:
     highest = max(tokenizer.get_vocab().values())
     pads = {config.pad_token_id, tokenizer.pad_token_id} - {None}
     if highest >= config.vocab_size or len(pads) > 1:
@@ -75,10 +75,10 @@ def check_class(folder: str, loader, name: str, saved: str, tokenizer) -> None:
         problems = {problem: sorted(names) for problem, names in report.items() if names}
         if problems:
             raise SystemExit(f"the weights do not fit {name}: {problems}")
-        run(model.eval(), tokenizer)
+        run_model(model.eval(), tokenizer)
 
 
-def run(model: torch.nn.Module, tokenizer) -> None:
+def run_model(model: torch.nn.Module, tokenizer) -> None:
     """Compute the outputs for two texts of different lengths: no NaN may be in them."""
     has_padding = tokenizer.pad_token is not None
     texts = TEXTS if has_padding else TEXTS[:1]

@@ -73,7 +73,7 @@ class TokenizerConfig:
         " words of more than 100 characters.",
     )
 
-    def train_tokenizer(self, texts: Any, **options: Any) -> PreTrainedTokenizerFast:
+    def train_tokenizer_on(self, texts: Any, **options: Any) -> PreTrainedTokenizerFast:
         names = ("algorithm", "vocab_size", "lowercase", "strip_accents")
         return train_tokenizer(texts, **{name: getattr(self, name) for name in names}, **options)
 

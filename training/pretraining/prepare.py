@@ -9,7 +9,7 @@ from ..common.files import check_new_folder, new_folder
 from ..common.loading import saved_tokenizer, without_bars
 from ..common.options import checked_options, make_config
 from ..common.printing import print_next_step
-from ..data.documents import check_sources, name_of
+from ..data.documents import check_sources, name_of_entry
 from ..data.mixtures import Corpus, split_corpus
 from ..data.packing import check_packing, pack_documents
 from ..data.prepared import SPLITS, PreparedRows, save_rows
@@ -66,7 +66,7 @@ def prepare(
     with new_folder(folder) as written:
         documents = split_corpus(corpus, validation_size=args.validation_size, seed=seed)
         if row_tokenizer is None:
-            row_tokenizer = args.train_tokenizer(
+            row_tokenizer = args.train_tokenizer_on(
                 documents.sample["text"], model_max_length=args.seq_length
             )
         check_tokenization(documents.sample, row_tokenizer, args.max_lost_text)
@@ -76,7 +76,7 @@ def prepare(
             tokens = tokenize_documents(texts, row_tokenizer, args.num_proc)
             rows[split] = pack_documents(tokens, row_tokenizer, args.seq_length, args.packing)
         arguments = vars(args) | vars(corpus) | dict(seed=seed, tokenizer=tokenizer)
-        arguments["data"] = [describe_data(name_of(entry)) for entry in corpus.data]
+        arguments["data"] = [describe_data(name_of_entry(entry)) for entry in corpus.data]
         save_rows(written, rows, row_tokenizer, vars(args), arguments)
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..common.checkpoints import check_same
 from ..data.builtin_corpus import BUILTIN
-from ..data.documents import check_sources, name_of
+from ..data.documents import check_sources, name_of_entry
 from ..data.held_out import held_out_mask
 from ..data.mixtures import (
     SAMPLE_ROWS,
@@ -53,7 +53,7 @@ class CorpusSource(Source):
     def __init__(self, corpus: Corpus):
         self.corpus = corpus
         self.streaming = corpus.streaming
-        self.description = ", ".join(map(name_of, corpus.data or [BUILTIN]))
+        self.description = ", ".join(map(name_of_entry, corpus.data or [BUILTIN]))
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)

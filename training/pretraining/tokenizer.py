@@ -57,7 +57,7 @@ def make_tokenizer(
             trained = saved_tokenizer(extend)
         documents = load_sample(corpus)
         if trained is None:
-            tokenizer = args.train_tokenizer(documents["text"])
+            tokenizer = args.train_tokenizer_on(documents["text"])
         else:
             extension = extend_tokenizer(trained, documents["text"], extend_vocabulary)
             tokenizer = extension.tokenizer

@@ -30,7 +30,7 @@ from ..common.callbacks import (
     ResumeGuardCallback,
     add_callbacks,
     leave_group,
-    steps_of,
+    settings_of_steps,
 )
 from ..common.checkpoints import checkpoint_to_resume, kept_step, rows_checksum
 from ..common.files import check_folder, lock_output, write_json, written_whole
@@ -210,7 +210,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         objective."""
         extension = None
         if tokenizer is None:
-            tokenizer = train_tokenizer(args, config, documents.sample)
+            tokenizer = train_tokenizer_for_model(args, config, documents.sample)
         if args.extend_vocabulary is not None:
             extension = extend_tokenizer(
                 tokenizer, documents.sample["text"], args.extend_vocabulary
@@ -259,7 +259,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
     def _settings_to_resume(self) -> dict[str, Any]:
         """All that decides rows, masks and weights. A checkpoint cannot be resumed with other
         values of it."""
-        settings = steps_of(self.args)
+        settings = settings_of_steps(self.args)
         inherited = {field.name for field in dataclasses.fields(TrainingArguments)}
         for field in dataclasses.fields(self.args):
             if field.name not in inherited and field.name not in FREE_FIELDS:
@@ -656,11 +656,11 @@ def check_evaluation_rows(rows: Any) -> None:
         )
 
 
-def train_tokenizer(
+def train_tokenizer_for_model(
     args: PretrainingConfig, config: MiniBertConfig, sample: Any
 ) -> PreTrainedTokenizerBase:
     """Train a tokenizer on documents (column `text`), for a model with this config."""
-    return args.train_tokenizer(
+    return args.train_tokenizer_on(
         sample["text"],
         model_max_length=config.max_position_embeddings,
         token_type_ids=config.type_vocab_size > 0,

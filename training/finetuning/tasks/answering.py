@@ -18,7 +18,7 @@ from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
-from ..data import as_list, bad_value, each_row, with_column
+from ..data import as_list, bad_value, map_rows, with_column
 from .base import LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, shortened
 
 # The column that `read` adds beside `LABEL`: the first characters of the answers.
@@ -82,7 +82,7 @@ class AnswerQuestions(Task):
 
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
         """The answers of each row, as text and first character, without the spaces around them."""
-        return each_row(split, self._answers, split)
+        return map_rows(split, self._answers, split)
 
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         # SQuAD 2.0; what some files list there is plausible, but wrong.

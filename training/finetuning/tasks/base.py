@@ -31,7 +31,7 @@ from ...evaluation import intervals
 from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.intervals import Interval
 from ...evaluation.plots import plot_scores
-from ..data import FILE, check_column, check_texts, find_column, with_column
+from ..data import FILE, check_column, check_text_columns, find_column, with_column
 
 # How benchmarks write the labels of test rows that they keep to themselves.
 NO_LABEL = {"None", "", "-1", "-1.0"}
@@ -139,7 +139,7 @@ class Task(abc.ABC):
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         """Refuse a split that has a row without one of the texts."""
-        check_texts(split, self.text_columns)
+        check_text_columns(split, self.text_columns)
 
     @abc.abstractmethod
     def read_labels(self, split: datasets.Dataset) -> list[Any]:

@@ -16,7 +16,7 @@ from transformers import (
 from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
-from ..data import as_list, bad_value, check_texts, each_row, find_column, with_column
+from ..data import as_list, bad_value, check_text_columns, find_column, map_rows, with_column
 from .base import (
     CUT,
     LABEL,
@@ -101,12 +101,12 @@ class Choose(Task):
         return [text, *self.prefix, *self.choices]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        check_texts(split, [self.text_columns[0]])
+        check_text_columns(split, [self.text_columns[0]])
         if len(self.choices) > 1:
-            check_texts(split, self.choices)
-        check_texts(split, self.prefix, blank=True)
+            check_text_columns(split, self.choices)
+        check_text_columns(split, self.prefix, blank=True)
         choices = self._choices(split)
-        each_row(split, partial(self._check_choices, choices[0]), choices)
+        map_rows(split, partial(self._check_choices, choices[0]), choices)
 
     def _check_choices(self, first: Any, choices: Any) -> None:
         """Refuse a row whose choices are no list of texts, or not as many as in the first row."""
@@ -143,7 +143,7 @@ class Choose(Task):
         counts_from = self._first_number(splits, labels)
         numbers = {}
         for name, split in splits.items():
-            numbers[name] = each_row(
+            numbers[name] = map_rows(
                 split,
                 partial(self._number, counts_from),
                 labels[name],

@@ -23,7 +23,7 @@ from ...evaluation.intervals import Interval
 from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ...evaluation.word_classifier import WordClassifier
-from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
+from ..data import FILE, as_list, bad_value, find_column, map_rows, plain_text_columns
 from ..imbalance import class_weights, describe_weights
 from ..thresholds import choose_threshold, describe_thresholds, shift_bias, to_log_odds
 from .base import (
@@ -165,7 +165,7 @@ class Classify(Task):
         if lacks_first or (self.pairs_only and len(columns) != 2):
             raise ValueError(
                 f"pair_column: the two texts of {split[0][FILE]!r} are not clear; name them with"
-                f" --text_column and --pair_column ({', '.join(string_columns(split))})"
+                f" --text_column and --pair_column ({', '.join(plain_text_columns(split))})"
             )
         return columns
 
@@ -173,7 +173,7 @@ class Classify(Task):
         label_column = None
         with suppress(ValueError):  # Rows to predict for have no label.
             label_column = self.find_labels(split)
-        candidates = [column for column in string_columns(split) if column != label_column]
+        candidates = [column for column in plain_text_columns(split) if column != label_column]
         for pair in PAIR_COLUMNS:
             if set(pair) <= set(candidates):
                 return list(pair)
@@ -209,7 +209,7 @@ class Classify(Task):
         return super().read(splits, config)
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        return each_row(split, self._checked, self._values(split, self.label_column))
+        return map_rows(split, self._checked, self._values(split, self.label_column))
 
     def _checked(self, value: Any) -> Any:
         """A label, or a list of different ones."""
@@ -234,7 +234,7 @@ class Classify(Task):
         def read_value(value: Any) -> Any:
             return value if value in self.named_labels else plain_label(value, names)
 
-        return each_row(split, read_value, split[column])
+        return map_rows(split, read_value, split[column])
 
     def _guess_type(self, values: Iterable[Any]) -> str:
         """The problem type: several labels if some are lists, values if all are numbers of which
@@ -277,7 +277,7 @@ class Classify(Task):
             for item in as_list(value):
                 if item not in self._id_of:
                     self._id_of[item] = find_label(self.labels, item)
-        encoded = {name: each_row(splits[name], self._encoded, labels[name]) for name in labels}
+        encoded = {name: map_rows(splits[name], self._encoded, labels[name]) for name in labels}
         if "train" not in encoded:
             self.thresholds = getattr(config, "thresholds", None)
         elif self.class_weights or self.tune_threshold:

@@ -23,7 +23,15 @@ from ...data.sentences import split_words
 from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import class_scores
-from ..data import FILE, as_list, bad_value, check_column, each_row, string_columns, with_column
+from ..data import (
+    FILE,
+    as_list,
+    bad_value,
+    check_column,
+    map_rows,
+    plain_text_columns,
+    with_column,
+)
 from ..imbalance import class_weights, describe_weights
 from . import label_schemes as schemes
 from .base import (
@@ -111,7 +119,7 @@ class Tag(Task):
         return super().read(with_words, config)
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        each_row(split, self._check_words, split[self.text_columns[0]])
+        map_rows(split, self._check_words, split[self.text_columns[0]])
 
     def _check_words(self, words: Any) -> None:
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -123,7 +131,7 @@ class Tag(Task):
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         feature = split.features[self.label_column]
         names = getattr(getattr(feature, "feature", None), "names", [])
-        return each_row(
+        return map_rows(
             split,
             partial(self._named_tags, names),
             split[self.text_columns[0]],
@@ -162,7 +170,7 @@ class Tag(Task):
                 " which looks like a tag of an entity; write B-PER, I-PER and O"
             )
         if self.entities:
-            labels = {name: each_row(splits[name], self._to_bio, labels[name]) for name in labels}
+            labels = {name: map_rows(splits[name], self._to_bio, labels[name]) for name in labels}
         self.labels = model_labels or self._labels_of(counts)
         if self.labels == [schemes.OUTSIDE]:
             raise ValueError(
@@ -250,7 +258,7 @@ class Tag(Task):
         """As `Task.read_unlabelled`, of texts, which `split_words` cuts, or of lists of words,
         which are texts with a space between two words."""
         (column,) = self.text_columns
-        self.reads_text = column in string_columns(split)
+        self.reads_text = column in plain_text_columns(split)
         if not self.reads_text:
             self.check_inputs(split)
         texts = []

@@ -59,7 +59,7 @@ class MaskedLMWithNextSentence(MaskedLM):
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
     ) -> datasets.Dataset:
         args = self.args
-        return make_pairs(
+        return make_sentence_pairs(
             documents,
             tokenizer,
             args.seq_length,
@@ -101,7 +101,7 @@ class MaskedLMWithSentenceOrder(MaskedLMWithNextSentence):
     swaps_segments = True
 
 
-def make_pairs(
+def make_sentence_pairs(
     documents: datasets.Dataset,
     tokenizer: PreTrainedTokenizerBase,
     seq_length: int,
@@ -174,7 +174,7 @@ def pair_table(
     cls_token_id: int,
     sep_token_id: int,
 ) -> pa.Table:
-    """Make the pairs of one window of documents (column `text`); see `make_pairs`."""
+    """Make the pairs of one window of documents (column `text`); see `make_sentence_pairs`."""
     texts = table["text"].to_pylist()
     sentences = [split_sentences(text) for text in texts]
     all_sentences = list(chain(*sentences))
