@@ -173,8 +173,10 @@ def test_help_and_a_missing_file_need_no_library(capsys):
     assert all(f"  {name} " in done.stdout for name in COMMANDS if name not in ("work", "train"))
     assert "unknown command 'pretrian'; close matches: pretrain" in done.stderr
     assert "data: 'nowhere.txt' does not exist" in done.stderr
-    assert "Missing task. Choose one of: classify, nli" in refusal(capsys, "finetune")
-    assert "Unknown task 'tga'. Choose one of:" in refusal(capsys, "finetune", "tga")
+    missing = refusal(capsys, "finetune")
+    assert missing.startswith("minibert: error: task: finetune needs one; use one of classify, nli")
+    unknown = refusal(capsys, "finetune", "tga")
+    assert unknown.startswith("minibert: error: task: 'tga' is unknown; use one of classify, nli")
 
 
 # What the help of a command may import beside torch and Transformers, of these libraries that take seconds.

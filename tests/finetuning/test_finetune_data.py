@@ -177,7 +177,7 @@ class TestSplits:
             ({"train": ["{folder}/header.csv"]}, "header.csv' has no rows"),
             (
                 {"train": ["{folder}/good.jsonl"], "validation_size": 10},
-                "cannot be held out with all labels left",
+                "cannot be held out with all labels left to train on; give eval_dataset (--validation)",
             ),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "cannot be held out"),
             ({"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]}, "can't be aligned"),

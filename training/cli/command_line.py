@@ -172,11 +172,9 @@ def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
     group = argv[0]
     tasks = [name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")]
     if tasks and argv[1:]:
-        raise ValueError(
-            f"minibert {group}: Unknown task {argv[1]!r}. Choose one of: {', '.join(tasks)}"
-        )
+        raise ValueError(f"task: {argv[1]!r} is unknown; use one of {', '.join(tasks)}")
     if tasks:
-        raise ValueError(f"minibert {group}: Missing task. Choose one of: {', '.join(tasks)}")
+        raise ValueError(f"task: {group} needs one; use one of {', '.join(tasks)}")
     raise ValueError(
         f"unknown command {group!r}{close_matches(group, COMMANDS)}; "
         "`minibert --help` shows them all"

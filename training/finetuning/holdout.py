@@ -35,7 +35,7 @@ def hold_out(
     if validation_size <= 0 or target >= len(rows) or not is_held_out.any():
         raise ValueError(
             f"validation_size: {validation_size} of {len(rows)} rows ({len(groups)} different ones)"
-            " cannot be held out with all labels left to train on; use --validation"
+            " cannot be held out with all labels left to train on; give eval_dataset (--validation)"
         )
     held_out_keys = {key for key, is_held in zip(groups, is_held_out) if is_held}
     is_validation = np.array([key in held_out_keys for key in keys])

@@ -386,12 +386,14 @@ def read_for_task(
     drop_unlabelled_test(task, splits)
     if trains and "train" not in splits:
         raise ValueError(
-            "train: there is no training split; use --train FILE, or a folder that has one"
+            "train: there is no training split; give train_dataset (--train FILE), or a folder"
+            " that has one"
         )
     baseline_rows = None if trains else splits.pop("train", None)
     if not splits:
         raise ValueError(
-            "data: no validation or test split is given; use --test FILE, or a folder that has one"
+            "data: no validation or test split is given; give test_dataset (--test FILE), or a"
+            " folder that has one"
         )
     config = config_of(model)
     has_trained_head = find_trained_head(config) is not None

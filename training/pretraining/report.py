@@ -17,13 +17,6 @@ COMPARED = (
     ("always original", "constant_loss", "constant_accuracy"),
     ("before this training", "start_loss", "start_accuracy"),
 )
-# Accuracies at masked positions that trainings of ours reached.
-REFERENCE_ACCURACIES = {
-    0.297: "size tiny after 200 steps",
-    0.395: "the first command of the README",
-    0.473: "7,500 steps on books",
-    0.521: "an hour on books",
-}
 
 
 def describe_pretraining(report: Mapping[str, Any]) -> str:
@@ -44,11 +37,6 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     targets_name = OBJECTIVES[report["objective"]].targets_name
     lines = [f"At {report['targets']:,} {targets_name} of the held-out documents:"]
     lines.append(format_table(("", "loss", "perplexity", "accuracy"), rows))
-    if report["objective"] == "mlm":
-        accuracy = report["accuracy"]
-        nearest = min(REFERENCE_ACCURACIES, key=lambda reference: abs(reference - accuracy))
-        comparison = "about as high as" if accuracy > 0.8 * nearest else "lower than"
-        lines.append(f"The accuracy is {comparison} that of {REFERENCE_ACCURACIES[nearest]}")
     for task, task_name in (("nsp", "next sentence"), ("sop", "sentence order")):
         loss = report.get(f"{task}_loss")
         if loss is not None:

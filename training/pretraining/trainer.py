@@ -611,8 +611,8 @@ def check_before_reading(
     is_new = isinstance(model, MiniBertConfig)
     if args.extend_vocabulary is not None and (is_new or not source.has_text):
         raise ValueError(
-            "extend_vocabulary: it needs text and a trained model; give --data and"
-            " --model_name_or_path"
+            "extend_vocabulary: it needs text and a trained model; give them as train_dataset and"
+            " model (--data and --model_name_or_path)"
         )
 
 
@@ -652,7 +652,8 @@ def open_tokenizer(
 def check_evaluation_rows(rows: Any) -> None:
     if not len(rows):
         raise ValueError(
-            "eval_dataset: it makes no row; give more text, or a larger validation_size"
+            "validation_size: the held-out text (or eval_dataset) makes no row; give more text,"
+            " or a larger validation_size"
         )
 
 

@@ -52,7 +52,7 @@ REMOVED_OPTIONS = {
 def task_class(name: str) -> type:
     """The class of a task. A ValueError if there is none of this name."""
     if name not in TASKS:
-        raise ValueError(f"Unknown task {name!r}. Choose one of: {', '.join(TASKS)}")
+        raise ValueError(f"task: {name!r} is unknown; use one of {', '.join(TASKS)}")
     module_name, class_name = TASKS[name].reference.split(":")
     module = importlib.import_module(f".{module_name}", __name__)
     return getattr(module, class_name)
