@@ -30,7 +30,7 @@ from .cpu_minibert import (
     choose_cpu_kernel,
 )
 from .sequences_minibert import (
-    PackedSequences,
+    UnpaddedTokens,
     apply_window_and_causality,
     build_attention_mask,
     to_bias,
@@ -68,7 +68,7 @@ class AttentionDispatch:
     With `device_map`, accelerate moves it to the device of each layer, as it moves tensors.
 
     Args:
-        sequences: the documents of the batch.
+        tokens: the real tokens of the batch.
         window: the largest distance at which tokens see each other; None: the whole document.
         causal: tokens see only what comes before them.
         dropout: rate on the attention probabilities (0 outside training).
@@ -79,18 +79,18 @@ class AttentionDispatch:
 
     def __init__(
         self,
-        sequences: PackedSequences,
+        tokens: UnpaddedTokens,
         window: int | None,
         causal: bool,
         dropout: float,
         dtype: torch.dtype,
     ):
-        self.sequences = sequences
+        self.tokens = tokens
         self.window = window
         self.causal = causal
         self.dropout = dropout
         self.dtype = dtype
-        self.num_tokens = len(sequences.document_ids)
+        self.num_tokens = len(tokens.document_ids)
         self.kernel_names: list[str] = []
         self.prepare()
 
@@ -121,8 +121,8 @@ class AttentionDispatch:
         padding_rows = len(q) - self.num_tokens
         if not padding_rows:
             return self.attend_tokens(q, k, v)
-        tokens = slice(self.num_tokens)
-        out = self.attend_tokens(q[tokens], k[tokens], v[tokens])
+        real = slice(self.num_tokens)
+        out = self.attend_tokens(q[real], k[real], v[real])
         return F.pad(out, (0, 0, 0, 0, 0, padding_rows))
 
     def attend_tokens(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -132,7 +132,7 @@ class AttentionDispatch:
     def choose_kernel(self, queries: int, keys: int) -> AttentionKernel:
         """The kernel for one piece."""
         kernel = None
-        if self.sequences.device.type == "cpu":
+        if self.tokens.device.type == "cpu":
             kernel = choose_cpu_kernel(self.dtype, self.dropout, queries, keys)
         if kernel is None:
             kernel = sdpa
@@ -149,8 +149,8 @@ class FlashDispatch(AttentionDispatch):
         left = -1 if self.window is None else self.window  # -1: all
         right = 0 if self.causal else left
         self.window_sizes = {"window_size_left": left, "window_size_right": right}
-        bounds = self.sequences.cu_seq_lens
-        longest = self.sequences.longest
+        bounds = self.tokens.cu_seq_lens
+        longest = self.tokens.longest
         self.bounds = (bounds, bounds, longest, longest)  # of queries and of keys
 
     def attend_tokens(self, q, k, v):
@@ -168,13 +168,13 @@ class DocumentsDispatch(AttentionDispatch):
     name = "one call a document"
 
     def prepare(self):
-        sequences = self.sequences
+        tokens = self.tokens
         self.sizes, is_shared = self._join_short_documents()
         self.kernels: list[AttentionKernel] = []
         self.biases: list[torch.Tensor | None] = []
-        needs_mask = self.window is not None or (self.causal and sequences.order == "any")
-        id_parts = sequences.document_ids.split(self.sizes)
-        position_parts = sequences.positions.split(self.sizes)
+        needs_mask = self.window is not None or (self.causal and tokens.order == "any")
+        id_parts = tokens.document_ids.split(self.sizes)
+        position_parts = tokens.positions.split(self.sizes)
         for size, shared, ids, positions in zip(self.sizes, is_shared, id_parts, position_parts):
             bias = None
             if shared or needs_mask:
@@ -187,7 +187,7 @@ class DocumentsDispatch(AttentionDispatch):
         """The tokens of each call, and whether it has several documents."""
         sizes: list[int] = []
         is_shared: list[bool] = []
-        for length in self.sequences.lengths:
+        for length in self.tokens.lengths:
             if sizes and sizes[-1] + length <= SHORT:
                 sizes[-1] += length
                 is_shared[-1] = True
@@ -246,9 +246,9 @@ class PackedDispatch(AttentionDispatch):
     length_step = ROW_STEP  # row lengths are multiples of this
     count_step = ROW_COUNT  # and so are the numbers of rows of one length
 
-    def row_length(self, tokens: int) -> int:
-        """The length of the row that is started for a document of this many tokens."""
-        return -(-tokens // self.length_step) * self.length_step
+    def row_length(self, length: int) -> int:
+        """The length of the row that is started for a document of this length."""
+        return -(-length // self.length_step) * self.length_step
 
     def num_rows(self, filled: int) -> int:
         """The number of rows in a call for this many with documents."""
@@ -273,7 +273,7 @@ class PackedDispatch(AttentionDispatch):
 
         # What is computed for each call. `sees_all` and `is_full` are known without reading
         # tensors, as the lengths are Python numbers.
-        has_one_document_each = len(rows) == len(self.sequences.lengths)
+        has_one_document_each = len(rows) == len(self.tokens.lengths)
         sees_all = has_one_document_each and self.window is None and not self.causal
         self.kernels: list[AttentionKernel] = []
         self.biases: list[torch.Tensor | None] = []
@@ -289,7 +289,7 @@ class PackedDispatch(AttentionDispatch):
 
     def _fill_rows(self) -> list[PackedRow]:
         """Best fit, longest first: each document goes into the row that it fills best."""
-        lengths = self.sequences.lengths
+        lengths = self.tokens.lengths
         rows: list[PackedRow] = []
         room: list[tuple[int, int]] = []  # the free slots of a row, and its number; sorted
         for document in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
@@ -309,7 +309,7 @@ class PackedDispatch(AttentionDispatch):
 
     def _start_documents(self, calls: list[list[PackedRow]]) -> list[int]:
         """The slot of the first token of each document, counted over the rows of all calls."""
-        lengths = self.sequences.lengths
+        lengths = self.tokens.lengths
         start_of_document = [0] * len(lengths)
         start_of_call = 0
         for call_rows, size in zip(calls, self.sizes):
@@ -346,11 +346,11 @@ class PackedDispatch(AttentionDispatch):
         A slot without a token repeats the token before it, and masks hide it. So `attend_tokens`
         gathers the rows, which is ten times as fast as scattering the tokens into them.
         """
-        sequences = self.sequences
-        device = sequences.device
+        tokens = self.tokens
+        device = tokens.device
         # The tokens of a document move together.
-        start_n = sequences.cu_seq_lens[:-1].long()
-        length_n = sequences.cu_seq_lens.diff().long()
+        start_n = tokens.cu_seq_lens[:-1].long()
+        length_n = tokens.cu_seq_lens.diff().long()
         shift_n = torch.tensor(start_of_document, device=device) - start_n
         shift_t = shift_n.repeat_interleave(length_n, output_size=self.num_tokens)
         self.slot_of_token = torch.arange(self.num_tokens, device=device) + shift_t
@@ -361,8 +361,8 @@ class PackedDispatch(AttentionDispatch):
         last_filled_p = torch.searchsorted(filled_slots, slots_p, right=True) - 1
         self.token_of_slot = tokens_by_slot[last_filled_p]
         has_token_p = self.slot_of_token[self.token_of_slot] == slots_p
-        document_ids_p = torch.where(has_token_p, sequences.document_ids[self.token_of_slot], -1)
-        return document_ids_p, sequences.positions[self.token_of_slot].long()
+        document_ids_p = torch.where(has_token_p, tokens.document_ids[self.token_of_slot], -1)
+        return document_ids_p, tokens.positions[self.token_of_slot].long()
 
     def attend_tokens(self, q, k, v):
         outs = []
@@ -388,8 +388,8 @@ class OneCallDispatch(PackedDispatch):
     name = "one packed call"
     count_step = 1
 
-    def row_length(self, tokens: int) -> int:
-        return max(self.sequences.lengths)
+    def row_length(self, length: int) -> int:
+        return max(self.tokens.lengths)
 
 
 class GroupsDispatch(PackedDispatch):
@@ -427,7 +427,7 @@ class BlocksDispatch(AttentionDispatch):
         self.span = self.block + 2 * window
         # The slots after the tokens (-1) see each other, so that no row of a mask is empty. Those
         # before the first token (-2) are keys only, and seen by no query.
-        query_ids = F.pad(self.sequences.document_ids.int(), (0, self.tail), value=-1)
+        query_ids = F.pad(self.tokens.document_ids.int(), (0, self.tail), value=-1)
         key_ids = F.pad(query_ids, (0, window), value=-1)
         key_ids = F.pad(key_ids, (window, 0), value=-2)
         ids_cq = query_ids.view(self.num_blocks, self.block)
@@ -440,13 +440,13 @@ class BlocksDispatch(AttentionDispatch):
     def _distances(self) -> torch.Tensor:
         """The position of each query of a block minus those of its keys: [queries, keys] if they
         are the same in every block, else [blocks, queries, keys]."""
-        sequences = self.sequences
-        if sequences.order == "contiguous":
-            positions_q = torch.arange(self.block, device=sequences.device)
+        tokens = self.tokens
+        if tokens.order == "contiguous":
+            positions_q = torch.arange(self.block, device=tokens.device)
             first = -self.window
-            positions_k = torch.arange(first, first + self.span, device=sequences.device)
+            positions_k = torch.arange(first, first + self.span, device=tokens.device)
             return positions_q.unsqueeze(-1) - positions_k.unsqueeze(-2)
-        positions = F.pad(sequences.positions.int(), (0, self.tail))
+        positions = F.pad(tokens.positions.int(), (0, self.tail))
         positions_cq = positions.view(self.num_blocks, self.block)
         around = (self.window, self.window)
         positions_ck = F.pad(positions, around).unfold(0, self.span, self.block)
@@ -472,7 +472,7 @@ class BlocksDispatch(AttentionDispatch):
 
 
 def choose_dispatch(
-    sequences: PackedSequences,
+    tokens: UnpaddedTokens,
     window: int | None,
     causal: bool,
     dropout: float,
@@ -481,22 +481,22 @@ def choose_dispatch(
 ) -> AttentionDispatch:
     """Choose how the layers of one kind attend over the unpadded tokens, from the batch at hand.
     Arguments are those of `AttentionDispatch`, and the width of a head."""
-    device = sequences.device
+    device = tokens.device
     is_cpu = device.type == "cpu"
-    if is_cpu and _hides_nothing(sequences, window):
+    if is_cpu and _hides_nothing(tokens, window):
         window = None
-    if not len(sequences.document_ids):  # nothing but padding
+    if not len(tokens.document_ids):  # nothing but padding
         dispatch_class = DocumentsDispatch
-    elif sequences.order == "any" and (window is not None or causal):
+    elif tokens.order == "any" and (window is not None or causal):
         # Positions fall or repeat within documents: only explicit masks know who sees whom.
         dispatch_class = DocumentsDispatch if is_cpu else OneCallDispatch
     elif is_cpu:
-        dispatch_class = _choose_on_cpu(sequences, window, dropout, dtype)
-    elif window is not None and sequences.order != "contiguous":
+        dispatch_class = _choose_on_cpu(tokens, window, dropout, dtype)
+    elif window is not None and tokens.order != "contiguous":
         dispatch_class = BlocksDispatch  # flash attention would measure the window in tokens
     else:
         dispatch_class = _choose_on_device(device, dtype, head_width, window)
-    return dispatch_class(sequences, window, causal, dropout, dtype)
+    return dispatch_class(tokens, window, causal, dropout, dtype)
 
 
 def _choose_on_device(
@@ -520,18 +520,18 @@ def _has_flash_attention(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def _hides_nothing(sequences: PackedSequences, window: int | None) -> bool:
+def _hides_nothing(tokens: UnpaddedTokens, window: int | None) -> bool:
     """Whether every document fits into the window. This reads the lengths of documents, which other
     devices than CPUs would have to be waited for."""
-    longest = max(sequences.lengths, default=0)
-    return window is not None and sequences.order == "contiguous" and longest <= window + 1
+    longest = max(tokens.lengths, default=0)
+    return window is not None and tokens.order == "contiguous" and longest <= window + 1
 
 
 def _choose_on_cpu(
-    sequences: PackedSequences, window: int | None, dropout: float, dtype: torch.dtype
+    tokens: UnpaddedTokens, window: int | None, dropout: float, dtype: torch.dtype
 ) -> type[AttentionDispatch]:
     """On CPU, no kernel takes documents of any length. The lengths decide what costs least."""
-    lengths = sequences.lengths
+    lengths = tokens.lengths
     # In long documents, most keys are out of reach of a local layer.
     if window is not None and max(lengths) > 4 * max(window, LOCAL_BLOCK):
         return BlocksDispatch

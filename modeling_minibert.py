@@ -54,7 +54,9 @@ from .cpu_minibert import (
     repeat_last,
 )
 from .sequences_minibert import (
+    BatchTokens,
     PackedSequences,
+    UnpaddedTokens,
     check_inputs,
     check_shapes,
     find_outside,
@@ -494,7 +496,8 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
 
     Args:
         unpadded: the final states of the unpadded tokens, [tokens, width].
-        sequences: the `PackedSequences` that place those tokens in the batch.
+        sequences: the `UnpaddedTokens` that place those states in the batch. In a captured graph
+            all columns count as tokens: `AllColumns`.
         attention: how each kind of layer attended: the arguments of its `forward` by
             `AttentionKey`.
     """
@@ -571,6 +574,11 @@ def query_dtype(hidden_states: torch.Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)
     return hidden_states.dtype
+
+
+def count_visible(window: int | None) -> int | None:
+    """The window as Transformers counts it: the tokens seen on one side, and the token itself."""
+    return None if window is None else window + 1
 
 
 class MiniBertModel(MiniBertPreTrainedModel):
@@ -656,33 +664,41 @@ class MiniBertModel(MiniBertPreTrainedModel):
         wants_states = self._wants("output_hidden_states", kwargs)
         wants_attentions = self._wants("output_attentions", kwargs)
 
-        # Describe the batch. Padding is dropped unless something needs padded rows.
+        # Describe the batch, and find its tokens.
         sequences = PackedSequences(
             *inputs.shape[:2], inputs.device, attention_mask, position_ids, seq_idx,
             cu_seq_lens_q, max_length_q,
         )  # fmt: skip
-        needs_rows = wants_states or wants_attentions or sequences.mask_4d is not None
-        unpad = not captured and not needs_rows and self._try_unpad(sequences)
+        tokens = sequences.keep_columns() if captured else sequences.find_tokens()
+        # The layers run over the same tokens, unless something needs padded rows.
+        needs_rows = captured or wants_states or wants_attentions or sequences.mask_4d is not None
+        runs_unpadded = not needs_rows and self._attends_unpadded(tokens)
+        layer_tokens = tokens if runs_unpadded else None
         if self.embeddings.position_embeddings is not None:
             sequences.check_positions(self.embeddings.position_embeddings.num_embeddings)
 
-        hidden, positions = self._embed(sequences, unpad, input_ids, inputs_embeds, token_type_ids)
+        hidden, positions = self._embed(
+            sequences, layer_tokens, input_ids, inputs_embeds, token_type_ids
+        )
 
         # Plan how each kind of layer attends, then run the layers.
         keywords = kwargs | {"output_attentions": wants_attentions}
         keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
-        layer_arguments = self._plan_attention(sequences, unpad, hidden, positions, keywords)
+        layer_arguments = self._plan_attention(sequences, layer_tokens, hidden, positions, keywords)
         hidden, states, attentions = self._run_layers(
             hidden, layer_arguments, wants_states, wants_attentions
         )
         hidden = self.final_norm(hidden).to(inputs.device)  # `device_map` may have moved it
 
-        hidden_td = self._select_tokens(sequences, unpad, captured, hidden)
+        if layer_tokens is None:
+            hidden_td = tokens.unpad(hidden)
+        else:  # rows of padding may stand after the tokens
+            hidden_td = hidden.flatten(0, 1)[: len(tokens.document_ids)]
         pooled = None
         if self.pooler is not None:
-            pooled = self.pooler(sequences.pool(hidden_td, self.pooling))
+            pooled = self.pooler(tokens.pool(hidden_td, self.pooling))
         return self._build_outputs(
-            sequences, hidden_td, pooled, states, attentions, layer_arguments, padded_output
+            tokens, hidden_td, pooled, states, attentions, layer_arguments, padded_output
         )
 
     # --- what forward does, in order ---
@@ -691,43 +707,39 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """Whether the caller, or else the config, asks for an output of every layer."""
         return bool(keywords.get(name, getattr(self.config, name, False)))
 
-    def _try_unpad(self, sequences: PackedSequences) -> bool:
-        """Find the unpadded tokens, if the attention backend works on them; returns whether it
-        does."""
+    def _attends_unpadded(self, tokens: UnpaddedTokens) -> bool:
+        """Whether the attention backend works on these unpadded tokens."""
         backend = attention_backend(self.config)
         if backend == "sdpa":
-            sequences.find_tokens()
             return True
         if "flash" not in backend:
             return False
         # Flash attention needs at least one token, and measures the window in tokens, not
         # positions.
-        if not len(sequences.find_tokens().document_ids):
+        if not len(tokens.document_ids):
             return False
-        return sequences.order == "contiguous" or not any(self.windows.values())
+        return tokens.order == "contiguous" or not any(self.windows.values())
 
     def _embed(
         self,
         sequences: PackedSequences,
-        unpad: bool,
+        layer_tokens: UnpaddedTokens | None,
         input_ids: MaybeTensor,
         inputs_embeds: MaybeTensor,
         token_type_ids: MaybeTensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The embeddings, [b, s, d], and the positions, [b, s].
-
-        Unpadded tokens are one row, which may end in rows of padding (see `num_padding_rows`).
-        """
+        """The embeddings, [b, s, d], and the positions, [b, s], of the padded rows; or of
+        `layer_tokens` as one row, which may end in rows of padding (see `num_padding_rows`)."""
         positions = sequences.positions_bs
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(sequences.shape)
-        if not unpad:
+        if layer_tokens is None:
             return self.embeddings(input_ids, inputs_embeds, token_type_ids, positions), positions
-        positions = sequences.unpad_to_row(positions)
+        positions = layer_tokens.positions.unsqueeze(0)
         hidden = self.embeddings(
-            sequences.unpad_to_row(input_ids),
-            sequences.unpad_to_row(inputs_embeds),
-            sequences.unpad_to_row(token_type_ids),
+            layer_tokens.unpad_to_row(input_ids),
+            layer_tokens.unpad_to_row(inputs_embeds),
+            layer_tokens.unpad_to_row(token_type_ids),
             positions,
         )
         # A hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`).
@@ -750,63 +762,76 @@ class MiniBertModel(MiniBertPreTrainedModel):
     def _plan_attention(
         self,
         sequences: PackedSequences,
-        unpad: bool,
+        layer_tokens: UnpaddedTokens | None,
         hidden: torch.Tensor,
         positions: torch.Tensor,
         keywords: dict[str, Any],
     ) -> dict[AttentionKey, dict[str, Any]]:
-        """How each kind of layer attends: the arguments of `MiniBertLayer.forward` beside the
-        states. `keywords` are those of Transformers' attention functions."""
+        """How each kind of layer attends to `layer_tokens`, or to the padded rows: the arguments of
+        `MiniBertLayer.forward` beside the states. `keywords` are those of Transformers' attention
+        functions."""
         dtype = query_dtype(hidden)
         rotary = {name: angles(positions, dtype) for name, angles in self.rotary.items()}
-        uses_dispatch = unpad and attention_backend(self.config) == "sdpa"
         layer_arguments = {}
         for layer, key in self._passes():
             if key in layer_arguments:
                 continue
             window = self.windows[key.layer_type]
-            if uses_dispatch:
+            if layer_tokens is None:
+                arguments = self._plan_rows(sequences, hidden, window, keywords)
+            elif attention_backend(self.config) == "sdpa":
                 causal = keywords["is_causal"]
                 head_width = layer.attn.head_width
                 dispatch = choose_dispatch(
-                    sequences, window, causal, key.dropout, dtype, head_width
+                    layer_tokens, window, causal, key.dropout, dtype, head_width
                 )
                 arguments = {"dispatch": dispatch}
             else:
-                arguments = self._plan_interface(sequences, unpad, hidden, window, keywords)
+                arguments = self._plan_flash(layer_tokens, window, keywords)
             layer_arguments[key] = arguments | {"rotary": rotary.get(key.layer_type)}
         return layer_arguments
 
-    def _plan_interface(
+    def _plan_rows(
         self,
         sequences: PackedSequences,
-        unpad: bool,
         hidden: torch.Tensor,
         window: int | None,
         keywords: dict[str, Any],
     ) -> dict[str, Any]:
-        """The arguments of Transformers' attention functions. On the unpadded tokens this is flash
-        attention. On padded rows with a mask it serves eager attention, flex attention, functions
-        that a user registered, outputs of every layer, and graphs that are captured."""
+        """The arguments of Transformers' attention functions on padded rows with a mask. They serve
+        eager attention, flex attention, functions that a user registered, outputs of every layer,
+        and graphs that are captured."""
         backend = attention_backend(self.config)
         mask = None
-        if unpad:
-            keywords = keywords | {
-                "cu_seq_lens_q": sequences.cu_seq_lens,
-                "cu_seq_lens_k": sequences.cu_seq_lens,
-                "max_length_q": sequences.longest,
-                "max_length_k": sequences.longest,
-            }
-        elif "attention_instances" in keywords:
+        if "attention_instances" in keywords:
             self._check_vllm()  # it keeps its requests apart itself
         else:
             mask = sequences.interface_mask(self.config, hidden, window, keywords["is_causal"])
         if mask is not None and "flash" in backend:
             backend = "sdpa"  # flash attention takes no mask over pairs of tokens
-        # Transformers counts the tokens seen on one side, including the token itself.
-        sliding_window = None if window is None else window + 1
-        arguments = {"backend": backend, "attention_mask": mask, "sliding_window": sliding_window}
+        arguments = {
+            "backend": backend,
+            "attention_mask": mask,
+            "sliding_window": count_visible(window),
+        }
         return arguments | keywords
+
+    def _plan_flash(
+        self, tokens: UnpaddedTokens, window: int | None, keywords: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments of Transformers' flash attention on the unpadded tokens."""
+        arguments = {
+            "backend": attention_backend(self.config),
+            "attention_mask": None,
+            "sliding_window": count_visible(window),
+        }
+        bounds = {
+            "cu_seq_lens_q": tokens.cu_seq_lens,
+            "cu_seq_lens_k": tokens.cu_seq_lens,
+            "max_length_q": tokens.longest,
+            "max_length_k": tokens.longest,
+        }
+        return arguments | keywords | bounds
 
     def _check_vllm(self):
         """Refuse what vLLM would compute wrongly: it has one window for a layer."""
@@ -838,20 +863,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
             states.append(hidden)
         return hidden, states, attentions
 
-    def _select_tokens(
-        self, sequences: PackedSequences, unpad: bool, captured: bool, hidden: torch.Tensor
-    ) -> torch.Tensor:
-        """The states of the unpadded tokens, [tokens, d]. A captured graph has no shape for them,
-        so there all columns stay."""
-        if unpad:
-            return hidden.flatten(0, 1)[: len(sequences.document_ids)]
-        if captured:
-            return hidden.flatten(0, 1)
-        return sequences.find_tokens().unpad(hidden)
-
     def _build_outputs(
         self,
-        sequences: PackedSequences,
+        tokens: BatchTokens,
         hidden_td: torch.Tensor,
         pooled: MaybeTensor,
         states: list[torch.Tensor] | None,
@@ -862,7 +876,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """The output for callers who need padded rows, or for the heads."""
         last_hidden_state = None
         if padded_output or states is not None or attentions is not None:
-            last_hidden_state = sequences.pad(hidden_td)
+            last_hidden_state = tokens.pad(hidden_td)
         if states is not None:
             if getattr(self.config, "tie_last_hidden_states", None) is not False:
                 states[-1] = last_hidden_state
@@ -872,7 +886,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if padded_output:
             return MiniBertModelOutput(last_hidden_state, pooled, states, attentions)
         return MiniBertModelOutput(
-            last_hidden_state, pooled, states, attentions, hidden_td, sequences, layer_arguments
+            last_hidden_state, pooled, states, attentions, hidden_td, tokens, layer_arguments
         )
 
 
@@ -1549,7 +1563,7 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
         end_logits = end_logits.contiguous()
         loss = None
         if start_positions is not None and end_positions is not None:
-            real_bs = outputs.sequences.real_bs
+            real_bs = outputs.sequences.batch.real_bs
             start_loss = self._loss(start_logits, start_positions, real_bs, num_items_in_batch)
             end_loss = self._loss(end_logits, end_positions, real_bs, num_items_in_batch)
             loss = (start_loss + end_loss) / 2

@@ -2,11 +2,11 @@
 """Which tokens of a batch are real, and which tokens see each other.
 
 `PackedSequences` turns what a caller passes (a padding mask, position ids that restart, `seq_idx`,
-`cu_seq_lens_q`) into one description of the batch. A *document* is one sequence of a packed row; a
-row that is not packed is one document. From the description come
+`cu_seq_lens_q`) into one description of the padded batch. A *document* is one sequence of a packed
+row; a row that is not packed is one document. From the description come
 
-- the *unpadded tokens*: the real tokens of all rows, one after the other, [tokens, ...]. The model
-  works on these;
+- `UnpaddedTokens`: the real tokens of all rows, one after the other, [tokens, ...]. The model works
+  on these. In a graph that cannot drop padding, `AllColumns` stands for them;
 - a dense boolean mask for attention functions that need padded rows (eager, flex, a user's own,
   export).
 
@@ -14,8 +14,7 @@ One rule holds for every attention function. Token i sees token j if both belong
 document, |position_i - position_j| <= window (local layers), and position_j <= position_i (causal
 models).
 
-Shape suffixes: b batch, s columns of the padded batch, t unpadded tokens, q queries, k keys. Names
-without a suffix that have one value for each token refer to the unpadded tokens.
+Shape suffixes: b batch, s columns of the padded batch, t tokens, q queries, k keys.
 """
 
 from collections.abc import Callable
@@ -156,7 +155,7 @@ def to_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 class PackedSequences:
-    """The documents of one batch.
+    """The documents of one padded batch, as the caller described them.
 
     For example, two rows of six columns with the documents a, b and c, and padding (-):
 
@@ -165,12 +164,7 @@ class PackedSequences:
         positions_bs      0  1  2  0  1                 0  1
         starts_bs         ^        ^                    ^
 
-        after `find_tokens`
-        tokens            a  a  a  b  b  c  c
-        token_indices     0  1  2  3  4  6  7
-        document_ids      0  0  0  1  1  2  2
-        positions         0  1  2  0  1  0  1
-        cu_seq_lens       0        3     5     7
+    The model and its heads work on the tokens that `find_tokens` or `keep_columns` makes of it.
 
     Args:
         batch_size, length: rows and columns of the padded batch.
@@ -188,26 +182,17 @@ class PackedSequences:
         shape: (batch, length).
         longest: an upper bound on the tokens of a document.
         may_pack: whether the caller said where documents begin, so that a row may hold several.
-            Unlike `is_packed`, it is known without reading values.
+            It is known without reading values.
         counts_positions: whether positions are counted here, because the caller passed none.
         mask_4d: a caller's own mask over pairs of tokens, boolean or added to the scores.
         real_bs: [batch, length], True at real tokens; None without an `attention_mask`.
+        cu_seq_lens: int32 [documents + 1], the bounds of documents that the caller passed for a
+            single row without padding; else None.
         starts_bs: [batch, length], True at the first token of each document; None if documents did
             not have to be found.
         document_ids_bs: [batch, length], documents numbered over the batch, -1 at padding; None if
             every row is one document without padding.
         positions_bs: [batch, length], the position of each token.
-
-    `find_tokens` drops padding and sets the attributes below. Until then every column of the batch
-    counts as a token.
-
-    Attributes:
-        is_unpadded: whether the tokens are known to be the real ones.
-        token_indices: [tokens], where they are in the flattened batch; None if no token is padding.
-        document_ids, positions: [tokens], the document and the position of each.
-        cu_seq_lens: int32 [documents + 1], where documents start among these tokens (not in the
-            padded batch).
-        is_packed: whether a row holds several documents.
 
     Raises:
         ValueError: on CPU, if the `cu_seq_lens` of a single row do not cover it.
@@ -233,65 +218,43 @@ class PackedSequences:
         if attention_mask is not None and attention_mask.dim() == 4:
             self.mask_4d = attention_mask
             attention_mask = None
-
-        # Of the padded batch.
         self.real_bs: torch.Tensor | None = None
+        self.cu_seq_lens: torch.Tensor | None = None
         self.starts_bs: torch.Tensor | None = None
         self.document_ids_bs: torch.Tensor | None = None
         self.positions_bs: torch.Tensor
-        # Of the tokens.
-        self.is_unpadded = False
-        self.token_indices: torch.Tensor | None = None
-        self.document_ids: torch.Tensor
-        self.positions: torch.Tensor
-        self.cu_seq_lens: torch.Tensor | None = None
-        self.is_packed = False
-        # What the properties `order` and `lengths` return; None: not read yet.
-        self._order: str | None = "contiguous" if self.counts_positions else None
-        self._lengths: list[int] | None = None
 
-        # Each of the three sets `positions_bs`, `document_ids` and `positions`.
         is_bare = attention_mask is None and seq_idx is None
         if is_bare and position_ids is None and cu_seq_lens is None:
-            self._use_rows()
+            # Every row is one document without padding.
+            self.positions_bs = torch.arange(length, device=device).expand(batch_size, length)
         elif is_bare and batch_size == 1 and cu_seq_lens is not None:
             self._use_bounds(cu_seq_lens, position_ids)
         else:
             self._find_documents(attention_mask, position_ids, seq_idx, cu_seq_lens)
-
-    def _use_rows(self):
-        """Every row is one document without padding."""
-        batch_size, length = self.shape
-        rows = torch.arange(batch_size, device=self.device)
-        columns = torch.arange(length, device=self.device)
-        self.positions_bs = columns.expand(batch_size, length)
-        self.document_ids = rows.unsqueeze(1).expand(batch_size, length).flatten()
-        self.positions = self.positions_bs.flatten()
 
     def _use_bounds(self, cu_seq_lens: torch.Tensor, position_ids: torch.Tensor | None):
         """One row without padding whose bounds are passed, as packing collators pass them: nothing
         has to be found."""
         length = self.shape[1]
         columns = torch.arange(length, device=self.device)
-        self.cu_seq_lens = cu_seq_lens.to(self.device, torch.int32)
-        self.is_unpadded = True
-        self.is_packed = len(cu_seq_lens) > 2
+        bounds = cu_seq_lens.to(self.device, torch.int32)
         # Only on CPU: reading values on other devices means waiting for them.
         if self.device.type == "cpu" and not is_captured(columns):
-            covers = sum(self.lengths) == length and self.cu_seq_lens[0] == 0
-            if not covers or min(self.lengths) < 1:
+            lengths = bounds.diff().tolist()
+            covers = sum(lengths) == length and bounds[0] == 0
+            if not covers or min(lengths) < 1:
                 raise ValueError(
                     f"cu_seq_lens_q={cu_seq_lens.tolist()} does not cover the {length} tokens of "
                     f"the row: use increasing numbers from 0 to {length}"
                 )
-        inner_bounds = self.cu_seq_lens[1:-1].contiguous()
-        self.document_ids = torch.bucketize(columns, inner_bounds, right=True)
+        document_ids = torch.bucketize(columns, bounds[1:-1].contiguous(), right=True)
+        self.cu_seq_lens = bounds
+        self.document_ids_bs = document_ids.unsqueeze(0)
         if position_ids is None:
-            self.positions = columns - self.cu_seq_lens[self.document_ids]
+            self.positions_bs = (columns - bounds[document_ids]).unsqueeze(0)
         else:
-            self.positions = self._expand(position_ids)[0]
-        self.document_ids_bs = self.document_ids.unsqueeze(0)
-        self.positions_bs = self.positions.unsqueeze(0)
+            self.positions_bs = self._expand(position_ids)
 
     def _find_documents(
         self,
@@ -315,8 +278,6 @@ class PackedSequences:
             self.positions_bs = _count_positions(real, starts)
         else:
             self.positions_bs = self._expand(position_ids)
-        self.document_ids = self.document_ids_bs.flatten()
-        self.positions = self.positions_bs.flatten()
 
     def _find_starts(
         self,
@@ -363,187 +324,50 @@ class PackedSequences:
                 f"{table_size} tokens (tokenizer(..., truncation=True, max_length={table_size}))"
             )
 
-    # --- the unpadded tokens ---
+    # --- its tokens ---
 
-    def find_tokens(self) -> "PackedSequences":
-        """Find the unpadded tokens, in row order, and set the attributes that describe them.
+    def find_tokens(self) -> "UnpaddedTokens":
+        """The real tokens of all rows.
 
         This reads values: it cannot be captured in a graph, and it waits for the device, unless
         every row is one document without padding, or a single row comes with `cu_seq_lens`.
         """
-        if self.is_unpadded:
-            return self
+        if self.cu_seq_lens is not None:
+            is_packed = len(self.cu_seq_lens) > 2
+            return UnpaddedTokens(self, None, self.cu_seq_lens, is_packed)
         if self.document_ids_bs is None:
             batch_size, length = self.shape
             end = batch_size * length + 1
-            self.cu_seq_lens = torch.arange(0, end, length, dtype=torch.int32, device=self.device)
-            self._lengths = [length] * batch_size
-        else:
-            self._drop_padding()
-        self.is_unpadded = True
-        return self
+            bounds = torch.arange(0, end, length, dtype=torch.int32, device=self.device)
+            return UnpaddedTokens(self, None, bounds, False, [length] * batch_size)
+        return self._drop_padding()
 
     # Sizes depend on the data; the layers after it are compiled as one graph.
     @torch.compiler.disable
-    def _drop_padding(self):
-        """Set the attributes of the tokens from those of the padded batch."""
-        if self.real_bs is not None:
-            token_indices = self.real_bs.flatten().nonzero().squeeze(1)
-            has_padding = len(token_indices) < self.real_bs.numel()
-            self.token_indices = token_indices if has_padding else None
-        self.document_ids = self.unpad(self.document_ids_bs)
-        self.positions = self.unpad(self.positions_bs)
-        first_tokens = self.unpad(self.starts_bs).nonzero().squeeze(1)
-        self.cu_seq_lens = F.pad(first_tokens, (0, 1), value=len(self.document_ids)).int()
-        rows = self._row_of(first_tokens)
-        self.is_packed = bool((rows[1:] == rows[:-1]).any())
+    def _drop_padding(self) -> "UnpaddedTokens":
+        starts = self.starts_bs.flatten()
+        token_indices = self._index_tokens()
+        if token_indices is not None:
+            starts = starts[token_indices]
+        first_tokens = starts.nonzero().squeeze(1)
+        bounds = F.pad(first_tokens, (0, 1), value=len(starts)).int()
+        first_columns = first_tokens if token_indices is None else token_indices[first_tokens]
+        rows = first_columns // self.shape[1]
+        is_packed = bool((rows[1:] == rows[:-1]).any())
+        return UnpaddedTokens(self, token_indices, bounds, is_packed)
 
-    def _row_of(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The row of the padded batch that each of these unpadded tokens is in."""
-        indices = tokens if self.token_indices is None else self.token_indices[tokens]
-        return indices // self.shape[1]
-
-    @property
-    def order(self) -> str:
-        """How positions advance within documents: "contiguous" (by 1), "rising" (by 1 or more) or
-        "any". Positions that a caller passed are read once, when this is first asked for."""
-        if self._order is None:
-            self._order = self._read_order()
-        return self._order
-
-    @torch.compiler.disable
-    def _read_order(self) -> str:
-        step = torch.where(self.document_ids.diff() == 0, self.positions.diff(), 1)
-        if not len(step):
-            return "contiguous"
-        lowest, highest = step.aminmax()
-        if int(lowest) < 1:
-            return "any"
-        return "contiguous" if int(highest) == 1 else "rising"
-
-    @property
-    def lengths(self) -> list[int]:
-        """The number of tokens of each document. Unless every row is one document, `cu_seq_lens` is
-        read once, when this is first asked for."""
-        if self._lengths is None:
-            self._lengths = self.cu_seq_lens.diff().tolist()
-        return self._lengths
-
-    def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
-        """Drop padding: [batch, length, ...] → [tokens, ...]."""
-        x = x_bs.flatten(0, 1)
-        return x if self.token_indices is None else x[self.token_indices]
-
-    def unpad_to_row(self, x_bs: torch.Tensor | None) -> torch.Tensor | None:
-        """All unpadded tokens as one row, [1, tokens, ...]. None stays None."""
-        return None if x_bs is None else self.unpad(x_bs).unsqueeze(0)
-
-    def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
-        """Undo `unpad`: [tokens, width] → [batch, length, width], with `fill` at padding."""
-        if self.token_indices is not None:
-            batch_size, length = self.shape
-            padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
-            x_t = padded.index_copy(0, self.token_indices.to(x_t.device), x_t)
-        elif not self.is_unpadded and self.real_bs is not None:
-            # The tokens are all columns.
-            x_t = x_t.masked_fill(~self.real_bs.to(x_t.device).flatten().unsqueeze(1), fill)
-        return self._to_rows(x_t)
-
-    def _to_rows(self, x_t: torch.Tensor) -> torch.Tensor:
-        """[batch · length, width] → [batch, length, width], as torch.export can follow it for every
-        length."""
-        return x_t.flatten().view(*self.shape, x_t.shape[-1])
-
-    # --- labels ---
-
-    def unpad_labels(
-        self,
-        labels_bs: torch.Tensor | None,
-        num_items: int | torch.Tensor | None = None,
-        shift: bool = False,
-    ) -> tuple[torch.Tensor | None, int | torch.Tensor | None]:
-        """Return the labels of the unpadded tokens, [tokens], and the number of targets to average
-        the loss over.
-
-        Args:
-            labels_bs: [batch, length]. Labels at padding are ignored.
-            num_items: the targets that `Trainer` counted over all steps of gradient accumulation
-                (with `shift`, without the first column). The share of them whose labels are ignored
-                here is subtracted.
-            shift: give each token the label of the next token of its document.
-
-        Raises:
-            ValueError: the labels have another shape than the batch.
-        """
-        if labels_bs is None:
-            return None, num_items
-        if tuple(labels_bs.shape) != tuple(self.shape):
-            raise ValueError(
-                f"labels have the shape {tuple(labels_bs.shape)}: use {tuple(self.shape)}, "
-                "one a token"
-            )
-        counted_bs = labels_bs
-        if self.real_bs is not None:
-            labels_bs = labels_bs.masked_fill(~self.real_bs, -100)
-        labels_t = self.unpad(labels_bs)
-        if shift:
-            counted_bs = counted_bs[:, 1:]
-            labels_t = self._shift_labels(labels_t)
-        ignores_labels = shift or self.real_bs is not None
-        if num_items is not None and ignores_labels:
-            num_items = _subtract_ignored(num_items, counted_bs, labels_t)
-        return labels_t, num_items
-
-    def _shift_labels(self, labels_t: torch.Tensor) -> torch.Tensor:
-        """Give each token the label of the next one; -100 to the last of each document."""
-        next_labels = F.pad(labels_t, (0, 1), value=-100)[1:]
-        next_ids = F.pad(self.document_ids, (0, 1), value=-2)[1:]
-        return next_labels.masked_fill(next_ids != self.document_ids, -100)
-
-    # --- pooling ---
-
-    def pool(self, hidden_td: torch.Tensor, pooling: str) -> torch.Tensor:
-        """Pool the `cls` (first), `last` or `mean` vector of each row, [batch, width], or of each
-        document, [documents, width], if a row holds several. A row without real tokens gives
-        zeros."""
-        if not self.is_unpadded:
-            return self._pool_rows(self._to_rows(hidden_td), pooling)
-        first_n = self.cu_seq_lens[:-1].long()
-        end_n = self.cu_seq_lens[1:].long()
-        if pooling == "mean":
-            wide_td = at_least_fp32(hidden_td)
-            zeros_nd = wide_td.new_zeros(len(first_n), hidden_td.shape[-1])
-            sum_nd = zeros_nd.index_add(0, self.document_ids, wide_td)
-            pooled_nd = (sum_nd / (end_n - first_n).unsqueeze(1)).to(hidden_td.dtype)
-        elif pooling == "cls":
-            pooled_nd = hidden_td[first_n]
-        else:
-            pooled_nd = hidden_td[end_n - 1]
-        batch_size = self.shape[0]
-        if self.is_packed or len(pooled_nd) == batch_size:
-            return pooled_nd
-        # Rows without real tokens have no document.
-        zeros_bd = pooled_nd.new_zeros(batch_size, pooled_nd.shape[1])
-        return zeros_bd.index_copy(0, self._row_of(first_n), pooled_nd)
-
-    def _pool_rows(self, hidden_bsd: torch.Tensor, pooling: str) -> torch.Tensor:
-        """`pool` without reading values. It assumes that every row is one document, which it cannot
-        verify."""
-        if self.may_pack:
-            raise ValueError(
-                "seq_idx: a captured graph pools one vector a row; use one row with cu_seq_lens_q"
-            )
+    def _index_tokens(self) -> torch.Tensor | None:
+        """Where the real tokens are in the flattened batch; None if there is no padding."""
         if self.real_bs is None:
-            is_pooled_bs = hidden_bsd.new_ones(self.shape, dtype=torch.bool)
-        else:
-            is_pooled_bs = self.real_bs
-        if pooling != "mean":  # the first real token, or the last
-            rank_bs = is_pooled_bs.long().cumsum(1)
-            chosen_rank = 1 if pooling == "cls" else rank_bs[:, -1:]
-            is_pooled_bs = is_pooled_bs & (rank_bs == chosen_rank)
-        weight_bs = is_pooled_bs.to(hidden_bsd.dtype)
-        sum_bd = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
-        return sum_bd / weight_bs.sum(1, keepdim=True).clamp(min=1)
+            return None
+        token_indices = self.real_bs.flatten().nonzero().squeeze(1)
+        return token_indices if len(token_indices) < self.real_bs.numel() else None
+
+    def keep_columns(self) -> "BatchTokens":
+        """Every column as a token, for a graph whose shapes may not depend on values."""
+        if self.cu_seq_lens is not None:  # every column is a token, whose document is known
+            return self.find_tokens()
+        return AllColumns(self)
 
     # --- masks of padded rows ---
 
@@ -599,6 +423,228 @@ class PackedSequences:
         return create_bidirectional_mask(
             config, hidden, attention_mask=None, and_mask_function=is_visible
         )
+
+
+# --- the tokens that the model and its heads work on ---
+
+
+class BatchTokens:
+    """The tokens of a batch, one after the other.
+
+    Attributes:
+        batch: the padded batch.
+        document_ids, positions: [tokens], the document and the position of each.
+    """
+
+    def __init__(self, batch: PackedSequences):
+        self.batch = batch
+        document_ids_bs = batch.document_ids_bs
+        if document_ids_bs is None:
+            rows = torch.arange(batch.shape[0], device=batch.device)
+            document_ids_bs = rows.unsqueeze(1).expand(batch.shape)
+        self.document_ids = self.unpad(document_ids_bs)
+        self.positions = self.unpad(batch.positions_bs)
+
+    def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
+        """[batch, length, ...] → [tokens, ...]."""
+        raise NotImplementedError
+
+    def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
+        """Undo `unpad`: [tokens, width] → [batch, length, width], with `fill` at padding."""
+        raise NotImplementedError
+
+    def pool(self, hidden_td: torch.Tensor, pooling: str) -> torch.Tensor:
+        """Pool the `cls` (first), `last` or `mean` vector of each row, [batch, width], or of each
+        document, [documents, width], if a row holds several. A row without real tokens gives
+        zeros."""
+        raise NotImplementedError
+
+    def _to_rows(self, x_t: torch.Tensor) -> torch.Tensor:
+        """[batch · length, width] → [batch, length, width], as torch.export can follow it for every
+        length."""
+        return x_t.flatten().view(*self.batch.shape, x_t.shape[-1])
+
+    def unpad_labels(
+        self,
+        labels_bs: torch.Tensor | None,
+        num_items: int | torch.Tensor | None = None,
+        shift: bool = False,
+    ) -> tuple[torch.Tensor | None, int | torch.Tensor | None]:
+        """Return the labels of the tokens, [tokens], and the number of targets to average the loss
+        over.
+
+        Args:
+            labels_bs: [batch, length]. Labels at padding are ignored.
+            num_items: the targets that `Trainer` counted over all steps of gradient accumulation
+                (with `shift`, without the first column). The share of them whose labels are ignored
+                here is subtracted.
+            shift: give each token the label of the next token of its document.
+
+        Raises:
+            ValueError: the labels have another shape than the batch.
+        """
+        if labels_bs is None:
+            return None, num_items
+        shape = tuple(self.batch.shape)
+        if tuple(labels_bs.shape) != shape:
+            raise ValueError(
+                f"labels have the shape {tuple(labels_bs.shape)}: use {shape}, one a token"
+            )
+        real_bs = self.batch.real_bs
+        counted_bs = labels_bs
+        if real_bs is not None:
+            labels_bs = labels_bs.masked_fill(~real_bs, -100)
+        labels_t = self.unpad(labels_bs)
+        if shift:
+            counted_bs = counted_bs[:, 1:]
+            labels_t = self._shift_labels(labels_t)
+        ignores_labels = shift or real_bs is not None
+        if num_items is not None and ignores_labels:
+            num_items = _subtract_ignored(num_items, counted_bs, labels_t)
+        return labels_t, num_items
+
+    def _shift_labels(self, labels_t: torch.Tensor) -> torch.Tensor:
+        """Give each token the label of the next one; -100 to the last of each document."""
+        next_labels = F.pad(labels_t, (0, 1), value=-100)[1:]
+        next_ids = F.pad(self.document_ids, (0, 1), value=-2)[1:]
+        return next_labels.masked_fill(next_ids != self.document_ids, -100)
+
+
+class UnpaddedTokens(BatchTokens):
+    """The real tokens of all rows, in row order. `PackedSequences.find_tokens` makes them; nothing
+    about them changes afterwards. Those of its example:
+
+        tokens            a  a  a  b  b  c  c
+        token_indices     0  1  2  3  4  6  7
+        document_ids      0  0  0  1  1  2  2
+        positions         0  1  2  0  1  0  1
+        cu_seq_lens       0        3     5     7
+
+    Attributes:
+        device: where they are.
+        longest: an upper bound on the tokens of a document.
+        token_indices: [tokens], where they are in the flattened batch; None if no token is padding.
+        cu_seq_lens: int32 [documents + 1], where documents start among these tokens.
+        is_packed: whether a row holds several documents.
+    """
+
+    def __init__(
+        self,
+        batch: PackedSequences,
+        token_indices: torch.Tensor | None,
+        cu_seq_lens: torch.Tensor,
+        is_packed: bool,
+        lengths: list[int] | None = None,
+    ):
+        self.token_indices = token_indices  # before `super().__init__`, which unpads
+        super().__init__(batch)
+        self.device = batch.device
+        self.longest = batch.longest
+        self.cu_seq_lens = cu_seq_lens
+        self.is_packed = is_packed
+        # What the properties `order` and `lengths` return; None: not read yet.
+        self._order: str | None = "contiguous" if batch.counts_positions else None
+        self._lengths = lengths
+
+    @property
+    def order(self) -> str:
+        """How positions advance within documents: "contiguous" (by 1), "rising" (by 1 or more) or
+        "any". Positions that a caller passed are read once, when this is first asked for."""
+        if self._order is None:
+            self._order = self._read_order()
+        return self._order
+
+    @torch.compiler.disable
+    def _read_order(self) -> str:
+        step = torch.where(self.document_ids.diff() == 0, self.positions.diff(), 1)
+        if not len(step):
+            return "contiguous"
+        lowest, highest = step.aminmax()
+        if int(lowest) < 1:
+            return "any"
+        return "contiguous" if int(highest) == 1 else "rising"
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens of each document. Unless every row is one document, `cu_seq_lens` is
+        read once, when this is first asked for."""
+        if self._lengths is None:
+            self._lengths = self.cu_seq_lens.diff().tolist()
+        return self._lengths
+
+    def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
+        """Drop padding: [batch, length, ...] → [tokens, ...]."""
+        x = x_bs.flatten(0, 1)
+        return x if self.token_indices is None else x[self.token_indices]
+
+    def unpad_to_row(self, x_bs: torch.Tensor | None) -> torch.Tensor | None:
+        """All tokens as one row, [1, tokens, ...]. None stays None."""
+        return None if x_bs is None else self.unpad(x_bs).unsqueeze(0)
+
+    def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
+        """Undo `unpad`: [tokens, width] → [batch, length, width], with `fill` at padding."""
+        if self.token_indices is not None:
+            batch_size, length = self.batch.shape
+            padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
+            x_t = padded.index_copy(0, self.token_indices.to(x_t.device), x_t)
+        return self._to_rows(x_t)
+
+    def pool(self, hidden_td: torch.Tensor, pooling: str) -> torch.Tensor:
+        """See `BatchTokens.pool`."""
+        first_n = self.cu_seq_lens[:-1].long()
+        end_n = self.cu_seq_lens[1:].long()
+        if pooling == "mean":
+            wide_td = at_least_fp32(hidden_td)
+            zeros_nd = wide_td.new_zeros(len(first_n), hidden_td.shape[-1])
+            sum_nd = zeros_nd.index_add(0, self.document_ids, wide_td)
+            pooled_nd = (sum_nd / (end_n - first_n).unsqueeze(1)).to(hidden_td.dtype)
+        elif pooling == "cls":
+            pooled_nd = hidden_td[first_n]
+        else:
+            pooled_nd = hidden_td[end_n - 1]
+        batch_size, length = self.batch.shape
+        if self.is_packed or len(pooled_nd) == batch_size:
+            return pooled_nd
+        # Rows without real tokens have no document.
+        zeros_bd = pooled_nd.new_zeros(batch_size, pooled_nd.shape[1])
+        rows = self.token_indices[first_n] // length
+        return zeros_bd.index_copy(0, rows, pooled_nd)
+
+
+class AllColumns(BatchTokens):
+    """Every column of the batch; padding is the document -1. Nothing here reads values, so that a
+    graph can be captured for every batch of a shape."""
+
+    def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
+        """[batch, length, ...] → [batch · length, ...]."""
+        return x_bs.flatten(0, 1)
+
+    def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
+        """[batch · length, width] → [batch, length, width], with `fill` at padding."""
+        real_bs = self.batch.real_bs
+        if real_bs is not None:
+            x_t = x_t.masked_fill(~real_bs.to(x_t.device).flatten().unsqueeze(1), fill)
+        return self._to_rows(x_t)
+
+    def pool(self, hidden_td: torch.Tensor, pooling: str) -> torch.Tensor:
+        """See `BatchTokens.pool`. This assumes that every row is one document, which it cannot
+        verify."""
+        if self.batch.may_pack:
+            raise ValueError(
+                "seq_idx: a captured graph pools one vector a row; use one row with cu_seq_lens_q"
+            )
+        hidden_bsd = self._to_rows(hidden_td)
+        if self.batch.real_bs is None:
+            is_pooled_bs = hidden_bsd.new_ones(self.batch.shape, dtype=torch.bool)
+        else:
+            is_pooled_bs = self.batch.real_bs
+        if pooling != "mean":  # the first real token, or the last
+            rank_bs = is_pooled_bs.long().cumsum(1)
+            chosen_rank = 1 if pooling == "cls" else rank_bs[:, -1:]
+            is_pooled_bs = is_pooled_bs & (rank_bs == chosen_rank)
+        weight_bs = is_pooled_bs.to(hidden_bsd.dtype)
+        sum_bd = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
+        return sum_bd / weight_bs.sum(1, keepdim=True).clamp(min=1)
 
 
 # --- counting along rows, with operators that torch.export and ONNX have ---

@@ -132,8 +132,8 @@ def use_cudnn_in_global_layers() -> None:
     def attend(self, q_thd, k_thd, v_thd):
         if self.window is not None:
             return attend_by_flash(self, q_thd, k_thd, v_thd)
-        bounds = self.sequences.cu_seq_lens
-        longest = self.sequences.longest
+        bounds = self.tokens.cu_seq_lens
+        longest = self.tokens.longest
         outputs = torch.ops.aten._cudnn_attention_forward(
             q_thd,
             k_thd,

@@ -504,9 +504,9 @@ def local_attention(run: Run, shape: str, dtype: str, target: float) -> Work:
         x.requires_grad_(backward)
 
     def ours() -> Callable[[], torch.Tensor]:
-        sequences = PackedSequences(1, length, run.device).find_tokens()
+        tokens = PackedSequences(1, length, run.device).find_tokens()
         with torch.set_grad_enabled(backward):
-            dispatch = choose_dispatch(sequences, window, False, 0.0, q.dtype, width)
+            dispatch = choose_dispatch(tokens, window, False, 0.0, q.dtype, width)
         return lambda: dispatch.attend(q, k, v)
 
     def masked() -> Callable[[], torch.Tensor]:

@@ -22,7 +22,7 @@ from minibert.attention_minibert import choose_dispatch
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.cpu_minibert import chunked_attention, unfused_attention
 from minibert.modeling_minibert import MiniBertModel, eager_attention_forward
-from minibert.sequences_minibert import PackedSequences
+from minibert.sequences_minibert import PackedSequences, UnpaddedTokens
 
 # The published tolerances, absolute and relative, between any two ways to compute one attention from inputs of a type.
 # In half precision that is four units in the last place.
@@ -273,7 +273,7 @@ POSITIONS = {
 }
 
 
-def sequences_of(lengths: list[int], positions: str = "counted") -> PackedSequences:
+def tokens_of(lengths: list[int], positions: str = "counted") -> UnpaddedTokens:
     """Documents of these lengths."""
     ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).unsqueeze(0)
     count = POSITIONS[positions]
@@ -304,23 +304,23 @@ def random_qkv(tokens: int, dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.randn(tokens, HEADS, HEAD_WIDTH).to(dtype).requires_grad_() for _ in range(3)]
 
 
-def eager(q, k, v, sequences, window, causal, dropout) -> torch.Tensor:
+def eager(q, k, v, tokens, window, causal, dropout) -> torch.Tensor:
     rows = (x.unsqueeze(0).transpose(1, 2) for x in (q, k, v))
     out, _ = eager_attention_forward(
-        torch.nn.Module(), *rows, sequences.dense_mask(window, causal), dropout=dropout
+        torch.nn.Module(), *rows, tokens.batch.dense_mask(window, causal), dropout=dropout
     )
     return out[0]
 
 
 def of(kind):
     """A plan of one kind, whatever would be chosen."""
-    return lambda q, k, v, sequences, window, causal, dropout: kind(
-        sequences, window, causal, dropout, q.dtype
+    return lambda q, k, v, tokens, window, causal, dropout: kind(
+        tokens, window, causal, dropout, q.dtype
     ).attend(q, k, v)
 
 
-def planned(q, k, v, sequences, window=None, causal=False, dropout=0.0) -> torch.Tensor:
-    plan = choose_dispatch(sequences, window, causal, dropout, q.dtype, q.shape[-1])
+def planned(q, k, v, tokens, window=None, causal=False, dropout=0.0) -> torch.Tensor:
+    plan = choose_dispatch(tokens, window, causal, dropout, q.dtype, q.shape[-1])
     return plan.attend(q, k, v)
 
 
@@ -351,7 +351,7 @@ def test_kernels_against_the_formula(kernel, name, dtype):
         ):
             continue
         q, k, v, grad, *expected = expected_of(name, dtype, window, causal, positions)
-        actual = KERNELS[kernel](q, k, v, sequences_of(lengths, positions), window, causal, 0.0)
+        actual = KERNELS[kernel](q, k, v, tokens_of(lengths, positions), window, causal, 0.0)
         assert actual.dtype == dtype and actual.shape == q.shape
         where = f"window={window}, causal={causal}, positions {positions}"
         found = [actual, *torch.autograd.grad(actual, (q, k, v), grad)]
@@ -365,7 +365,7 @@ def expected_of(name, dtype, window, causal, positions) -> list[torch.Tensor]:
     lengths = LENGTHS[name]
     q, k, v = random_qkv(sum(lengths), dtype)
     grad = torch.randn(q.shape).to(dtype)
-    out = by_document(q, k, v, lengths, sequences_of(lengths, positions).positions, window, causal)
+    out = by_document(q, k, v, lengths, tokens_of(lengths, positions).positions, window, causal)
     return [q, k, v, grad, out.detach(), *torch.autograd.grad(out, (q, k, v), grad.double())]
 
 
@@ -381,10 +381,10 @@ def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
     for window, causal, positions in itertools.product(
         [None, 4, 64], [False, True], ["counted", "gaps"]
     ):
-        sequences = sequences_of(lengths, positions)
-        expected = by_document(q, k, v, lengths, sequences.positions, window, causal)
+        tokens = tokens_of(lengths, positions)
+        expected = by_document(q, k, v, lengths, tokens.positions, window, causal)
         where = f"window={window}, causal={causal}, positions {positions}"
-        close(KERNELS["documents"](q, k, v, sequences, window, causal, 0.0), expected, dtype, where)
+        close(KERNELS["documents"](q, k, v, tokens, window, causal, 0.0), expected, dtype, where)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -403,13 +403,13 @@ def test_bf16_without_amx_and_fp32_on_amd_take_plain_products(window, causal, dt
     )
     for lengths in ([700], *short):
         q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
-        expected = by_document(q, k, v, lengths, sequences_of(lengths).positions, window, causal)
+        expected = by_document(q, k, v, lengths, tokens_of(lengths).positions, window, causal)
         for plain in (True, False):
             monkeypatch.setattr(cpu, "BF16_WITHOUT_AMX", plain)
             monkeypatch.setattr(cpu, "FUSED_DTYPES", {dtype} if plain else set())
             sdpa = torch.nn.functional.scaled_dot_product_attention
             with mock.patch.object(attention.F, "scaled_dot_product_attention", wraps=sdpa) as spy:
-                actual = planned(q, k, v, sequences_of(lengths), window, causal)
+                actual = planned(q, k, v, tokens_of(lengths), window, causal)
             close(actual, expected, dtype, f"{lengths}, plain={plain}")
             assert spy.called != plain
 
@@ -424,17 +424,17 @@ def close(actual, expected, dtype, where):
 def test_kernels_take_what_the_layer_hands_over(dtype):
     """Views of one fused projection: no kernel may rely on contiguous memory, nor write into it."""
     lengths = LENGTHS["mixed"]
-    sequences = sequences_of(lengths)
+    tokens = tokens_of(lengths)
     torch.manual_seed(0)
     qkv = torch.randn(sum(lengths), 3, HEADS, HEAD_WIDTH).to(dtype)
     q, k, v = qkv.clone().requires_grad_().unbind(1)
     assert not q.is_contiguous()
     for kernel, window in itertools.product(KERNELS, [None, 4]):
         if (kernel, window) != ("blocks", None):
-            actual = KERNELS[kernel](q, k, v, sequences, window, False, 0.0)
+            actual = KERNELS[kernel](q, k, v, tokens, window, False, 0.0)
             close(
                 actual,
-                by_document(q, k, v, lengths, sequences.positions, window, False),
+                by_document(q, k, v, lengths, tokens.positions, window, False),
                 dtype,
                 kernel,
             )
@@ -452,7 +452,7 @@ def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
     monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: counting)
     for tokens in (2048, 8192):
         q, k, v = random_qkv(tokens, torch.float32)
-        planned(q, k, v, sequences_of([tokens]), window=64)
+        planned(q, k, v, tokens_of([tokens]), window=64)
     assert pairs[1] == 4 * pairs[0] and pairs[0] <= HEADS * 2048 * 4 * 64
 
 
@@ -491,9 +491,9 @@ def test_which_dispatch_is_taken(
     device, capability, dtype, head_width, window, positions, dropout, expected, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (capability, 0))
-    sequences = sequences_of([150, 20], positions)
-    sequences.order  # noqa: B018 - found where the tensors really are
-    sequences.device = torch.device(device)
+    tokens = tokens_of([150, 20], positions)
+    tokens.order  # noqa: B018 - found where the tensors really are
+    tokens.device = torch.device(device)
     if device != "cpu":
         for dispatch_class in (
             attention.AttentionDispatch,
@@ -503,7 +503,7 @@ def test_which_dispatch_is_taken(
             attention.FlashDispatch,
         ):
             monkeypatch.setattr(dispatch_class, "prepare", lambda self: None)
-    chosen = choose_dispatch(sequences, window, False, dropout, dtype, head_width)
+    chosen = choose_dispatch(tokens, window, False, dropout, dtype, head_width)
     assert chosen.description == expected
 
 
@@ -519,10 +519,10 @@ def test_a_compiled_model_may_ask_what_the_gpu_can_do(monkeypatch):
 @pytest.mark.parametrize("window", [None, 4])
 def test_nothing_but_padding_needs_no_kernel_of_a_device(window):
     """Which would be asked for no token at all."""
-    sequences = PackedSequences(2, 9, torch.device("cpu"), torch.zeros(2, 9)).find_tokens()
-    sequences.order  # noqa: B018 - found where the tensors really are
-    sequences.device = torch.device("mps")
-    plan = choose_dispatch(sequences, window, False, 0.0, torch.float32, 8)
+    tokens = PackedSequences(2, 9, torch.device("cpu"), torch.zeros(2, 9)).find_tokens()
+    tokens.order  # noqa: B018 - found where the tensors really are
+    tokens.device = torch.device("mps")
+    plan = choose_dispatch(tokens, window, False, 0.0, torch.float32, 8)
     assert plan.name == "one call a document"
     nothing = torch.zeros(0, 2, 8)
     assert plan.attend(nothing, nothing, nothing).shape == nothing.shape
@@ -548,12 +548,12 @@ def test_flash_attention_is_called_as_torch_calls_it(window, causal, monkeypatch
 
     monkeypatch.setattr(attention, "FLASH_ATTENTION", stand_in)
     lengths = LENGTHS["mixed"]
-    sequences = sequences_of(lengths)
+    tokens = tokens_of(lengths)
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
-    out = of(attention.FlashDispatch)(q, k, v, sequences, window, causal, 0.0)
+    out = of(attention.FlashDispatch)(q, k, v, tokens, window, causal, 0.0)
     close(
         out,
-        by_document(q, k, v, lengths, sequences.positions, window, causal),
+        by_document(q, k, v, lengths, tokens.positions, window, causal),
         torch.float32,
         "flash",
     )
@@ -592,11 +592,9 @@ def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
         .softmax(-1)
     )
     variance = torch.einsum("hqk,khd->qhd", probs**2, v**2) * rate / (1 - rate)
-    sequences = sequences_of([length] * copies)
+    tokens = tokens_of([length] * copies)
     repeated = [x.repeat(copies, 1, 1) for x in (q, k, v)]
-    draws = KERNELS[kernel](*repeated, sequences, window, False, rate).unflatten(
-        0, (copies, length)
-    )
+    draws = KERNELS[kernel](*repeated, tokens, window, False, rate).unflatten(0, (copies, length))
     error = (variance / copies).sqrt()
     assert ((draws.mean(0) - expected).abs() < 5 * error + 1e-4).all()
     ratio = draws.var(0) / variance  # over a sum of few draws, of which each counts

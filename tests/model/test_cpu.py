@@ -118,11 +118,11 @@ def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch
 def test_documents_of_like_length_share_a_call(lengths):
     """In inference, and if there are several; nothing of other documents stands behind a short one."""
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
-    sequences = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
+    tokens = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     given = (None, False, 0.0, torch.float32, 8)
-    assert choose_dispatch(sequences, *given).name == "one call a document"
+    assert choose_dispatch(tokens, *given).name == "one call a document"
     with torch.no_grad():
-        plan = choose_dispatch(sequences, *given)
+        plan = choose_dispatch(tokens, *given)
         assert plan.name == "documents of similar length together"
         assert len(plan.biases) == len({-(-length // 16) for length in lengths})
         assert [bias is None for bias in plan.biases].count(True) == (lengths == [16, 16, 16])
@@ -142,9 +142,9 @@ def test_short_documents_in_bf16_without_amx(lengths, name, monkeypatch):
     """Products of plain matrices are taken there: long documents one by one, so that their scores stay in the cache."""
     monkeypatch.setattr(cpu_minibert, "BF16_WITHOUT_AMX", True)
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
-    sequences = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
+    tokens = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     with torch.no_grad():
-        plan = choose_dispatch(sequences, None, False, 0.0, BF16, 8)
+        plan = choose_dispatch(tokens, None, False, 0.0, BF16, 8)
         assert plan.name == name and "unfused_attention" in plan.description
         qkv = torch.randn(3, sum(lengths), 2, 8).to(BF16)
         found = plan.attend(*qkv).split(lengths)

@@ -17,7 +17,7 @@ from transformers import DataCollatorWithFlattening
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.sequences_minibert import PackedSequences
+from minibert.sequences_minibert import PackedSequences, UnpaddedTokens
 
 WIDTH = 3
 
@@ -96,19 +96,19 @@ def layouts(
 
 def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
     """Everything that `documents` says, against `layout`."""
-    sequences.find_tokens()
+    tokens = sequences.find_tokens()
     places = torch.arange(layout.shape[0] * layout.shape[1]).view(layout.shape)
-    assert sequences.unpad(places).tolist() == [b * layout.shape[1] + s for b, s in layout.tokens]
-    assert sequences.document_ids.tolist() == layout.ids
-    assert sequences.positions.tolist() == positions
-    assert sequences.lengths == layout.lengths
-    assert sequences.cu_seq_lens.tolist() == [*layout.first, len(layout.ids)]
-    assert sequences.cu_seq_lens.dtype == torch.int32  # what the variable-length kernels take
-    assert sequences.is_packed == layout.packed
+    assert tokens.unpad(places).tolist() == [b * layout.shape[1] + s for b, s in layout.tokens]
+    assert tokens.document_ids.tolist() == layout.ids
+    assert tokens.positions.tolist() == positions
+    assert tokens.lengths == layout.lengths
+    assert tokens.cu_seq_lens.tolist() == [*layout.first, len(layout.ids)]
+    assert tokens.cu_seq_lens.dtype == torch.int32  # what the variable-length kernels take
+    assert tokens.is_packed == layout.packed
     ids = layout.ids
     steps = [positions[i + 1] - positions[i] for i in range(len(ids) - 1) if ids[i] == ids[i + 1]]
     rising = all(step >= 1 for step in steps)
-    assert sequences.order == (
+    assert tokens.order == (
         "contiguous" if all(step == 1 for step in steps) else "rising" if rising else "any"
     )
 
@@ -223,7 +223,7 @@ def test_without_anything_every_row_is_a_document():
 # --- between the unpadded tokens and the padded batch ---
 
 
-def sequences_of(layout: Layout) -> PackedSequences:
+def tokens_of(layout: Layout) -> UnpaddedTokens:
     return PackedSequences(
         *layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)
     ).find_tokens()
@@ -232,8 +232,8 @@ def sequences_of(layout: Layout) -> PackedSequences:
 @given(layouts(), st.sampled_from([0.0, -7.5]))
 @SETTINGS
 def test_pad_undoes_unpad(layout, fill):
-    sequences, x = sequences_of(layout), torch.randn(*layout.shape, WIDTH)
-    restored = sequences.pad(sequences.unpad(x), fill)
+    tokens, x = tokens_of(layout), torch.randn(*layout.shape, WIDTH)
+    restored = tokens.pad(tokens.unpad(x), fill)
     expected = x.clone()
     expected[layout.mask() == 0] = fill
     assert torch.equal(restored, expected)
@@ -242,7 +242,7 @@ def test_pad_undoes_unpad(layout, fill):
 @given(layouts(), st.sampled_from(["cls", "last", "mean"]))
 @SETTINGS
 def test_pool(layout, pooling):
-    sequences, x = sequences_of(layout), torch.randn(*layout.shape, WIDTH)
+    tokens, x = tokens_of(layout), torch.randn(*layout.shape, WIDTH)
 
     def pooled(numbers) -> list[float]:
         places = [place for place, i in zip(layout.tokens, layout.ids) if i in numbers]
@@ -258,7 +258,7 @@ def test_pool(layout, pooling):
         expected = [
             pooled({i for (b, _), i in zip(layout.tokens, layout.ids) if b == row}) for row in rows
         ]
-    assert_close(sequences.pool(sequences.unpad(x), pooling), torch.tensor(expected))
+    assert_close(tokens.pool(tokens.unpad(x), pooling), torch.tensor(expected))
 
 
 @given(layouts(one_document_a_row=True), st.sampled_from(["cls", "last", "mean"]), st.booleans())
@@ -269,12 +269,10 @@ def test_pool_of_padded_rows(layout, pooling, with_mask):
         layout = Layout([[b] * layout.shape[1] for b in range(layout.shape[0])])
     mask = layout.mask() if with_mask else None
     x = torch.randn(*layout.shape, WIDTH)
-    unpadded = sequences_of(layout)
+    unpadded = tokens_of(layout)
     expected = unpadded.pool(unpadded.unpad(x), pooling)
-    assert_close(
-        PackedSequences(*layout.shape, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling),
-        expected,
-    )
+    columns = PackedSequences(*layout.shape, torch.device("cpu"), mask).keep_columns()
+    assert_close(columns.pool(columns.unpad(x), pooling), expected)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "last"])
@@ -285,7 +283,8 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
     mask = (torch.arange(length) < length - 100).expand(2, length) if masked else None
     x = torch.arange(length, dtype=torch.bfloat16).expand(2, length).unsqueeze(-1)
     last = length - 101 if masked else length - 1
-    pooled = PackedSequences(2, length, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling)
+    columns = PackedSequences(2, length, torch.device("cpu"), mask).keep_columns()
+    pooled = columns.pool(columns.unpad(x), pooling)
     assert torch.equal(pooled, x[:, 0 if pooling == "cls" else last])
 
 
@@ -321,10 +320,10 @@ def test_no_mask_where_none_is_needed():
 
 
 def test_nothing_but_padding_leaves_nothing():
-    sequences = PackedSequences(2, 4, torch.device("cpu"), torch.zeros(2, 4)).find_tokens()
-    assert sequences.lengths == [] and sequences.unpad(torch.arange(8).view(2, 4)).tolist() == []
+    tokens = PackedSequences(2, 4, torch.device("cpu"), torch.zeros(2, 4)).find_tokens()
+    assert tokens.lengths == [] and tokens.unpad(torch.arange(8).view(2, 4)).tolist() == []
     for pooling in ("cls", "last", "mean"):
-        assert torch.equal(sequences.pool(torch.ones(0, WIDTH), pooling), torch.zeros(2, WIDTH))
+        assert torch.equal(tokens.pool(torch.ones(0, WIDTH), pooling), torch.zeros(2, WIDTH))
 
 
 # --- Transformers' collator ---

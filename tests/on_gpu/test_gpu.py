@@ -191,11 +191,10 @@ def test_nothing_leaks_between_packed_sequences(preset, dtype, device):
 
 
 def test_attention_dropout_is_unbiased(cuda):
-    sequences = PackedSequences(
-        1, 40, cuda, cu_seq_lens=torch.tensor([0, 15, 40], device=cuda), max_length=25
-    )
+    bounds = torch.tensor([0, 15, 40], device=cuda)
+    tokens = PackedSequences(1, 40, cuda, cu_seq_lens=bounds, max_length=25).find_tokens()
     q, k, v = torch.randn(3, 40, 4, 32, device=cuda, dtype=torch.bfloat16)
-    plans = [choose_dispatch(sequences, None, False, rate, q.dtype, 32) for rate in (0.0, 0.3)]
+    plans = [choose_dispatch(tokens, None, False, rate, q.dtype, 32) for rate in (0.0, 0.3)]
     assert {plan.name for plan in plans} == {"flash attention"}
     expected, draws = (
         plans[0].attend(q, k, v),
