@@ -51,18 +51,40 @@ HAS_FUSED_BF16 = look_up_name(torch.ops, "mkldnn._is_mkldnn_bf16_supported")
 CAUSAL_MODELS = look_up_name(modeling_auto, "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")
 
 
-# --- when values cannot be read ---
+# --- what a graph, or a transformation of torch, does not allow ---
+
+# Two questions about a tensor. Their answers differ under torch.compile on a GPU, where the number
+# of tokens may change from call to call, and on the meta device:
+#
+#                                           needs_static_shapes   needs_traceable_ops
+#     torch.export, ONNX, jit, CUDA graph   yes                   yes
+#     torch.compile on CPU                  yes                   yes
+#     torch.compile on other devices        no                    yes
+#     torch.func, forward-mode derivatives  yes                   yes
+#     meta device                           yes                   no
+#     anything else                         no                    no
 
 
-def is_traced(x: torch.Tensor) -> bool:
-    """Whether the values of `x` cannot be read, or an operator chosen here would lose derivatives.
+def needs_static_shapes(x: torch.Tensor) -> bool:
+    """Whether shapes may not depend on the values of tensors. Then padding is kept, and nothing
+    reads values.
 
-    This is so while a graph is traced, under `torch.func`, and in forward-mode differentiation.
+    With torch.compile this is so on CPU only, which has no attention kernel for documents of any
+    length. (CUDA has one.)
     """
-    return _is_in_graph(x) or _is_transformed(x) or _is_differentiated_forward(x)
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        return x.device.type == "cpu"
+    return needs_traceable_ops(x) or x.device.type == "meta"
 
 
-def _is_in_graph(x: torch.Tensor) -> bool:
+def needs_traceable_ops(x: torch.Tensor) -> bool:
+    """Whether only operators may run that every tracer and every transformation of torch knows.
+    Then fused linears, the loss by rows and the cheaper dropout are not used, and labelled
+    positions are not looked for."""
+    return _is_graph_traced(x) or _is_transformed(x) or _is_differentiated_forward(x)
+
+
+def _is_graph_traced(x: torch.Tensor) -> bool:
     if IS_TRACING is not None:
         return IS_TRACING(x)
     return (
@@ -87,17 +109,6 @@ def _is_differentiated_forward(x: torch.Tensor) -> bool:
     if FORWARD_AD is not None:
         return FORWARD_AD._current_level >= 0
     return forward_ad.unpack_dual(x).tangent is not None
-
-
-def is_captured(x: torch.Tensor) -> bool:
-    """Whether a graph is being captured whose shapes may not depend on values.
-
-    These are torch.export, ONNX, tracing, the meta device, and torch.compile on CPU, which has no
-    attention kernel for documents of any length. (CUDA has one.)
-    """
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
-        return x.device.type == "cpu"
-    return is_traced(x) or x.device.type == "meta"
 
 
 # --- what may watch a call ---

@@ -16,9 +16,9 @@ from .compat_minibert import (
     FUSED_LINEAR,
     HAS_FUSED_BF16,
     at_least_fp32,
-    is_captured,
-    is_traced,
     is_watched,
+    needs_static_shapes,
+    needs_traceable_ops,
 )
 
 # --- what this processor does well ---
@@ -221,7 +221,7 @@ def _can_fuse(linear: nn.Module, x: torch.Tensor, act: nn.Module | None) -> bool
     modules = [linear] if act is None else [linear, act]
     if any("forward" in module.__dict__ for module in modules):
         return False
-    return not is_traced(x) and not is_watched(*modules)
+    return not needs_traceable_ops(x) and not is_watched(*modules)
 
 
 # --- few shapes ---
@@ -239,7 +239,7 @@ def num_padding_rows(x_td: torch.Tensor, training: bool = False) -> int:
     is_half = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
     has_gradients = training or torch.is_grad_enabled()
     is_fused = x_td.dtype in FUSED_DTYPES and not has_gradients
-    if not (is_half or is_fused) or is_captured(x_td):
+    if not (is_half or is_fused) or needs_static_shapes(x_td):
         return 0
     step = 1 << max(0, len(x_td).bit_length() - 5)
     return -len(x_td) % max(16, step)
@@ -274,7 +274,7 @@ class MiniBertDropout(nn.Dropout):
     """`nn.Dropout` with cheaper random numbers on CPU."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.p == 0 or x.device.type != "cpu" or is_traced(x):
+        if not self.training or self.p == 0 or x.device.type != "cpu" or needs_traceable_ops(x):
             return super().forward(x)
         return (x * random_keep(x, self.p)).mul_(1 / (1 - self.p))
 

@@ -41,8 +41,8 @@ from .attention_minibert import AttentionDispatch, choose_dispatch
 from .compat_minibert import (
     at_least_fp32,
     attention_backend,
-    is_captured,
-    is_traced,
+    needs_static_shapes,
+    needs_traceable_ops,
     register_causal_model,
 )
 from .configuration_minibert import MiniBertConfig
@@ -273,7 +273,7 @@ class MiniBertEmbeddings(nn.Module):
         if x is None:
             x = look_up(self.tok_embeddings, input_ids, "input_ids")
         # Integrated gradients replace one row by several copies of it, by a hook.
-        if not is_captured(x):
+        if not needs_static_shapes(x):
             x = x.reshape(*position_ids.shape, x.shape[-1])
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
@@ -660,20 +660,22 @@ class MiniBertModel(MiniBertPreTrainedModel):
         refuse_cache(kwargs)
         inputs = check_inputs(input_ids, inputs_embeds, self.embeddings.width)
         check_shapes(inputs, attention_mask, token_type_ids, position_ids, seq_idx)
-        captured = is_captured(inputs)
         wants_states = self._wants("output_hidden_states", kwargs)
         wants_attentions = self._wants("output_attentions", kwargs)
 
-        # Describe the batch, and find its tokens.
+        # Describe the batch, and find its tokens. A graph of static shapes cannot drop padding.
         sequences = PackedSequences(
             *inputs.shape[:2], inputs.device, attention_mask, position_ids, seq_idx,
             cu_seq_lens_q, max_length_q,
         )  # fmt: skip
-        tokens = sequences.keep_columns() if captured else sequences.find_tokens()
-        # The layers run over the same tokens, unless something needs padded rows.
-        needs_rows = captured or wants_states or wants_attentions or sequences.mask_4d is not None
-        runs_unpadded = not needs_rows and self._attends_unpadded(tokens)
-        layer_tokens = tokens if runs_unpadded else None
+        keeps_padding = needs_static_shapes(inputs)
+        tokens = sequences.keep_columns() if keeps_padding else sequences.find_tokens()
+        # The layers run over the same tokens, unless something needs padded rows (None).
+        needs_rows = keeps_padding or wants_states or wants_attentions
+        needs_rows = needs_rows or sequences.mask_4d is not None
+        layer_tokens = None
+        if not needs_rows and self._attends_unpadded(tokens):
+            layer_tokens = tokens
         if self.embeddings.position_embeddings is not None:
             sequences.check_positions(self.embeddings.position_embeddings.num_embeddings)
 
@@ -927,7 +929,7 @@ def cross_entropy(
         raise ValueError(
             f"labels: {wrong} is not a class; use 0 to {classes - 1}, or {ignore_index} for none"
         )
-    if is_traced(logits) or logits.device.type != "cpu" or not len(logits):
+    if needs_traceable_ops(logits) or logits.device.type != "cpu" or not len(logits):
         loss_sum = F.cross_entropy(
             at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum"
         )
@@ -1016,7 +1018,8 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         and `masked_lm_positions` refer to the unpadded tokens."""
         hidden_td = outputs.unpadded
         if sparse_prediction is None:
-            cannot_find = masked_lm_positions is None and is_traced(hidden_td)
+            # Their number depends on the values of the labels.
+            cannot_find = masked_lm_positions is None and needs_traceable_ops(hidden_td)
             sparse_prediction = self.training and labels_t is not None and not cannot_find
         if not sparse_prediction:
             masked_lm_positions = None

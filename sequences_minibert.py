@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
 
-from .compat_minibert import at_least_fp32, attention_backend, is_captured
+from .compat_minibert import at_least_fp32, attention_backend, needs_static_shapes
 
 # --- what callers may pass ---
 
@@ -98,7 +98,7 @@ def refuse_cache(keywords: dict[str, Any]):
 def find_outside(numbers: torch.Tensor, size: int) -> int | None:
     """A number that is below 0, or not below `size`; None if there is none. On other devices than
     CPUs, and in a graph, they are not looked at: reading values would mean waiting."""
-    if numbers.device.type != "cpu" or not numbers.numel() or is_captured(numbers):
+    if numbers.device.type != "cpu" or not numbers.numel() or needs_static_shapes(numbers):
         return None
     low, high = map(int, numbers.aminmax())
     if low < 0:
@@ -240,7 +240,7 @@ class PackedSequences:
         columns = torch.arange(length, device=self.device)
         bounds = cu_seq_lens.to(self.device, torch.int32)
         # Only on CPU: reading values on other devices means waiting for them.
-        if self.device.type == "cpu" and not is_captured(columns):
+        if self.device.type == "cpu" and not needs_static_shapes(columns):
             lengths = bounds.diff().tolist()
             covers = sum(lengths) == length and bounds[0] == 0
             if not covers or min(lengths) < 1:
@@ -313,7 +313,7 @@ class PackedSequences:
     def check_positions(self, table_size: int):
         """Refuse positions that a table of learned positions does not have. If positions are
         counted, values are read only where documents may be too long."""
-        if is_captured(self.positions_bs):
+        if needs_static_shapes(self.positions_bs):
             return
         if self.counts_positions and self.longest <= table_size:
             return

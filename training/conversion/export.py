@@ -1,9 +1,9 @@
 """`minibert export`: a saved MiniBERT for other runtimes.
 
 ONNX graphs are traced by `torch.onnx` from the padded path of the model
-(`compat_minibert.py:is_captured`), and compared with its usual, unpadded one in onnxruntime before
-anything is in its place. (The exporter of Transformers, `transformers.exporters`, gives the same
-outputs for every head; it takes a hundred times as long, and onnxscript.)
+(`compat_minibert.py:needs_static_shapes`), and compared with its usual, unpadded one in onnxruntime
+before anything is in its place. (The exporter of Transformers, `transformers.exporters`, gives the
+same outputs for every head; it takes a hundred times as long, and onnxscript.)
 """
 
 import io
