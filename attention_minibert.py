@@ -7,8 +7,7 @@ global ones; every layer calls its `attend` with queries, keys and values. Nothi
 config or a layer. A reader who wants to understand the model may skip this file: all of it computes
 softmax(q kᵀ / √d) v within documents.
 
-Shape suffixes: t unpadded tokens, n documents, r packed rows, s slots of a row, p slots of all
-rows, h heads, d head width, q queries, k keys, c blocks of a local layer.
+Shape suffixes are those of `modeling_minibert.py`.
 """
 
 import copy
@@ -370,9 +369,9 @@ class PackedDispatch(AttentionDispatch):
         k_parts = self._gather_rows(k)
         v_parts = self._gather_rows(v)
         calls = zip(self.kernels, self.biases, q_parts, k_parts, v_parts)
-        for kernel, bias, q_rhsd, k_rhsd, v_rhsd in calls:
-            out_rhsd = kernel(q_rhsd, k_rhsd, v_rhsd, bias, False, self.dropout)
-            outs.append(out_rhsd.transpose(1, 2).flatten(0, 1))
+        for kernel, bias, q_rhqd, k_rhkd, v_rhkd in calls:
+            out_rhqd = kernel(q_rhqd, k_rhkd, v_rhkd, bias, False, self.dropout)
+            outs.append(out_rhqd.transpose(1, 2).flatten(0, 1))
         return torch.cat(outs).index_select(0, self.slot_of_token)
 
     def _gather_rows(self, x: torch.Tensor) -> list[torch.Tensor]:
@@ -430,9 +429,9 @@ class BlocksDispatch(AttentionDispatch):
         query_ids = F.pad(self.tokens.document_ids.int(), (0, self.tail), value=-1)
         key_ids = F.pad(query_ids, (0, window), value=-1)
         key_ids = F.pad(key_ids, (window, 0), value=-2)
-        ids_cq = query_ids.view(self.num_blocks, self.block)
-        ids_ck = key_ids.unfold(0, self.span, self.block)
-        visible = ids_cq.unsqueeze(2) == ids_ck.unsqueeze(1)
+        ids_gq = query_ids.view(self.num_blocks, self.block)
+        ids_gk = key_ids.unfold(0, self.span, self.block)
+        visible = ids_gq.unsqueeze(2) == ids_gk.unsqueeze(1)
         mask = apply_window_and_causality(visible, self._distances(), window, self.causal)
         self.bias = to_bias(mask.unsqueeze(1), self.dtype)
         self.kernel = self.choose_kernel(self.block, self.span)
@@ -447,19 +446,19 @@ class BlocksDispatch(AttentionDispatch):
             positions_k = torch.arange(first, first + self.span, device=tokens.device)
             return positions_q.unsqueeze(-1) - positions_k.unsqueeze(-2)
         positions = F.pad(tokens.positions.int(), (0, self.tail))
-        positions_cq = positions.view(self.num_blocks, self.block)
+        positions_gq = positions.view(self.num_blocks, self.block)
         around = (self.window, self.window)
-        positions_ck = F.pad(positions, around).unfold(0, self.span, self.block)
-        return positions_cq.unsqueeze(-1) - positions_ck.unsqueeze(-2)
+        positions_gk = F.pad(positions, around).unfold(0, self.span, self.block)
+        return positions_gq.unsqueeze(-1) - positions_gk.unsqueeze(-2)
 
     def attend_tokens(self, q, k, v):
         if self.tail:
             q = F.pad(q, (0, 0, 0, 0, 0, self.tail))
-        q_chqd = q.unflatten(0, (self.num_blocks, self.block)).transpose(1, 2)
-        k_chkd = self._with_neighbours(k)
-        v_chkd = self._with_neighbours(v)
-        out_chqd = self.kernel(q_chqd, k_chkd, v_chkd, self.bias, False, self.dropout)
-        return out_chqd.transpose(1, 2).flatten(0, 1)[: self.num_tokens]
+        q_ghqd = q.unflatten(0, (self.num_blocks, self.block)).transpose(1, 2)
+        k_ghkd = self._with_neighbours(k)
+        v_ghkd = self._with_neighbours(v)
+        out_ghqd = self.kernel(q_ghqd, k_ghkd, v_ghkd, self.bias, False, self.dropout)
+        return out_ghqd.transpose(1, 2).flatten(0, 1)[: self.num_tokens]
 
     def _with_neighbours(self, x: torch.Tensor) -> torch.Tensor:
         """The keys or values that each block sees: [tokens, heads, head width] → [blocks, heads,

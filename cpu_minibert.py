@@ -2,7 +2,7 @@
 """What only CPUs need. On any other device the functions here do what `nn.Linear`, `nn.Dropout` and
 `F.cross_entropy` do, and the kernels are not used: skip this file unless you compute on a CPU.
 
-Shape suffixes: t tokens, d width, q queries, k keys.
+Shape suffixes are those of `modeling_minibert.py`.
 """
 
 from collections.abc import Callable
@@ -94,18 +94,21 @@ def chunked_attention(
     is_causal: bool,
     dropout: float,
 ) -> torch.Tensor:
-    """The same for [n, heads, queries, head width] without gradients or dropout, one head and a few
-    queries at a time, so that their scores stay in the cache."""
+    """The same for [rows, heads, queries, head width] without gradients or dropout, one head and a
+    few queries at a time, so that their scores stay in the cache."""
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     rows, heads, length = q.shape[:3]
     q = q * q.shape[-1] ** -0.5
-    for n in range(rows):
+    for row in range(rows):
         bias_qk = None
         if bias is not None:
-            row_bias = bias[n] if len(bias) > 1 else bias[0]  # it may be the same for all rows
+            row_bias = bias[row] if len(bias) > 1 else bias[0]  # it may be the same for all rows
             bias_qk = row_bias[0].expand(length, -1)  # and for all queries
-        for h in range(heads):
-            _attend_in_chunks(q[n, h], k[n, h], v[n, h], bias_qk, is_causal, out[n, h])
+        for head in range(heads):
+            q_qd = q[row, head]
+            k_kd = k[row, head]
+            v_kd = v[row, head]
+            _attend_in_chunks(q_qd, k_kd, v_kd, bias_qk, is_causal, out[row, head])
     return out
 
 
@@ -318,8 +321,8 @@ class CrossEntropyByRows(torch.autograd.Function):
         out = torch.empty_like(logits)
         for start in range(0, len(logits), CrossEntropyByRows.ROWS):
             rows = slice(start, start + CrossEntropyByRows.ROWS)
-            labels_r1 = labels[rows].unsqueeze(1)
+            labels_t1 = labels[rows].unsqueeze(1)
             probs = (at_least_fp32(logits[rows]) - log_sums[rows].unsqueeze(1)).exp_()
-            probs.scatter_add_(1, labels_r1, probs.new_full(labels_r1.shape, -1))
+            probs.scatter_add_(1, labels_t1, probs.new_full(labels_t1.shape, -1))
             out[rows].copy_(probs.mul_(scale[rows].unsqueeze(1)))
         return out, None

@@ -7,9 +7,19 @@ unpadded tokens. It pads the result only for callers who need padded rows. The h
 unpadded tokens; in training, logits over the vocabulary are computed at the labelled positions
 only.
 
-Shape suffixes: b batch, s columns of the padded batch, t tokens (unpadded, or all columns if
-padding was kept), n rows or documents, h heads, d width, v vocabulary, c classes. With unpadded
-tokens, b is 1 and s counts the tokens.
+Shape suffixes in all model files: `hidden_td` is [tokens, width].
+
+    b   rows of the padded batch        t   tokens: unpadded, or all columns if padding is kept
+    s   columns of the padded batch     n   documents; a row that is not packed is one document
+    d   width, of the model or a head   h   heads
+    q   queries                         k   keys
+    v   vocabulary                      c   classes
+    r   packed rows of one call         p   slots of the packed rows of all calls
+    g   blocks of a local layer         1   one
+
+The layers take [b, s, d]: padded rows, or the unpadded tokens as one row, so that b is 1 and s
+counts the tokens. Arguments and outputs of `forward` bear the names of Transformers, without a
+suffix.
 """
 
 import copy
@@ -679,23 +689,25 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if self.embeddings.position_embeddings is not None:
             sequences.check_positions(self.embeddings.position_embeddings.num_embeddings)
 
-        hidden, positions = self._embed(
+        hidden_bsd, positions_bs = self._embed(
             sequences, layer_tokens, input_ids, inputs_embeds, token_type_ids
         )
 
         # Plan how each kind of layer attends, then run the layers.
         keywords = kwargs | {"output_attentions": wants_attentions}
         keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
-        layer_arguments = self._plan_attention(sequences, layer_tokens, hidden, positions, keywords)
-        hidden, states, attentions = self._run_layers(
-            hidden, layer_arguments, wants_states, wants_attentions
+        layer_arguments = self._plan_attention(
+            sequences, layer_tokens, hidden_bsd, positions_bs, keywords
         )
-        hidden = self.final_norm(hidden).to(inputs.device)  # `device_map` may have moved it
+        hidden_bsd, states, attentions = self._run_layers(
+            hidden_bsd, layer_arguments, wants_states, wants_attentions
+        )
+        hidden_bsd = self.final_norm(hidden_bsd).to(inputs.device)  # `device_map` may have moved it
 
         if layer_tokens is None:
-            hidden_td = tokens.unpad(hidden)
+            hidden_td = tokens.unpad(hidden_bsd)
         else:  # rows of padding may stand after the tokens
-            hidden_td = hidden.flatten(0, 1)[: len(tokens.document_ids)]
+            hidden_td = hidden_bsd.flatten(0, 1)[: len(tokens.document_ids)]
         pooled = None
         if self.pooler is not None:
             pooled = self.pooler(tokens.pool(hidden_td, self.pooling))
@@ -732,25 +744,26 @@ class MiniBertModel(MiniBertPreTrainedModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The embeddings, [b, s, d], and the positions, [b, s], of the padded rows; or of
         `layer_tokens` as one row, which may end in rows of padding (see `num_padding_rows`)."""
-        positions = sequences.positions_bs
+        positions_bs = sequences.positions_bs
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(sequences.shape)
         if layer_tokens is None:
-            return self.embeddings(input_ids, inputs_embeds, token_type_ids, positions), positions
-        positions = layer_tokens.positions.unsqueeze(0)
-        hidden = self.embeddings(
+            hidden_bsd = self.embeddings(input_ids, inputs_embeds, token_type_ids, positions_bs)
+            return hidden_bsd, positions_bs
+        positions_bs = layer_tokens.positions.unsqueeze(0)
+        hidden_bsd = self.embeddings(
             layer_tokens.unpad_to_row(input_ids),
             layer_tokens.unpad_to_row(inputs_embeds),
             layer_tokens.unpad_to_row(token_type_ids),
-            positions,
+            positions_bs,
         )
         # A hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`).
-        hidden = hidden.reshape(1, -1, hidden.shape[-1])
-        padding_rows = num_padding_rows(hidden[0], self.training)
+        hidden_bsd = hidden_bsd.reshape(1, -1, hidden_bsd.shape[-1])
+        padding_rows = num_padding_rows(hidden_bsd[0], self.training)
         if padding_rows:
-            hidden = repeat_last(hidden, padding_rows, 1)
-            positions = F.pad(positions, (0, padding_rows))
-        return hidden, positions
+            hidden_bsd = repeat_last(hidden_bsd, padding_rows, 1)
+            positions_bs = F.pad(positions_bs, (0, padding_rows))
+        return hidden_bsd, positions_bs
 
     def _passes(self) -> list[tuple[MiniBertLayer, AttentionKey]]:
         """The layers in the order in which they run, each with its `attention_key`. Shared layers
@@ -765,22 +778,22 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self,
         sequences: PackedSequences,
         layer_tokens: UnpaddedTokens | None,
-        hidden: torch.Tensor,
-        positions: torch.Tensor,
+        hidden_bsd: torch.Tensor,
+        positions_bs: torch.Tensor,
         keywords: dict[str, Any],
     ) -> dict[AttentionKey, dict[str, Any]]:
         """How each kind of layer attends to `layer_tokens`, or to the padded rows: the arguments of
         `MiniBertLayer.forward` beside the states. `keywords` are those of Transformers' attention
         functions."""
-        dtype = query_dtype(hidden)
-        rotary = {name: angles(positions, dtype) for name, angles in self.rotary.items()}
+        dtype = query_dtype(hidden_bsd)
+        rotary = {name: angles(positions_bs, dtype) for name, angles in self.rotary.items()}
         layer_arguments = {}
         for layer, key in self._passes():
             if key in layer_arguments:
                 continue
             window = self.windows[key.layer_type]
             if layer_tokens is None:
-                arguments = self._plan_rows(sequences, hidden, window, keywords)
+                arguments = self._plan_rows(sequences, hidden_bsd, window, keywords)
             elif attention_backend(self.config) == "sdpa":
                 causal = keywords["is_causal"]
                 head_width = layer.attn.head_width
@@ -796,7 +809,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
     def _plan_rows(
         self,
         sequences: PackedSequences,
-        hidden: torch.Tensor,
+        hidden_bsd: torch.Tensor,
         window: int | None,
         keywords: dict[str, Any],
     ) -> dict[str, Any]:
@@ -808,7 +821,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if "attention_instances" in keywords:
             self._check_vllm()  # it keeps its requests apart itself
         else:
-            mask = sequences.interface_mask(self.config, hidden, window, keywords["is_causal"])
+            mask = sequences.interface_mask(self.config, hidden_bsd, window, keywords["is_causal"])
         if mask is not None and "flash" in backend:
             backend = "sdpa"  # flash attention takes no mask over pairs of tokens
         arguments = {
@@ -845,7 +858,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     def _run_layers(
         self,
-        hidden: torch.Tensor,
+        hidden_bsd: torch.Tensor,
         layer_arguments: dict[AttentionKey, dict[str, Any]],
         wants_states: bool,
         wants_attentions: bool,
@@ -856,14 +869,14 @@ class MiniBertModel(MiniBertPreTrainedModel):
         attentions = [] if wants_attentions else None
         for layer, key in self._passes():
             if wants_states:
-                states.append(hidden)
-            hidden = layer(hidden, **layer_arguments[key])
+                states.append(hidden_bsd)
+            hidden_bsd = layer(hidden_bsd, **layer_arguments[key])
             if wants_attentions:
-                hidden, probs = hidden
+                hidden_bsd, probs = hidden_bsd
                 attentions.append(probs)
         if wants_states:
-            states.append(hidden)
-        return hidden, states, attentions
+            states.append(hidden_bsd)
+        return hidden_bsd, states, attentions
 
     def _build_outputs(
         self,

@@ -14,7 +14,7 @@ One rule holds for every attention function. Token i sees token j if both belong
 document, |position_i - position_j| <= window (local layers), and position_j <= position_i (causal
 models).
 
-Shape suffixes: b batch, s columns of the padded batch, t tokens, q queries, k keys.
+Shape suffixes are those of `modeling_minibert.py`.
 """
 
 from collections.abc import Callable
@@ -265,17 +265,17 @@ class PackedSequences:
     ):
         """Find where documents start; then number the documents, and the tokens of each."""
         if attention_mask is None:
-            real = torch.ones(self.shape, dtype=torch.bool, device=self.device)
+            real_bs = torch.ones(self.shape, dtype=torch.bool, device=self.device)
         else:
-            real = self._expand(attention_mask) != 0
-            self.real_bs = real
-        starts = self._find_starts(real, position_ids, seq_idx, cu_seq_lens)
-        self.starts_bs = starts
-        document_ids = starts.flatten().long().cumsum(0).view_as(real) - 1
+            real_bs = self._expand(attention_mask) != 0
+            self.real_bs = real_bs
+        starts_bs = self._find_starts(real_bs, position_ids, seq_idx, cu_seq_lens)
+        self.starts_bs = starts_bs
+        document_ids_bs = starts_bs.flatten().long().cumsum(0).view_as(real_bs) - 1
         # Padding is a document of its own, so that no row of a mask is empty.
-        self.document_ids_bs = torch.where(real, document_ids, -1)
+        self.document_ids_bs = torch.where(real_bs, document_ids_bs, -1)
         if position_ids is None:
-            self.positions_bs = _count_positions(real, starts)
+            self.positions_bs = _count_positions(real_bs, starts_bs)
         else:
             self.positions_bs = self._expand(position_ids)
 
@@ -290,22 +290,22 @@ class PackedSequences:
         and every real token that does not continue the document of the real token before it."""
         columns = torch.arange(self.shape[1], device=self.device)
         # The column of the real token before each column; -1 if there is none.
-        previous = _last_marked(real_bs, columns.expand(*self.shape), -1)
-        starts = previous < 0
-        previous = previous.clamp(min=0)
+        previous_bs = _last_marked(real_bs, columns.expand(*self.shape), -1)
+        starts_bs = previous_bs < 0
+        previous_bs = previous_bs.clamp(min=0)
         if seq_idx is None and cu_seq_lens is not None:
             flat_columns = torch.arange(real_bs.numel(), device=self.device)
             seq_idx = torch.bucketize(flat_columns, cu_seq_lens.to(self.device), right=True)
         if seq_idx is not None:
-            numbers = self._expand(seq_idx)
-            starts = starts | (numbers != numbers.gather(1, previous))
+            numbers_bs = self._expand(seq_idx)
+            starts_bs = starts_bs | (numbers_bs != numbers_bs.gather(1, previous_bs))
         elif position_ids is not None:
-            positions = self._expand(position_ids)
-            step = positions - positions.gather(1, previous)
+            positions_bs = self._expand(position_ids)
+            step_bs = positions_bs - positions_bs.gather(1, previous_bs)
             # Positions may or may not count the padding of a hole; in both cases the document
             # continues after it.
-            starts = starts | ((step != 1) & (step != columns - previous))
-        return starts & real_bs
+            starts_bs = starts_bs | ((step_bs != 1) & (step_bs != columns - previous_bs))
+        return starts_bs & real_bs
 
     def _expand(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(self.device).view(-1, self.shape[1]).expand(*self.shape)
@@ -405,10 +405,10 @@ class PackedSequences:
         return self.mask_4d.masked_fill(~visible, torch.finfo(self.mask_4d.dtype).min)
 
     def interface_mask(
-        self, config: PreTrainedConfig, hidden: torch.Tensor, window: int | None, causal: bool
+        self, config: PreTrainedConfig, hidden_bsd: torch.Tensor, window: int | None, causal: bool
     ) -> Any:
-        """The mask in the form that Transformers' attention function of the config takes. `hidden`
-        are the padded rows, [batch, length, width]."""
+        """The mask in the form that Transformers' attention function of the config takes.
+        `hidden_bsd` are the padded rows."""
         if self.mask_4d is not None:
             return self.restrict_4d_mask(window, causal)
         backend = attention_backend(config)
@@ -421,7 +421,7 @@ class PackedSequences:
             return self.dense_mask(window, causal)
         is_visible = self.mask_function(window, causal)
         return create_bidirectional_mask(
-            config, hidden, attention_mask=None, and_mask_function=is_visible
+            config, hidden_bsd, attention_mask=None, and_mask_function=is_visible
         )
 
 
