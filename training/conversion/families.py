@@ -17,12 +17,21 @@ POOLED = (
 )
 # Heads with an activation before the vocabulary.
 WITH_ACTIVATION = ("ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForReplacedTokenDetection")
-# What the layers of decoders, and of encoders made like them, call their parts.
-DECODER_LAYERS = {
+# The projections of a layer, by the names that decoders use in Transformers, and encoders that were
+# written after them.
+DECODER_PROJECTIONS = {
     "model.layers.N.attn.Wqkv": tuple(f"model.layers.N.self_attn.{x}_proj" for x in "qkv"),
     "model.layers.N.attn.Wo": ("model.layers.N.self_attn.o_proj",),
     "model.layers.N.mlp.Wi": ("model.layers.N.mlp.gate_proj", "model.layers.N.mlp.up_proj"),
     "model.layers.N.mlp.Wo": ("model.layers.N.mlp.down_proj",),
+}
+# The norms of such a layer, by `norm_placement`: the one after attention is that of the MLP with
+# pre-norm (EuroBERT), and that of attention with post-norm (Nomic, Jina).
+PRE_NORMS = {
+    "model.layers.N.attn_norm": ("model.layers.N.input_layernorm",),
+    "model.layers.N.mlp_norm": ("model.layers.N.post_attention_layernorm",),
+}
+POST_NORMS = {
     "model.layers.N.attn_norm": ("model.layers.N.post_attention_layernorm",),
     "model.layers.N.mlp_norm": ("model.layers.N.post_mlp_layernorm",),
 }
@@ -348,7 +357,8 @@ class NomicBertArchitecture(BertArchitecture):
     )
     modules = (
         BertArchitecture.modules
-        | DECODER_LAYERS
+        | DECODER_PROJECTIONS
+        | POST_NORMS
         | {"head.norm": ("cls.predictions.transform.layer_norm",)}
     )
 
@@ -365,7 +375,8 @@ class JinaEmbeddingsV3Architecture(BertArchitecture):
     switches = BertArchitecture.switches | dict(position_embedding_type="rope", is_causal=False)
     modules = (
         RobertaArchitecture.modules
-        | DECODER_LAYERS
+        | DECODER_PROJECTIONS
+        | POST_NORMS
         | {
             "model.layers.N.mlp.Wi": ("model.layers.N.mlp.fc1",),
             "model.layers.N.mlp.Wo": ("model.layers.N.mlp.fc2",),
@@ -421,14 +432,16 @@ class EuroBertArchitecture(Architecture):
         initializer_cutoff_factor=None,
         scaled_output_init=False, pooler_activation="gelu",
     )  # fmt: skip
-    modules = DECODER_LAYERS | {
-        "model.embeddings.tok_embeddings": ("model.embed_tokens",),
-        "model.layers.N.attn_norm": ("model.layers.N.input_layernorm",),
-        "model.layers.N.mlp_norm": ("model.layers.N.post_attention_layernorm",),
-        "model.final_norm": ("model.norm",),
-        "model.pooler.dense": ("dense",),
-        "decoder": ("lm_head",),
-    }
+    modules = (
+        DECODER_PROJECTIONS
+        | PRE_NORMS
+        | {
+            "model.embeddings.tok_embeddings": ("model.embed_tokens",),
+            "model.final_norm": ("model.norm",),
+            "model.pooler.dense": ("dense",),
+            "decoder": ("lm_head",),
+        }
+    )
     poolings = {"bos": "cls", "mean": "mean"}
 
     def join(self, name: str, parts: list[torch.Tensor], native: PreTrainedConfig) -> torch.Tensor:
