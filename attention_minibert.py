@@ -529,22 +529,24 @@ def _hides_nothing(tokens: UnpaddedTokens, window: int | None) -> bool:
 def _choose_on_cpu(
     tokens: UnpaddedTokens, window: int | None, dropout: float, dtype: torch.dtype
 ) -> type[AttentionDispatch]:
-    """On CPU, no kernel takes documents of any length. The lengths decide what costs least."""
+    """On CPU, no kernel takes documents of any length. Their lengths, and the kernel that short
+    ones get, decide what costs least."""
     lengths = tokens.lengths
     # In long documents, most keys are out of reach of a local layer.
     if window is not None and max(lengths) > 4 * max(window, LOCAL_BLOCK):
         return BlocksDispatch
     if len(lengths) == 1:
         return DocumentsDispatch
-    # Plain matrix products take long documents one by one, so that the scores stay in the cache.
-    uses_sdpa = choose_cpu_kernel(dtype, dropout, SHORT, SHORT) is None
-    tokens_in_short = sum(length for length in lengths if length < SHORT)
-    are_mostly_short = 2 * tokens_in_short > sum(lengths)
-    if not uses_sdpa and not are_mostly_short:
-        return DocumentsDispatch
     # Not with dropout: GradCache repeats with gradients what it computed without, and needs the
     # same random numbers.
     is_inference = not torch.is_grad_enabled() and not dropout
-    if is_inference:
-        return GroupsDispatch
-    return DocumentsDispatch if uses_sdpa else PackedDispatch
+    if choose_cpu_kernel(dtype, dropout, SHORT, SHORT) is None:
+        # Short documents get SDPA. Long ones may get chunked attention (in fp32), which takes the
+        # rows of a group one by one itself.
+        return GroupsDispatch if is_inference else DocumentsDispatch
+    # Short documents get unfused attention, which holds the scores of a whole call. If most tokens
+    # are in longer documents, each of these has a call of its own, so that they stay in the cache.
+    tokens_in_short = sum(length for length in lengths if length < SHORT)
+    if 2 * tokens_in_short <= sum(lengths):
+        return DocumentsDispatch
+    return GroupsDispatch if is_inference else PackedDispatch
