@@ -680,11 +680,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
         )  # fmt: skip
         keeps_padding = needs_static_shapes(inputs)
         tokens = sequences.keep_columns() if keeps_padding else sequences.find_tokens()
-        # The layers run over the same tokens, unless something needs padded rows (None).
-        needs_rows = keeps_padding or wants_states or wants_attentions
-        needs_rows = needs_rows or sequences.mask_4d is not None
+        # The layers run over the same tokens, or, where `layer_tokens` is None, over padded rows.
+        wants_rows = wants_states or wants_attentions or sequences.mask_4d is not None
         layer_tokens = None
-        if not needs_rows and self._attends_unpadded(tokens):
+        if not keeps_padding and not wants_rows and self._attends_unpadded(tokens):
             layer_tokens = tokens
         if self.embeddings.position_embeddings is not None:
             sequences.check_positions(self.embeddings.position_embeddings.num_embeddings)
