@@ -1252,8 +1252,7 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
         token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
         inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, shift_labels: MaybeTensor = None,
-        sparse_prediction: bool = False,
+        labels: MaybeTensor = None, sparse_prediction: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> CausalLMOutput:  # fmt: skip
         """Predict next tokens.
@@ -1265,6 +1264,8 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             sparse_prediction: return logits at labelled positions only, [labelled positions,
                 vocabulary].
         """
+        # In the signature, `Trainer` would take it for a label that every batch has.
+        shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,

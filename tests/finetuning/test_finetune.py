@@ -220,7 +220,8 @@ class TestTraining:
         return prepare("classify", *QUICK, *given)
 
     def test_the_losses_are_those_of_transformers_own_model(self, start, data, tmp_path):
-        run = self.prepare(start, data, tmp_path / "ours", "--learning_rate", "1e-3")
+        options = ("--learning_rate", "1e-3", "--pooling", "cls")  # as BERT has it
+        run = self.prepare(start, data, tmp_path / "ours", *options)
         native = to_native(run.model)
         assert type(native) is BertForSequenceClassification
         run.train()

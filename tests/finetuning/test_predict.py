@@ -94,7 +94,7 @@ ROWS = {
     "several labels": ("classify", several_labels, []),
     "values": ("classify", values, []),
     "pairs": ("nli", pairs, []),
-    "choices": ("choose", choices, []),
+    "choices": ("choose", choices, ["--pooling", "cls"]),
     "entities": ("tag", entities, []),
     "word classes": ("tag", word_classes, []),
     "answers": ("answer", answers, []),
