@@ -14,12 +14,12 @@ import torch
 from gpu_measure import synchronized_time
 from gpu_models import fix_shapes, for_varlen, to_device
 from gpu_variants import VARIANTS, Step
+from learning_runs import native_matrices
 from torch import nn
 from transformers import AutoTokenizer
-from transformers.models.modernbert.modeling_modernbert import ModernBertEncoderLayer
 
 from minibert import MaskedLMCollator
-from minibert.training.optimization.muon import MuonAdamW, muon_optimizer
+from minibert.training.optimization.muon import muon_optimizer
 
 ROWS_IN_BATCH = 16
 EVALUATIONS = 12
@@ -91,40 +91,17 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
             model.parameters(), lr=recipe.rate, weight_decay=0.01, betas=betas, fused=True
         )
-    options = dict(muon_learning_rate=3.5e-3, weight_decay=0.3)
-    if recipe.model == "MiniBERT":
-        decayed = [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
-        return muon_optimizer(model, decayed, learning_rate=recipe.rate, betas=betas, **options)
-    return modernbert_muon(model, recipe.rate, betas, **options)
-
-
-def modernbert_muon(
-    model: nn.Module, rate: float, betas: tuple[float, float], muon_learning_rate, weight_decay
-) -> MuonAdamW:
-    """Muon for ModernBERT's layers as for MiniBERT's: each head's queries, keys and values, and
-    both halves of a gated MLP, are matrices of their own."""
-    parts_of = {}
-    for layer in model.modules():
-        if isinstance(layer, ModernBertEncoderLayer):
-            heads = layer.config.num_attention_heads
-            parts_of[layer.attn.Wqkv.weight] = 3 * heads
-            parts_of[layer.attn.Wo.weight] = 1
-            parts_of[layer.mlp.Wi.weight] = 2
-            parts_of[layer.mlp.Wo.weight] = 1
-    muon_groups = {}
-    decayed = dict(params=[], lr=rate, betas=betas, weight_decay=weight_decay)
-    not_decayed = dict(params=[], lr=rate, betas=betas, weight_decay=0.0)
-    for parameter in model.parameters():
-        if parameter in parts_of:
-            parts = parts_of[parameter]
-            group = dict(params=[], lr=muon_learning_rate, parts=parts, weight_decay=weight_decay)
-            muon_groups.setdefault(parts, group)["params"].append(parameter)
-        elif parameter.dim() > 1:
-            decayed["params"].append(parameter)
-        else:
-            not_decayed["params"].append(parameter)
-    adamw_groups = [group for group in (decayed, not_decayed) if group["params"]]
-    return MuonAdamW(list(muon_groups.values()), adamw_groups)
+    decayed = [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
+    matrices = None if recipe.model == "MiniBERT" else native_matrices(model)
+    return muon_optimizer(
+        model,
+        decayed,
+        learning_rate=recipe.rate,
+        muon_learning_rate=3.5e-3,
+        weight_decay=0.3,
+        matrices=matrices,
+        betas=betas,
+    )
 
 
 # --- training ---

@@ -20,7 +20,7 @@ import datasets
 import yaml
 from common import Corpus, option, parse
 from grammar import measure_accuracy, read_minimal_pairs
-from learning_runs import TEXT, TOKENIZER, Length, Run
+from learning_runs import TEXT, TOKENIZER, Race, Run
 from learning_turns import HELD_OUT, take_turns
 from transformers import DataCollatorForLanguageModeling
 
@@ -30,7 +30,7 @@ from minibert.training.common.printing import format_table
 from minibert.training.evaluation.plots import picture
 
 MLM_PROBABILITY = 0.15  # of the held-out rows
-SETTINGS = "settings.json"  # in the folder of results
+SETTINGS = "settings.json"  # in the folders of models and of results
 RACES = Path(__file__).parent / "races"
 # What must be alike for runs to be compared.
 FIXED = ("data", "size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
@@ -91,9 +91,11 @@ def main(arguments: Arguments) -> dict[str, dict[str, Any]]:
     runs = read_runs(arguments.runs)
     folder = Path(arguments.output)
     results_folder = Path(arguments.results or arguments.output)
-    prepare_folder(arguments, folder)
-    check_results(results_folder, arguments)
-    length = Length(
+    check_settings(folder, arguments, "--output")
+    check_settings(results_folder, arguments, "--results")
+    if not (folder / HELD_OUT).exists():
+        write_text(arguments, folder)
+    race = Race(
         folder=folder,
         results=results_folder,
         size=arguments.size,
@@ -105,10 +107,10 @@ def main(arguments: Arguments) -> dict[str, dict[str, Any]]:
     files = {name: results_folder / f"{name}.json" for name in runs}
     missing = {name: run for name, run in runs.items() if not files[name].exists()}
     if arguments.turn:
-        take_turns(missing, length, arguments.evaluations, arguments.turn)
+        take_turns(missing, race, arguments.evaluations, arguments.turn)
     else:
         for name, run in missing.items():
-            take_turns({name: run}, length, arguments.evaluations, arguments.steps)
+            take_turns({name: run}, race, arguments.evaluations, arguments.steps)
     results = {name: json.loads(file.read_text()) for name, file in files.items()}
     if arguments.grammar:
         add_grammar(results, files, folder, arguments.grammar)
@@ -129,8 +131,8 @@ def read_runs(file: str) -> dict[str, Run]:
     return runs
 
 
-def check_results(folder: Path, arguments: Arguments) -> None:
-    """Write what must be alike for all results of a folder; a ValueError if it has others."""
+def check_settings(folder: Path, arguments: Arguments, option_name: str) -> None:
+    """Write what must be alike for all runs of a folder; a ValueError if it has others."""
     settings = {name: getattr(arguments, name) for name in FIXED}
     settings["data"] = [Path(path).name for path in arguments.data]
     file = folder / SETTINGS
@@ -140,7 +142,7 @@ def check_results(folder: Path, arguments: Arguments) -> None:
     old_settings = json.loads(file.read_text())
     if old_settings != settings:
         raise ValueError(
-            f"{folder} has results with {old_settings}, not {settings}; use another --results"
+            f"{folder} has runs with {old_settings}, not {settings}; use another {option_name}"
         )
 
 
@@ -162,20 +164,6 @@ def add_grammar(
 def final_loss(result: Mapping[str, Any]) -> float:
     """Of a run that diverged to NaN it is infinite, so that no run is worse."""
     return math.inf if math.isnan(result["loss"]) else result["loss"]
-
-
-def seconds_to_loss(curve: list[Mapping[str, float]], loss: float) -> float | None:
-    """The seconds after which a run's held-out loss is as low as `loss`, between two measurements
-    by a straight line; None if it never is."""
-    before = None
-    for point in curve:
-        if point["loss"] <= loss:
-            if before is None:
-                return point["seconds"]
-            share = (before["loss"] - loss) / (before["loss"] - point["loss"])
-            return before["seconds"] + share * (point["seconds"] - before["seconds"])
-        before = point
-    return None
 
 
 def results_table(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -216,22 +204,7 @@ def plot_losses(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
 # --- the text ---
 
 
-def prepare_folder(arguments: Arguments, folder: Path) -> None:
-    """Write the text, the tokenizer and the held-out rows, unless an earlier call has done it; a
-    ValueError if that had other settings."""
-    settings = {name: getattr(arguments, name) for name in FIXED}
-    file = folder / HELD_OUT
-    if not file.exists():
-        write_text(arguments, folder, settings)
-        return
-    old_settings = json.loads(file.read_text())["settings"]
-    if old_settings != settings:
-        raise ValueError(
-            f"{folder} has runs with {old_settings}, not {settings}; use another --output"
-        )
-
-
-def write_text(arguments: Arguments, folder: Path, settings: Mapping[str, Any]) -> None:
+def write_text(arguments: Arguments, folder: Path) -> None:
     """Save the documents to train on, the tokenizer, and held-out documents, each cut to a row,
     with their masks. The same documents are held out for every seed."""
     documents = Corpus(arguments.data).documents()["text"][:]
@@ -263,11 +236,7 @@ def write_text(arguments: Arguments, folder: Path, settings: Mapping[str, Any]) 
     for start in range(0, len(rows), 8):
         batch = collator(rows[start : start + 8])
         batches.append({name: column.tolist() for name, column in batch.items()})
-    held_out = {
-        "settings": settings,
-        "bytes_per_token": num_bytes / num_tokens,
-        "batches": batches,
-    }
+    held_out = {"bytes_per_token": num_bytes / num_tokens, "batches": batches}
     write_json(folder / HELD_OUT, held_out)
 
 

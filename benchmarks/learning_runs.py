@@ -73,7 +73,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Length:
+class Race:
     """What all runs of a race have in common.
 
     Args:
@@ -95,17 +95,17 @@ class Length:
     seed: int
 
 
-def make_trainer(name: str, run: Run, length: Length, callback: TrainerCallback) -> Trainer:
+def make_trainer(name: str, run: Run, race: Race, callback: TrainerCallback) -> Trainer:
     """The trainer of a run, which is ready to train."""
     if run.recipe == "run_mlm":
-        return run_mlm_trainer(name, run, length, callback)
+        return run_mlm_trainer(name, run, race, callback)
     preset = getattr(MiniBertConfig, run.model)
     options = dict(
-        output_dir=str(length.folder / name),
-        max_steps=length.steps,
-        per_device_train_batch_size=length.batch_size,
-        seq_length=length.seq_length,
-        seed=length.seed,
+        output_dir=str(race.folder / name),
+        max_steps=race.steps,
+        per_device_train_batch_size=race.batch_size,
+        seq_length=race.seq_length,
+        seed=race.seed,
         validation_size=8,  # documents for its own report
         eval_strategy="no",
         save_strategy="no",
@@ -113,16 +113,16 @@ def make_trainer(name: str, run: Run, length: Length, callback: TrainerCallback)
     )
     trainer_class = PretrainingTrainer if run.code == "minibert" else TransformersClassTrainer
     return trainer_class(
-        preset(length.size, **run.fields),
+        preset(race.size, **run.fields),
         PretrainingConfig(**options | run.options),
-        train_dataset=str(length.folder / TEXT),
-        processing_class=load_tokenizer(length),
+        train_dataset=str(race.folder / TEXT),
+        processing_class=load_tokenizer(race),
         callbacks=[callback],
     )
 
 
-def load_tokenizer(length: Length) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(length.folder / TOKENIZER, trust_remote_code=False)
+def load_tokenizer(race: Race) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(race.folder / TOKENIZER, trust_remote_code=False)
 
 
 # --- Transformers' classes by MiniBERT's recipe ---
@@ -225,31 +225,31 @@ class DocumentMaskTrainer(Trainer):
         return with_document_masks(super()._prepare_inputs(inputs), self.model, self.window)
 
 
-def run_mlm_trainer(name: str, run: Run, length: Length, callback: TrainerCallback) -> Trainer:
+def run_mlm_trainer(name: str, run: Run, race: Race, callback: TrainerCallback) -> Trainer:
     """A plain `Trainer` with run_mlm.py's settings: AdamW with a linear decay and no warm-up. The
     logits are computed at the masked tokens alone, which costs less and changes no loss."""
-    tokenizer = load_tokenizer(length)
-    rows, collator = make_rows(run, length, tokenizer)
+    tokenizer = load_tokenizer(race)
+    rows, collator = make_rows(run, race, tokenizer)
     args = TrainingArguments(
-        output_dir=str(length.folder / name),
-        max_steps=length.steps,
-        per_device_train_batch_size=length.batch_size,
+        output_dir=str(race.folder / name),
+        max_steps=race.steps,
+        per_device_train_batch_size=race.batch_size,
         learning_rate=run.learning_rate,
         bf16=fast_bf16()[0],
         use_cpu=not torch.accelerator.is_available(),
-        seed=length.seed,
+        seed=race.seed,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
         include_num_input_tokens_seen="non_padding",
     )
-    set_seed(length.seed)
-    config = MiniBertConfig.from_tokenizer(tokenizer, run.model, length.size, **run.fields)
+    set_seed(race.seed)
+    config = MiniBertConfig.from_tokenizer(tokenizer, run.model, race.size, **run.fields)
     model = MiniBertForMaskedLM(config)
     trainer_class = Trainer
     if run.code == "transformers":
         native = to_native(model)
-        set_seed(length.seed)
+        set_seed(race.seed)
         model = with_sparse_head(type(native)(native.config))  # with first weights of its own
         if run.rows == "packed":
             trainer_class = partial(DocumentMaskTrainer, window=config.sliding_window)
@@ -264,17 +264,17 @@ def run_mlm_trainer(name: str, run: Run, length: Length, callback: TrainerCallba
 
 
 def make_rows(
-    run: Run, length: Length, tokenizer: PreTrainedTokenizerBase
+    run: Run, race: Race, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[datasets.Dataset, DataCollatorForLanguageModeling]:
     """The rows of a run by run_mlm.py's recipe, and the collator that masks them."""
-    documents = datasets.load_dataset("json", data_files=str(length.folder / TEXT), split="train")
+    documents = datasets.load_dataset("json", data_files=str(race.folder / TEXT), split="train")
     documents = tokenize_documents(documents, tokenizer, None)
     probability = run.mlm_probability
     if run.rows == "packed":
-        rows = pack_documents(documents, tokenizer, length.seq_length, "packed")
+        rows = pack_documents(documents, tokenizer, race.seq_length, "packed")
         # Transformers' collator does not pad position ids.
-        return rows, MaskedLMCollator(tokenizer, mlm_probability=probability, seed=length.seed)
-    rows = join_documents(documents, tokenizer, length.seq_length)
+        return rows, MaskedLMCollator(tokenizer, mlm_probability=probability, seed=race.seed)
+    rows = join_documents(documents, tokenizer, race.seq_length)
     return rows, DataCollatorForLanguageModeling(tokenizer, mlm_probability=probability)
 
 

@@ -14,29 +14,29 @@ from typing import Any
 
 import torch
 from common import now, run_facts
-from learning_runs import Length, Run, make_trainer
+from learning_runs import Race, Run, make_trainer
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
 from minibert.training.common.files import write_json
 
-# The held-out rows with their masks, and the settings of the race.
+# The held-out rows with their masks.
 HELD_OUT = "held_out.json"
 
 
-def take_turns(runs: Mapping[str, Run], length: Length, evaluations: int, turn: int) -> None:
+def take_turns(runs: Mapping[str, Run], race: Race, evaluations: int, turn: int) -> None:
     """Train the runs, of which one at a time computes; write a file of results for each.
 
     Args:
         turn: the steps that a run takes before it is the next one's turn.
     """
-    bar = tqdm(total=length.steps * len(runs), desc="Race", unit=" steps")
-    with started_processes(runs, length, evaluations, turn) as lines, bar:
+    bar = tqdm(total=race.steps * len(runs), desc="Race", unit=" steps")
+    with started_processes(runs, race, evaluations, turn) as lines, bar:
         while lines:
             for name in list(lines):
                 lines[name].send("go")
-                steps = receive(lines[name], name, length)
+                steps = receive(lines[name], name, race)
                 if steps:
                     bar.update(steps)
                 else:  # the run is over
@@ -44,7 +44,7 @@ def take_turns(runs: Mapping[str, Run], length: Length, evaluations: int, turn: 
 
 
 @contextmanager
-def started_processes(runs: Mapping[str, Run], length: Length, evaluations: int, turn: int):
+def started_processes(runs: Mapping[str, Run], race: Race, evaluations: int, turn: int):
     """A line to a process for each run, which has loaded its data and waits."""
     context = get_context("spawn")
     lines: dict[str, Connection] = {}
@@ -52,12 +52,12 @@ def started_processes(runs: Mapping[str, Run], length: Length, evaluations: int,
     try:
         for name, run in tqdm(runs.items(), desc="Start", unit=" runs"):
             lines[name], end_of_process = context.Pipe()
-            arguments = (name, run, length, evaluations, turn, end_of_process)
+            arguments = (name, run, race, evaluations, turn, end_of_process)
             process = context.Process(target=train_run, args=arguments, daemon=True)
             process.start()
             end_of_process.close()
             processes.append(process)
-            receive(lines[name], name, length)
+            receive(lines[name], name, race)
         yield lines
     finally:
         for process in processes:
@@ -67,27 +67,27 @@ def started_processes(runs: Mapping[str, Run], length: Length, evaluations: int,
                 process.join(10)
 
 
-def receive(line: Connection, name: str, length: Length) -> Any:
+def receive(line: Connection, name: str, race: Race) -> Any:
     """What the process of a run says; a RuntimeError with the last line of its log if it died."""
     try:
         return line.recv()
     except EOFError:
-        log = length.folder / f"{name}.log"
+        log = race.folder / f"{name}.log"
         last_line = " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])
         raise RuntimeError(f"the run {name!r} failed: {last_line} (see {log})") from None
 
 
 def train_run(
-    name: str, run: Run, length: Length, evaluations: int, turn: int, line: Connection
+    name: str, run: Run, race: Race, evaluations: int, turn: int, line: Connection
 ) -> None:
     """One run, in its own process; what it prints goes to a log file."""
-    log = os.open(length.folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    log = os.open(race.folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    held_out = json.loads((length.folder / HELD_OUT).read_text())
-    shutil.rmtree(length.folder / name, ignore_errors=True)  # of a run that was not finished
-    turns = Turns(line, turn, math.ceil(length.steps / evaluations), held_out["batches"])
-    trainer = make_trainer(name, run, length, turns)
+    held_out = json.loads((race.folder / HELD_OUT).read_text())
+    shutil.rmtree(race.folder / name, ignore_errors=True)  # of a run that was not finished
+    turns = Turns(line, turn, math.ceil(race.steps / evaluations), held_out["batches"])
+    trainer = make_trainer(name, run, race, turns)
     trainer.train()
     trainer.save_model()
     last = turns.curve[-1]
@@ -99,7 +99,7 @@ def train_run(
         "bits_per_byte": last["loss"] / math.log(2) / held_out["bytes_per_token"],
         "curve": turns.curve,
     }
-    write_json(length.results / f"{name}.json", result)
+    write_json(race.results / f"{name}.json", result)
     line.send(0)
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 import yaml
-from learning import HELD_OUT, RACES, Arguments, main, read_runs, seconds_to_loss
-from learning_runs import Length, Run, make_trainer, native_matrices, with_document_masks
+from learning import HELD_OUT, RACES, Arguments, main, read_runs
+from learning_runs import Race, Run, make_trainer, native_matrices, with_document_masks
 from transformers import AutoModelForMaskedLM, TrainerCallback
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
@@ -18,13 +18,6 @@ LINES = [
     f"the {NAMES[i % 5]} sat under a {NAMES[i // 5 % 5]} and then {i} more of them came"
     for i in range(300)
 ]
-
-
-def test_seconds_to_a_loss_are_read_between_two_points():
-    curve = [dict(seconds=10, loss=6.0), dict(seconds=20, loss=4.0)]
-    assert seconds_to_loss(curve, 5.0) == 15
-    assert seconds_to_loss(curve, 7.0) == 10
-    assert seconds_to_loss(curve, 3.0) is None
 
 
 @pytest.mark.parametrize("file", sorted(RACES.glob("*.yaml")), ids=lambda file: file.stem)
@@ -91,14 +84,14 @@ def test_the_recipe_trains_both_classes_alike(tmp_path, preset):
     with open(tmp_path / "train.jsonl", "w") as file:
         for line in LINES:
             file.write(json.dumps({"text": line}) + "\n")
-    length = Length(tmp_path, tmp_path, "tiny", steps=8, batch_size=4, seq_length=64, seed=0)
+    race = Race(tmp_path, tmp_path, "tiny", steps=8, batch_size=4, seq_length=64, seed=0)
     losses = {}
     no_dropout = dict(hidden_dropout=0.0, attention_dropout=0.0)
     for code in ("minibert", "transformers"):
         callback = Losses()
         options = dict(logging_steps=1, bf16=False)
         run = Run(code=code, model=preset, fields=no_dropout, options=options)
-        make_trainer(code, run, length, callback).train()
+        make_trainer(code, run, race, callback).train()
         losses[code] = callback.losses
     assert len(losses["minibert"]) == 8
     assert losses["transformers"] == pytest.approx(losses["minibert"], abs=2e-3)

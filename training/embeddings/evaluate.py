@@ -59,12 +59,12 @@ class SharedWords:
     rare ones first."""
 
     def __init__(self, task: Retrieval | Dataset):
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
         if isinstance(task, Retrieval):
             texts = [passage.text for passage in task.passages]
         else:
             texts = [*task["first"], *task["second"]]
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
         self.words = TfidfVectorizer(token_pattern=r"\w+|\S").fit(texts)
 
     def encode(self, texts: Sequence[str], **_: Any) -> Any:

@@ -165,6 +165,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         options |= dict(processing_class=tokenizer, callbacks=callbacks)
         super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
         self._begin_records(source.description)
+        self._add_own_callbacks(collator)
+
+    def _add_own_callbacks(self, collator: MaskedLMCollator) -> None:
         self.resume_guard = ResumeGuardCallback(self._settings_to_resume())
         self.add_callback(MaskingProgress(collator))
         self.add_callback(self.resume_guard)
