@@ -4,7 +4,8 @@
     python benchmarks/tables.py --check true
 
 A table stands in a document between `<!-- table: NAME -->` and `<!-- end of table -->`. Above it
-stand the command, the date, the machine and the seeds, all read from the results.
+stand the command, the date, the machine and the seeds, all read from the results. The sentences of
+README.md that carry figures are made the same way. `docs/race.png` is drawn anew as well.
 """
 
 import json
@@ -19,12 +20,17 @@ from typing import Any
 from common import option, parse
 from scipy.stats import t as student_t
 
+from minibert.training.evaluation.plots import picture
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = ("README.md", "RESULTS.md", "docs/fine-tuning.md")
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CONFIDENCE = 0.95
 PEER_NAMES = {"ModernBertForMaskedLM": "ModernBERT", "BertForMaskedLM": "BERT"}
+# The folders of README's race, one for each seed.
+RACES = ("race_0", "race_1", "race_2")
+MODERNBERT_BY_OUR_RECIPE = "ModernBERT by MiniBERT's recipe"
 
 
 @dataclass
@@ -43,6 +49,9 @@ def main(arguments: Arguments) -> None:
             different.append(name)
             if not arguments.check:
                 file.write_text(new_text, encoding="utf-8")
+    are_measured = all((Path(arguments.results) / folder).is_dir() for folder in RACES)
+    if are_measured and not arguments.check:
+        plot_race(ROOT / "docs" / "race.png", load_seeds(Path(arguments.results), RACES))
     for name in different:
         print(f"{name}: {'differs from' if arguments.check else 'has the tables of'} the results")
     if different and arguments.check:
@@ -77,17 +86,36 @@ def load_runs(folder: Path) -> dict[str, dict[str, Any]]:
     return runs
 
 
+def load_seeds(results: Path, folders: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The results of the same race with several seeds, by the name of the run; the lowest loss
+    first."""
+    by_seed = [load_runs(results / folder) for folder in folders]
+    runs = {}
+    for name in by_seed[0]:
+        runs[name] = [runs_of_seed[name] for runs_of_seed in by_seed]
+    return dict(sorted(runs.items(), key=lambda item: mean_loss(item[1])))
+
+
+def mean_loss(runs: Sequence[Mapping[str, Any]]) -> float:
+    return statistics.mean(run["loss"] for run in runs)
+
+
 def caption(facts: Mapping[str, Any], seeds: int) -> str:
     """Where figures come from, as a paragraph."""
     machine = facts["machine"]
-    bf16 = "with" if machine["fast_bf16"] else "without"
-    threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
     number = "one seed" if seeds == 1 else f"{seeds} seeds"
     return (
-        f"`{facts['command']}`\\\n{machine['device']} {bf16} bf16 instructions,"
-        f" {threads}, torch {machine['torch']}, Transformers"
+        f"`{facts['command']}`\\\n{machine_words(facts)}, torch {machine['torch']}, Transformers"
         f" {machine['transformers']}, {facts['date']}, {number}.\n"
     )
+
+
+def machine_words(facts: Mapping[str, Any]) -> str:
+    """The processor of a measurement, and how many threads computed."""
+    machine = facts["machine"]
+    bf16 = "with" if machine["fast_bf16"] else "without"
+    threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    return f"{machine['device']} {bf16} bf16 instructions, {threads}"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -157,21 +185,81 @@ def race_table(*folders: str) -> Callable[[Path], str]:
     """A table of results of learning.py, the lowest loss first; each folder is one seed."""
 
     def table(results: Path) -> str:
-        by_seed = [load_runs(results / folder) for folder in folders]
-        names = sorted(by_seed[0], key=lambda name: by_seed[0][name]["loss"])
+        runs_by_name = load_seeds(results, folders)
         rows = []
-        for name in names:
-            runs = [runs_of_seed[name] for runs_of_seed in by_seed]
+        for name, runs in runs_by_name.items():
             loss = mean_and_interval([run["loss"] for run in runs], 3)
             accuracy = mean_and_interval([100 * run["accuracy"] for run in runs], 1)
             tokens = f"{runs[0]['curve'][-1]['tokens']:,}"
             seconds = mean_and_interval([run["curve"][-1]["seconds"] for run in runs], 0)
             rows.append([name, loss, accuracy, tokens, seconds])
         header = ["run", "held-out loss", "accuracy, %", "tokens", "seconds"]
-        facts = by_seed[0][names[0]]
+        facts = next(iter(runs_by_name.values()))[0]
         return f"{caption(facts, len(folders))}\n{markdown(header, rows)}"
 
     return table
+
+
+def plot_race(path: Path, runs_by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """The held-out loss over seconds and over tokens: the mean of the seeds, and from the lowest to
+    the highest of them."""
+    num_seeds = len(next(iter(runs_by_name.values())))
+    title = f"Held-out loss, mean of {num_seeds} seeds"
+    with picture(path, title, panels=2, size=(11, 4.5), sharey=True) as panels:
+        for axes, axis in zip(panels, ("seconds", "tokens")):
+            for name, runs in runs_by_name.items():
+                x = []
+                losses = []
+                for points in zip(*(run["curve"] for run in runs), strict=True):
+                    x.append(statistics.median(point[axis] for point in points))
+                    losses.append([point["loss"] for point in points])
+                label = f"{name}: {mean_loss(runs):.2f}" if axis == "seconds" else None
+                line_style = "--" if "run_mlm.py" in name else "-"
+                means = [statistics.mean(values) for values in losses]
+                lines = axes.plot(x, means, line_style, marker=".", label=label)
+                lowest = [min(values) for values in losses]
+                highest = [max(values) for values in losses]
+                axes.fill_between(x, lowest, highest, alpha=0.3, color=lines[0].get_color())
+            axes.set_xlabel(f"{axis} of training")
+        panels[0].set_ylabel("loss")
+
+
+def race_reason(results: Path) -> str:
+    """README's sentence on the race."""
+    runs_by_name = load_seeds(results, RACES)
+    losses = {}
+    for name, runs in runs_by_name.items():
+        losses[name] = f"{mean_loss(runs):.2f}"
+    steps = runs_by_name["MiniBERT"][0]["curve"][-1]["step"]
+    return (
+        f"- **Its recipe learns faster.** After {steps} steps its held-out loss is"
+        f" {losses['MiniBERT']}. ModernBERT's is {losses['ModernBERT by run_mlm.py']} by"
+        " `run_mlm.py` with the best of 12 settings, and"
+        f" {losses[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe."
+    )
+
+
+def race_paragraph(results: Path) -> str:
+    """README's paragraph below the picture of the race."""
+    runs_by_name = load_seeds(results, RACES)
+    minutes = {}
+    for name, runs in runs_by_name.items():
+        seconds = statistics.median(run["curve"][-1]["seconds"] for run in runs)
+        minutes[name] = f"{seconds / 60:.0f}"
+    widest = 0.0
+    for runs in runs_by_name.values():
+        losses = [run["loss"] for run in runs]
+        widest = max(widest, max(losses) - min(losses))
+    facts = runs_by_name["MiniBERT"][0]
+    return (
+        "All models are of size mini (width 256) and train for"
+        f" {facts['curve'][-1]['step']} steps on 22 MB of books: MiniBERT for"
+        f" {minutes['MiniBERT']} minutes,\nModernBERT for"
+        f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py` and for"
+        f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe, BERT for"
+        f" {minutes['BERT by run_mlm.py']}\n({machine_words(facts)}, {facts['date']},"
+        f" {len(RACES)} seeds, of which none is more than {widest:.2f} from another)."
+    )
 
 
 def class_table(results: Path) -> str:
@@ -265,7 +353,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "inference": speed_table("inference.json"),
     "deberta": speed_table("deberta.json"),
     "embedding": embedding_table,
-    "race": race_table("race_0", "race_1", "race_2"),
+    "race": race_table(*RACES),
+    "race-reason": race_reason,
+    "race-paragraph": race_paragraph,
     "recipe": race_table("recipe"),
     "tuning-modernbert": race_table("tuning_modernbert"),
     "tuning-bert": race_table("tuning_bert"),

@@ -1,5 +1,6 @@
 """The losses of sentence-transformers by name, for each kind of embedding model."""
 
+import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -76,10 +77,17 @@ def make_loss(
     widths: Sequence[int],
 ) -> torch.nn.Module:
     """A loss with the arguments `loss_kwargs` (JSON): for further `widths` of the vectors in
-    MatryoshkaLoss, for sparse ones in SpladeLoss, whose weights may be among the arguments."""
+    MatryoshkaLoss, for sparse ones in SpladeLoss, whose weights may be among the arguments.
+
+    In-batch negatives are those of all processes, so that a batch teaches the same however many
+    processes share it; sentence-transformers takes those of one process by default.
+    """
     splade_weights = dict(SPLADE)
+    defaults = {}
+    if "gather_across_devices" in inspect.signature(loss_class).parameters:
+        defaults["gather_across_devices"] = True
     try:
-        arguments = dict(json.loads(loss_kwargs or "{}"))
+        arguments = defaults | dict(json.loads(loss_kwargs or "{}"))
         for name in SPLADE:
             if name in arguments:
                 splade_weights[name] = arguments.pop(name)
