@@ -16,8 +16,9 @@ from pathlib import Path
 from common import names_beginning_with, option, parse
 
 from minibert.training.common.files import write_json
-from minibert.training.common.loading import random_state_kept, suppress_logging
 from minibert.training.common.printing import format_table
+from minibert.training.common.random_state import random_state_kept
+from minibert.training.loading.load_errors import suppress_logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from encoder_checks import CHECKS, Finding, examine, load

@@ -43,10 +43,10 @@ from workloads import SEED
 
 from minibert import MiniBertConfig, convert
 from minibert.training.common.files import write_json
-from minibert.training.common.loading import suppress_logging
 from minibert.training.common.printing import format_table
 from minibert.training.conversion.export import graph_inputs, quantize, trace
 from minibert.training.embeddings.encoders import encode, open_encoder
+from minibert.training.loading.load_errors import suppress_logging
 
 MEAN_WORDS, SPREAD, LONGEST = (
     60,

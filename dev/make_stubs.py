@@ -23,7 +23,7 @@ import minibert
 from minibert.training.cli.commands import COMMANDS, Command
 from minibert.training.cli.options import describe_parameters, import_object
 from minibert.training.cli.parser import fields_without_help
-from minibert.training.common.options import fields_of
+from minibert.training.common.config_fields import fields_of
 
 FILE = Path(__file__).parent.parent / "__init__.pyi"
 # Public functions with `**options`, and those among them that take a task.

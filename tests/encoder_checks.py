@@ -49,7 +49,7 @@ from transformers import (
 )
 
 import minibert
-from minibert.training.common.loading import suppress_logging
+from minibert.training.loading.load_errors import suppress_logging
 
 
 def check_layout(model: PreTrainedModel, name: str) -> tuple[float, str]:

@@ -26,7 +26,7 @@ from helpers import save_model
 from minibert import train_tokenizer
 from minibert.training import cli
 from minibert.training.cli.parser import parse
-from minibert.training.common.checkpoints import checkpoint_to_resume, write_manifest
+from minibert.training.loop.checkpoints import checkpoint_to_resume, write_manifest
 
 LONGEST = 60  # seconds of a case; a hang otherwise
 

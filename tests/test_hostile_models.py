@@ -13,12 +13,14 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import minibert
 from minibert import train_tokenizer
-from minibert.training.common import loading, trust
 from minibert.training.common.files import UNPRINTABLE
 from minibert.training.finetuning.predict import as_json
 from minibert.training.hub import card, files
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.example import run_example
+from minibert.training.loading import foreign_code
+from minibert.training.loading.models import load_pretrained, saved_config
+from minibert.training.loading.tokenizers import saved_tokenizer
 
 QUICK = ["--max_steps", 1, "--bf16", "false", "--use_cpu", "true", "--disable_tqdm", "true"]
 MODULES = [
@@ -402,8 +404,10 @@ def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path, monkeypatch):
 
 
 def test_our_files_are_those_of_the_package():
-    assert {"configuration_minibert.py", "modeling_minibert.py"} <= set(trust.OUR_FILES)
-    assert set(trust.OUR_FILES) == {path.name for path in trust.PACKAGE.glob("*_minibert.py")}
+    assert {"configuration_minibert.py", "modeling_minibert.py"} <= set(foreign_code.OUR_FILES)
+    assert set(foreign_code.OUR_FILES) == {
+        path.name for path in foreign_code.PACKAGE.glob("*_minibert.py")
+    }
 
 
 # --- a file that is exchanged while it is copied ---
@@ -460,13 +464,13 @@ def test_a_score_function_of_torch_is_kept(saved, tmp_path):
     shutil.copytree(saved / "reranker", folder)
     edit(folder / "config.json", sentence_transformers={"activation_fn": SIGMOID})
     files.stage(folder, tmp_path / "staged")
-    config = loading.saved_config(str(folder))
+    config = saved_config(str(folder))
     assert config.sentence_transformers == {"activation_fn": SIGMOID}
 
 
 def test_our_own_names_make_no_message(saved, tmp_path, capsys):
-    loading.load_pretrained(AutoModelForMaskedLM, saved / "masked")
-    loading.saved_tokenizer(saved / "masked")
+    load_pretrained(AutoModelForMaskedLM, saved / "masked")
+    saved_tokenizer(saved / "masked")
     assert "names" not in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`training/loading.py`: new folders, weights that a checkpoint lacks, loading without messages."""
+"""`training/loading/`: new folders, weights that a checkpoint lacks, loading without messages."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,15 +11,11 @@ from transformers.utils import logging
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.common import precision
 from minibert.training.common.files import check_new_folder, new_folder
-from minibert.training.common.loading import (
-    load_masked_lm,
-    load_pretrained,
-    saved_config,
-    saved_tokenizer,
-    wrap_load_errors,
-)
+from minibert.training.loading.load_errors import wrap_load_errors
+from minibert.training.loading.models import load_masked_lm, load_pretrained, saved_config
+from minibert.training.loading.tokenizers import saved_tokenizer
+from minibert.training.loop import arguments
 
 
 def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
@@ -100,7 +96,7 @@ def test_a_missing_folder_is_named(load):
 
 
 def test_a_missing_tracker_is_named_before_the_data_is_read(monkeypatch):
-    monkeypatch.setattr(precision, "get_available_reporting_integrations", lambda: ["mlflow"])
-    precision.check_training(TrainingArguments(report_to=["mlflow"], use_cpu=True))
+    monkeypatch.setattr(arguments, "get_available_reporting_integrations", lambda: ["mlflow"])
+    arguments.check_training(TrainingArguments(report_to=["mlflow"], use_cpu=True))
     with pytest.raises(ValueError, match="report_to: wandb is not installed; pip install wandb"):
-        precision.check_training(TrainingArguments(report_to=["wandb"], use_cpu=True))
+        arguments.check_training(TrainingArguments(report_to=["wandb"], use_cpu=True))

@@ -179,7 +179,7 @@ def test_signatures_name_the_fields_of_configs():
 
 
 def test_keywords_replace_fields_of_args(tmp_path):
-    from minibert.training.common.options import make_config
+    from minibert.training.common.config_fields import make_config
 
     args = minibert.FinetuningConfig(str(tmp_path), learning_rate=0.5, seed=3)
     config = make_config(minibert.FinetuningConfig, args, {"learning_rate": 0.25})

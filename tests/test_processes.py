@@ -35,9 +35,9 @@ from minibert import (
     PretrainingTrainer,
     train_tokenizer,
 )
-from minibert.training.common.checkpoints import find_damage
 from minibert.training.common.processes import first_process_first
 from minibert.training.data import mixtures
+from minibert.training.loop.checkpoints import find_damage
 from minibert.training.pretraining import sources
 
 pytestmark = pytest.mark.slow  # every process takes seconds to begin

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 import minibert.modeling_minibert as modeling
 from minibert import train_tokenizer
 from minibert.training import cli
-from minibert.training.common.callbacks import add_callbacks
 from minibert.training.conversion.folders import convert
+from minibert.training.loop.callbacks import add_callbacks
 
 ROOT = Path(__file__).parents[1]
 # Not all below the root: an environment or runs may lie there too.

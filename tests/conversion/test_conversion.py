@@ -33,9 +33,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTra
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
-from minibert.training.common.loading import saved_config, saved_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.conversion.families import ArchitectureName
+from minibert.training.loading.models import saved_config
+from minibert.training.loading.tokenizers import saved_tokenizer
 
 PRESETS = ["bert", "modernbert"]
 # What the code of all families shares is shown by some of them; the rest is slow.

@@ -14,11 +14,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import minibert.modeling_minibert as minibert
 from minibert.tokenization import train_tokenizer
-from minibert.training.common.loading import load_pretrained, saved_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.teachers import open_teacher
 from minibert.training.finetuning import models as finetuning_models
+from minibert.training.loading.models import load_pretrained
+from minibert.training.loading.tokenizers import saved_tokenizer
 
 TEXT = "The king sold a map near the river."
 WORDS = [TEXT, "An old farmer carried seven green apples to the market.", "Ein Bäcker fragte mich."]

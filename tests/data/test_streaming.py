@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader
 
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
-from minibert.training.common.checkpoints import write_manifest
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import load_documents, load_sources
@@ -24,6 +23,7 @@ from minibert.training.data.held_out import held_out_mask, split_stream
 from minibert.training.data.mixtures import Corpus, first_rows, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
+from minibert.training.loop.checkpoints import write_manifest
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -76,7 +76,9 @@ def test_the_split_is_that_from_disk(folder, share=0.3):
         n = len(train) + len(validation)
         assert abs(len(validation) - share * n) < 5 * math.sqrt(n * share * (1 - share))
         documents = load_documents([str(folder)])
-        from_disk = set(documents.select(np.flatnonzero(held_out_mask(documents, share, seed)))["text"])
+        from_disk = set(
+            documents.select(np.flatnonzero(held_out_mask(documents, share, seed)))["text"]
+        )
         assert from_disk <= set(validation) or set(validation) <= from_disk
         for text in validation:
             digest = hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest()

@@ -37,10 +37,10 @@ from minibert import (
 )
 from minibert.training import cli
 from minibert.training.cli.parser import parse
-from minibert.training.common.callbacks import EarlyStopping
 from minibert.training.conversion import to_native
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks import task_class
+from minibert.training.loop.early_stopping import EarlyStopping
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from transformers import Trainer
 
 import minibert
 from minibert.training import cli
-from minibert.training.common.checkpoints import find_damage
 from minibert.training.finetuning.tasks import classification
+from minibert.training.loop.checkpoints import find_damage
 
 
 @pytest.mark.parametrize(

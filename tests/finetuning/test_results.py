@@ -13,13 +13,6 @@ from sklearn.metrics import accuracy_score, f1_score, mean_squared_error
 from transformers import TrainerState
 
 import minibert
-from minibert.training.common.callbacks import (
-    MIN_LOGS_TO_COMPARE,
-    MIN_STEPS_FOR_NEW_WEIGHTS,
-    DivergenceCallback,
-    EarlyStopping,
-    add_callbacks,
-)
 from minibert.training.evaluation.baselines import judge, judge_simple, random_scores
 from minibert.training.finetuning.results import (
     MAX_SAVED_MISTAKES,
@@ -29,6 +22,13 @@ from minibert.training.finetuning.results import (
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.hub import files
+from minibert.training.loop.callbacks import add_callbacks
+from minibert.training.loop.divergence import (
+    MIN_LOGS_TO_COMPARE,
+    MIN_STEPS_FOR_NEW_WEIGHTS,
+    DivergenceCallback,
+)
+from minibert.training.loop.early_stopping import EarlyStopping
 
 QUICK = dict(bf16=False, use_cpu=True, disable_tqdm=True, report_to="none", max_steps=2)
 

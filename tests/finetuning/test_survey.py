@@ -333,7 +333,7 @@ class TestNotFinite:
         with torch.no_grad():
             model.classifier.weight.fill_(math.nan)
         model.save_pretrained(tmp_path / "broken")
-        minibert.training.common.loading.saved_tokenizer(classifier).save_pretrained(
+        minibert.training.loading.tokenizers.saved_tokenizer(classifier).save_pretrained(
             tmp_path / "broken"
         )
         with pytest.raises(ValueError, match="model: its outputs are not finite"):

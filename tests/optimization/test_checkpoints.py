@@ -12,14 +12,16 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training import cli
-from minibert.training.common import callbacks
-from minibert.training.common.callbacks import CheckpointMixin, add_callbacks
-from minibert.training.common.checkpoints import (
+from minibert.training.loop import checkpoint_mixin
+from minibert.training.loop.callbacks import add_callbacks
+from minibert.training.loop.checkpoint_mixin import CheckpointMixin
+from minibert.training.loop.checkpoints import (
     MANIFEST,
     checkpoint_to_resume,
     find_damage,
     write_manifest,
 )
+from minibert.training.loop.resume_guard import ResumeGuardCallback
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -144,7 +146,7 @@ def killed_manifest(checkpoint):
 def test_kill_while_saving_keeps_the_older_checkpoint(place, tmp_path):
     def train():
         trainer = make_trainer(tmp_path, Killed if place == "optimizer" else OurTrainer)
-        callbacks.write_manifest = (
+        checkpoint_mixin.write_manifest = (
             write_manifest if place == "optimizer" else killed_manifest
         )  # of this process
         trainer.args.save_total_limit = 1
@@ -182,7 +184,7 @@ def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
     class Table(TrainerCallback):
         pass
 
-    for place in ("transformers.trainer", "minibert.training.common.callbacks"):
+    for place in ("transformers.trainer", "minibert.training.loop.callbacks"):
         monkeypatch.setattr(f"{place}.DEFAULT_PROGRESS_CALLBACK", Table)
     trainer = make_trainer(tmp_path, disable_tqdm=False)
     before = [type(callback) for callback in trainer.callback_handler.callbacks]
@@ -195,7 +197,7 @@ def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
 def resumable(folder, **given):
     trainer = make_trainer(folder, **{"save_total_limit": None} | given)
     add_callbacks(trainer)
-    trainer.add_callback(callbacks.ResumeGuardCallback({"a": 1}))
+    trainer.add_callback(ResumeGuardCallback({"a": 1}))
     return trainer
 
 

@@ -18,9 +18,9 @@ from helpers import sentences
 from safetensors.torch import load_file
 
 from minibert.training import cli
-from minibert.training.common.callbacks import STOP_SECONDS, SaveAndStop
-from minibert.training.common.checkpoints import find_damage
 from minibert.training.data.collators import MaskedLMCollator
+from minibert.training.loop.checkpoints import find_damage
+from minibert.training.loop.signals import STOP_SECONDS, SaveAndStop
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
 STEPS, EVERY = 9, 2

@@ -11,7 +11,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import TrainerState
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training.common.callbacks import add_callbacks
+from minibert.training.loop.callbacks import add_callbacks
 from minibert.training.optimization import muon
 from minibert.training.optimization.clock import TimeBudget
 from minibert.training.optimization.muon import (

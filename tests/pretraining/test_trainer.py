@@ -32,12 +32,12 @@ from minibert import (
     train_tokenizer,
 )
 from minibert.training.cli.recipes import read_recipe
-from minibert.training.common.callbacks import DivergenceCallback
-from minibert.training.common.checkpoints import write_manifest
 from minibert.training.common.files import LOCK
 from minibert.training.data.collators import MaskingProgress
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
+from minibert.training.loop.checkpoints import write_manifest
+from minibert.training.loop.divergence import DivergenceCallback
 from minibert.training.optimization.muon import muon_optimizer
 from minibert.training.pretraining import sources
 from minibert.training.pretraining.config import fill_defaults

@@ -18,9 +18,9 @@ from minibert.tokenization import (
     measure_coverage,
     train_tokenizer,
 )
-from minibert.training.common.loading import saved_tokenizer
 from minibert.training.data.documents import load_sources
 from minibert.training.data.tokenized import check_tokenization
+from minibert.training.loading.tokenizers import saved_tokenizer
 
 pytestmark = pytest.mark.usefixtures("cache")
 MARKED = {

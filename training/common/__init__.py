@@ -1,2 +1,1 @@
-"""What trainings of every kind share: files, loading, checkpoints, callbacks, precision, processes,
-printing."""
+"""What all rooms use: files, printing, processes, precision, fields of configs."""

@@ -1,33 +1,18 @@
 """The number format of a training, by what its processor is fast at."""
 
 import dataclasses
-import math
 import os
 import platform
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedConfig, TrainingArguments
-from transformers.integrations import get_available_reporting_integrations
 
 # Caches of kernels that oneDNN and torch make for every new shape in bf16 on CPU, up to 1,024 in
 # either, of 0.2 to 0.5 MB each; both read it when they make the first one.
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "256"}
-
 # What accelerate sets in a model to compute it in autocast.
 AUTOCAST_ATTRIBUTES = ("forward", "_original_forward")
-# Values of `report_to` that need a package, and what installs it.
-TRACKERS = {
-    "clearml": "clearml",
-    "codecarbon": "codecarbon",
-    "comet_ml": "comet-ml",
-    "dvclive": "dvclive",
-    "mlflow": "mlflow",
-    "swanlab": "swanlab",
-    "tensorboard": "tensorboard",
-    "trackio": "trackio",
-    "wandb": "wandb",
-}
 
 
 def resolve_precision(training: TrainingArguments) -> TrainingArguments:
@@ -103,24 +88,3 @@ def without_autocast(model: torch.nn.Module) -> torch.nn.Module:
     for name in AUTOCAST_ATTRIBUTES:
         vars(model).pop(name, None)
     return model
-
-
-def check_training(training: TrainingArguments) -> None:
-    """Refuse (ValueError) what would end a training only after all data is read, or compute
-    otherwise than asked."""
-    for name in ("learning_rate", "weight_decay", "muon_learning_rate"):
-        value = getattr(training, name, None)
-        if value is not None and not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be a finite number, 0 or above, got {value}")
-    if training.n_gpu > 1:  # `DataParallel` computes in fp32 whatever was asked for
-        raise ValueError(
-            f"{training.n_gpu} GPUs need a process each: `torchrun --nproc_per_node"
-            f" {training.n_gpu} -m minibert.training.cli …`; or set CUDA_VISIBLE_DEVICES=0"
-        )
-    installed = get_available_reporting_integrations()
-    for name in training.report_to:
-        if name in TRACKERS and name not in installed:
-            raise ValueError(
-                f"report_to: {name} is not installed; pip install {TRACKERS[name]}, or leave"
-                " report_to out"
-            )

@@ -1,10 +1,13 @@
-"""Tables, warnings and the next step for the console."""
+"""Tables, warnings, progress bars and the next step for the console."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm.auto import tqdm
+from transformers.utils import logging
 
 from .files import printable
 
@@ -81,3 +84,21 @@ def print_next_step(*command: Any, warning: str | None = None) -> None:
         return
     words = [str(word) for word in command]
     print(f"Next: {printable(shlex.join(words))}")
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hide the progress bars of Transformers and `datasets`, for work that is over at once."""
+    libraries = []  # those that show bars
+    if logging.is_progress_bar_enabled():
+        libraries.append((logging.disable_progress_bar, logging.enable_progress_bar))
+    datasets = sys.modules.get("datasets")  # do not import it for this alone
+    if datasets is not None and not datasets.are_progress_bars_disabled():
+        libraries.append((datasets.disable_progress_bars, datasets.enable_progress_bars))
+    try:
+        for disable, _ in libraries:
+            disable()
+        yield
+    finally:
+        for _, enable in libraries:
+            enable()

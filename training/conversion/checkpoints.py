@@ -9,8 +9,9 @@ from transformers.utils import logging
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
-from ..common.loading import saved_config, wrap_load_errors
-from ..common.weights import LAYER, keep_untied
+from ..loading.load_errors import wrap_load_errors
+from ..loading.models import saved_config
+from ..loading.weights import LAYER_NAME, keep_untied
 from .families import ARCHITECTURES, find_architecture
 
 logger = logging.get_logger(__name__)
@@ -97,7 +98,7 @@ def _check_report(
     problems = []
     if missing_names:
         problems.append(f"lacks the weights: {', '.join(missing_names)}")
-    unknown_layers = [name for name in sorted(report["unexpected_keys"]) if LAYER.search(name)]
+    unknown_layers = [name for name in sorted(report["unexpected_keys"]) if LAYER_NAME.search(name)]
     if unknown_layers:
         problems.append(f"has the unknown weights: {', '.join(unknown_layers)}")
     other_shapes = []

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...tokenization import sample_ids, sample_ids_of_file
-from ..common.loading import find_file, wrap_load_errors
+from ..loading.load_errors import wrap_load_errors
+from ..loading.saved_files import find_file
 from .families import count_positions
 
 # Of the largest logit. In fp32, models that are the same differ by 1e-6.

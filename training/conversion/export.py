@@ -25,8 +25,10 @@ from transformers import PreTrainedModel
 from ... import modeling_minibert
 from ...keywords import check_choice, checked_keywords
 from ..common.files import check_new_folder, new_folder
-from ..common.loading import minibert_config, modules_of, suppress_logging
 from ..common.printing import print_next_step
+from ..loading.load_errors import suppress_logging
+from ..loading.models import minibert_config
+from ..loading.saved_files import modules_of
 from . import convert, to_native
 from .checkpoints import load_checkpoint
 from .folders import save_tokenizer_and_modules, tokenizer_of

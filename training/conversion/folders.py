@@ -13,19 +13,13 @@ from transformers.modeling_utils import load_state_dict
 from ...configuration_minibert import MiniBertConfig
 from ...keywords import checked_keywords
 from ..common.files import check_new_folder, new_folder
-from ..common.loading import (
-    SENTENCE_CONFIGS,
-    VOCABULARIES,
-    find_file,
-    modules_of,
-    read_json,
-    saved_config,
-    saved_tokenizer,
-    wrap_load_errors,
-)
 from ..common.printing import print_next_step
 from ..hub.card import CardFacts, save_card, save_short_card
 from ..hub.source import read_source
+from ..loading.load_errors import wrap_load_errors
+from ..loading.models import saved_config
+from ..loading.saved_files import SENTENCE_CONFIGS, find_file, modules_of, read_json
+from ..loading.tokenizers import VOCABULARY_FILES, saved_tokenizer
 from .checkpoints import load_checkpoint
 from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
 from .families import ArchitectureName
@@ -132,7 +126,7 @@ def convert(
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
     """The tokenizer of a folder or a Hub repository; None if it has no file of one."""
-    for name in ("tokenizer_config.json", *VOCABULARIES):
+    for name in ("tokenizer_config.json", *VOCABULARY_FILES):
         if find_file(source, name):
             return saved_tokenizer(source)
     return None
@@ -211,7 +205,7 @@ def _save_tokenizer(source: str, tokenizer: PreTrainedTokenizerBase, target: Pat
     tokenizer.save_pretrained(target)
     if not tokenizer.is_fast:
         # One in Python may write another vocabulary than it reads: BERTweet's loses merges.
-        for name in VOCABULARIES:
+        for name in VOCABULARY_FILES:
             file = find_file(source, name)
             if file:
                 shutil.copyfile(file, target / name)

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
-from ..common.weights import untied_weights
+from ..loading.weights import untied_weights
 from .architecture import CROSS_ENCODER_FIELDS, Architecture
 from .checkpoints import load_checkpoint
 from .families import ARCHITECTURES, find_architecture

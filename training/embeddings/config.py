@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import sentence_transformers as st
 
 from ...keywords import checked_class
-from ..common.options import option
+from ..common.config_fields import option
 from ..common.processes import use_cpu_without_accelerator
 
 EPOCHS = 1.0

@@ -23,12 +23,14 @@ from tqdm.auto import tqdm
 from ...configuration_minibert import MiniBertConfig
 from ...keywords import checked_keywords
 from ..common.files import atomic_write, check_folder, lock_file
-from ..common.loading import check_weights, load_sentence_transformer, minibert_config, read_json
 from ..common.precision import dtype_of_saved
 from ..common.printing import print_next_step, warn
 from ..common.processes import shared_cores
 from ..data.packing import group_by_length
 from ..data.tables import Rows, as_dataset, read_table
+from ..loading.models import load_sentence_transformer, minibert_config
+from ..loading.saved_files import read_json
+from ..loading.weights import check_weights
 from .data import is_table, read_lines, texts_of
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.

@@ -19,13 +19,7 @@ from datasets import Dataset
 
 from ...keywords import checked_keywords
 from ..common.files import lock_result, write_result
-from ..common.printing import (
-    format_intervals,
-    format_scores,
-    format_table,
-    print_next_step,
-    warn,
-)
+from ..common.printing import format_intervals, format_scores, format_table, print_next_step, warn
 from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics
 from ..evaluation.baselines import judge

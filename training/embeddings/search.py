@@ -22,9 +22,9 @@ from safetensors.numpy import save_file
 
 from ...keywords import checked_keywords
 from ..common.files import atomic_write, check_folder, lock_folder, printable
-from ..common.loading import wrap_load_errors
 from ..common.printing import print_next_step
 from ..data.tables import Rows, sources_of
+from ..loading.load_errors import wrap_load_errors
 from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
 

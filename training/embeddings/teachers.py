@@ -14,7 +14,7 @@ import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
-from ..common.loading import load_sentence_transformer, saved_config
+from ..loading.models import load_sentence_transformer, saved_config
 from .encoders import encode, saved_encoder_type, score_pairs
 
 

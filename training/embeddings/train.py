@@ -22,29 +22,10 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, M
 from transformers import set_seed
 
 from ...keywords import check_choice
-from ..common.callbacks import (
-    CheckpointMixin,
-    EarlyStopping,
-    ResumeGuardCallback,
-    add_callbacks,
-    settings_of_steps,
-)
-from ..common.checkpoints import (
-    checkpoint_to_resume,
-    choose_best_metric,
-    remove_checkpoints,
-    rows_checksum,
-)
+from ..common.config_fields import checked_options, make_config
 from ..common.files import lock_output, write_json, written_whole
-from ..common.loading import check_weights, load_sentence_transformer, minibert_config, without_bars
-from ..common.options import checked_options, make_config
-from ..common.precision import (
-    AUTOCAST_ATTRIBUTES,
-    check_training,
-    resolve_precision,
-    without_autocast,
-)
-from ..common.printing import print_next_step, warn
+from ..common.precision import AUTOCAST_ATTRIBUTES, resolve_precision, without_autocast
+from ..common.printing import print_next_step, warn, without_bars
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics
@@ -63,6 +44,14 @@ from ..hub.example import Example
 from ..hub.push import check_push, push_output
 from ..hub.source import read_source
 from ..hub.trainer import HubMixin
+from ..loading.models import load_sentence_transformer, minibert_config
+from ..loading.weights import check_weights
+from ..loop.arguments import check_training, choose_best_metric
+from ..loop.callbacks import add_callbacks
+from ..loop.checkpoint_mixin import CheckpointMixin
+from ..loop.checkpoints import checkpoint_to_resume, remove_checkpoints
+from ..loop.early_stopping import EarlyStopping
+from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
 from .config import EPOCHS, EmbeddingConfig, RerankerConfig
 from .data import Retrieval, name_of_data

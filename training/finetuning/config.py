@@ -6,7 +6,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...keywords import checked_class
-from ..common.options import option
+from ..common.config_fields import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator
 
 EPOCHS = 3.0

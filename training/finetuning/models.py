@@ -7,9 +7,11 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
-from ..common.loading import load_pretrained, saved_config, saved_tokenizer, wrap_load_errors
 from ..conversion import ARCHITECTURES, count_positions, from_native
 from ..conversion.architecture import CLASSIFIERS
+from ..loading.load_errors import wrap_load_errors
+from ..loading.models import load_pretrained, saved_config
+from ..loading.tokenizers import saved_tokenizer
 from .tasks.base import Task
 
 

@@ -25,9 +25,9 @@ from transformers import PreTrainedConfig
 
 from ...keywords import checked_keywords
 from ..common.files import UNPRINTABLE, atomic_write, check_folder, lock_file, printable
-from ..common.loading import modules_of, random_state_kept, without_bars
 from ..common.precision import resolve_precision
-from ..common.printing import warn
+from ..common.printing import warn, without_bars
+from ..common.random_state import random_state_kept
 from ..data.rows import CSV, conll_rows, detect_encoding, is_conll, read_rows
 from ..data.tables import (
     FORMATS,
@@ -38,6 +38,7 @@ from ..data.tables import (
     parquet_features,
     with_numbers,
 )
+from ..loading.saved_files import modules_of
 from .config import EvaluationConfig
 from .data import FILE, ROW, with_column
 from .models import find_trained_head, load_model, load_tokenizer, read_config

@@ -7,7 +7,7 @@ from torch.utils.data import SequentialSampler
 from transformers import PreTrainedModel, Trainer
 
 from ...modeling_minibert import classification_loss
-from ..common.callbacks import add_callbacks
+from ..loop.callbacks import add_callbacks
 from .config import FinetuningConfig
 from .tasks.base import Task
 

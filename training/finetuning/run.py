@@ -11,15 +11,15 @@ from typing import Any
 from datasets import DatasetDict
 
 from ...keywords import UnknownOptionError, close_matches, unknown_option
-from ..common.checkpoints import checkpoint_to_resume
+from ..common.config_fields import checked_options, fields_of, make_config
 from ..common.files import check_folder, lock_output, printable
-from ..common.loading import random_state_kept, without_bars
-from ..common.options import checked_options, fields_of, make_config
 from ..common.precision import without_autocast
-from ..common.printing import print_next_step, warn
+from ..common.printing import print_next_step, warn, without_bars
+from ..common.random_state import random_state_kept
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..hub.push import check_push, push_output
+from ..loop.checkpoints import checkpoint_to_resume
 from .config import EvaluationConfig, FinetuningConfig
 from .data import VALIDATION_SIZE, FilesOrRows, load_splits
 from .models import load_tokenizer, read_config

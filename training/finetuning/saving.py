@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.callbacks import few_steps
-from ..common.checkpoints import remove_checkpoints
 from ..common.files import written_whole
 from ..common.printing import warn
 from ..hub.card import (
@@ -21,6 +19,8 @@ from ..hub.card import (
 )
 from ..hub.example import Example
 from ..hub.source import read_source
+from ..loop.checkpoints import remove_checkpoints
+from ..loop.divergence import few_steps_warning
 from .data import ROW, FilesOrRows
 from .imbalance import describe_weights
 from .models import load_tokenizer, read_config
@@ -116,7 +116,7 @@ def describe_files(length: int, trained_length: int, has_example: bool) -> str:
 def warn_of_short_training(trainer: FinetuningTrainer) -> str | None:
     """A warning if new weights had few steps, or if some rows were not learned from; else None."""
     if trainer.new_weights:
-        warning = few_steps(trainer.state.global_step)
+        warning = few_steps_warning(trainer.state.global_step)
         if warning is not None:
             return warning
     epochs = trainer.state.epoch

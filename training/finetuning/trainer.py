@@ -13,16 +13,14 @@ from transformers import PreTrainedConfig, PreTrainedModel, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from ...keywords import checked_class
-from ..common.callbacks import (
-    CheckpointMixin,
-    EarlyStopping,
-    ResumeGuardCallback,
-    settings_of_steps,
-)
-from ..common.checkpoints import choose_best_metric, kept_step, rows_checksum
 from ..common.files import printable
-from ..common.precision import check_training, resolve_precision
+from ..common.precision import resolve_precision
 from ..common.printing import warn
+from ..loop.arguments import check_training, choose_best_metric
+from ..loop.checkpoint_mixin import CheckpointMixin
+from ..loop.checkpoints import kept_step
+from ..loop.early_stopping import EarlyStopping
+from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
 from .config import EPOCHS, FinetuningConfig
 from .data import VALIDATION_SIZE, FilesOrRows, load_splits

@@ -19,10 +19,12 @@ from transformers import TrainingArguments
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
-from ..common.checkpoints import kept_step
 from ..common.files import atomic_write, printable
-from ..common.loading import read_json, saved_tokenizer, wrap_load_errors
 from ..evaluation.baselines import is_better
+from ..loading.load_errors import wrap_load_errors
+from ..loading.saved_files import read_json
+from ..loading.tokenizers import saved_tokenizer
+from ..loop.checkpoints import kept_step
 from .example import Example, run_example
 from .files import CARD, is_card
 from .source import REPOSITORY, SourceFacts, read_source

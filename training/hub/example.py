@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..common.loading import random_state_kept
 from ..common.printing import warn
+from ..common.random_state import random_state_kept
 
 MAX_OUTPUT_LINES = 20
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..common.trust import (
+from ..loading.foreign_code import (
     OUR_FILES,
     PACKAGE,
     check_published_code,

@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.repocard import metadata_load
 
-from ..common.loading import find_file
+from ..loading.saved_files import find_file
 
 CARD = "README.md"
 MAX_CARD_BYTES = 1_000_000

@@ -11,7 +11,7 @@ from transformers.trainer_utils import HubStrategy
 from transformers.utils import PushInProgress
 
 from ...configuration_minibert import MiniBertConfig
-from ..common.trust import drop_foreign_code
+from ..loading.foreign_code import drop_foreign_code
 from .card import CARD, CardFacts, card_for, facts_from_trainer, published_name, save_card
 from .files import stage
 from .push import (

@@ -16,10 +16,10 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from ...configuration_minibert import MiniBertConfig
 from ...keywords import check_choice, checked_class
 from ...tokenization import train_tokenizer
-from ..common.loading import minibert_config
-from ..common.options import option
-from ..common.precision import check_training
+from ..common.config_fields import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator
+from ..loading.models import minibert_config
+from ..loop.arguments import check_training
 from ..optimization.clock import UNREACHABLE_STEPS, check_minutes
 
 ADAMW = ("adamw_torch_fused", "adamw_torch")  # values of --optim that can be combined with Muon

@@ -7,7 +7,9 @@ from transformers import AutoModelForMaskedLM, pipeline
 
 from ...keywords import checked_keywords
 from ..common.files import printable
-from ..common.loading import load_masked_lm, saved_config, saved_tokenizer, wrap_load_errors
+from ..loading.load_errors import wrap_load_errors
+from ..loading.models import load_masked_lm, saved_config
+from ..loading.tokenizers import saved_tokenizer
 
 MASK = "[MASK]"
 

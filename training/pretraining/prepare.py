@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ...tokenization import adapt_tokenizer
+from ..common.config_fields import checked_options, make_config
 from ..common.files import check_new_folder, new_folder
-from ..common.loading import saved_tokenizer, without_bars
-from ..common.options import checked_options, make_config
-from ..common.printing import print_next_step
+from ..common.printing import print_next_step, without_bars
 from ..data.documents import check_sources, name_of_entry
 from ..data.mixtures import Corpus, split_corpus
 from ..data.packing import check_packing, pack_documents
@@ -16,6 +15,7 @@ from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..data.tables import Rows
 from ..data.tokenized import check_tokenization, tokenize_documents
 from ..hub.card import describe_data
+from ..loading.tokenizers import saved_tokenizer
 from .config import RowsConfig
 
 

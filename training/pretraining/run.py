@@ -4,15 +4,14 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from ..common.checkpoints import checkpoint_to_resume
+from ..common.config_fields import checked_options, make_config
 from ..common.files import lock_output
-from ..common.loading import without_bars
-from ..common.options import checked_options, make_config
 from ..common.precision import without_autocast
-from ..common.printing import print_next_step
+from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult
 from ..data.mixtures import Corpus
 from ..data.tables import Rows
+from ..loop.checkpoints import checkpoint_to_resume
 from .config import PretrainingConfig, preset_config, read_overrides
 from .trainer import PretrainingTrainer
 

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback
 
 from ...configuration_minibert import BERT_SIZES, MODERNBERT_SIZES, MiniBertConfig
-from ..common.callbacks import MIN_STEPS_FOR_NEW_WEIGHTS
+from ..loop.divergence import MIN_STEPS_FOR_NEW_WEIGHTS
 
 # What a size decides, in the order of `MODERNBERT_SIZES`.
 SHAPE_FIELDS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")

@@ -9,7 +9,6 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ..common.checkpoints import check_same
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources, name_of_entry
 from ..data.held_out import held_out_mask
@@ -25,6 +24,7 @@ from ..data.mixtures import (
 )
 from ..data.prepared import PreparedRows
 from ..data.tables import as_dataset
+from ..loop.resume_guard import check_same
 from .config import PretrainingConfig, RowsConfig
 from .objectives import OBJECTIVES, Objective
 

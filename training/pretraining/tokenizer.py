@@ -7,13 +7,13 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer
+from ..common.config_fields import checked_options, make_config
 from ..common.files import check_folder, lock_folder, new_folder
-from ..common.loading import saved_tokenizer
-from ..common.options import checked_options, make_config
 from ..common.printing import print_next_step
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, load_sample
 from ..data.tokenized import check_tokenization
+from ..loading.tokenizers import saved_tokenizer
 from .config import TokenizerConfig
 
 

@@ -25,19 +25,11 @@ from transformers.trainer_utils import has_length
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
 from ...keywords import check_keywords, keyword_names
 from ...tokenization import Extension, extend_tokenizer
-from ..common.callbacks import (
-    CheckpointMixin,
-    ResumeGuardCallback,
-    add_callbacks,
-    leave_group,
-    settings_of_steps,
-)
-from ..common.checkpoints import checkpoint_to_resume, kept_step, rows_checksum
 from ..common.files import check_folder, lock_output, write_json, written_whole
-from ..common.loading import modules_of, random_state_kept, saved_tokenizer
 from ..common.precision import resolve_precision, without_autocast
 from ..common.printing import warn
 from ..common.processes import first_process_first, shares_weights
+from ..common.random_state import random_state_kept
 from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.mixtures import SAMPLE_ROWS, CorpusSplits
@@ -48,6 +40,13 @@ from ..evaluation.plots import plot_training
 from ..hub.card import write_card
 from ..hub.push import check_push
 from ..hub.trainer import HubMixin
+from ..loading.saved_files import modules_of
+from ..loading.tokenizers import saved_tokenizer
+from ..loop.callbacks import add_callbacks
+from ..loop.checkpoint_mixin import CheckpointMixin
+from ..loop.checkpoints import checkpoint_to_resume, kept_step
+from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
+from ..loop.signals import leave_group
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults

@@ -13,12 +13,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
 from ....tokenization import adapt_tokenizer
-from ...common.loading import load_pretrained
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import check_packing, pack_documents, unigram_counts
 from ...data.tokenized import tokenize_documents
 from ...hub.example import Example
+from ...loading.models import load_pretrained
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
 
 

@@ -1,23 +1,25 @@
 """Checkpoints: which one a training resumes from, and whether it is whole."""
 
-import hashlib
 import json
 import re
 import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainingArguments
+from transformers import (
+    TrainingArguments,
+)
 
-from .files import check_folder, printable, write_json
-from .processes import of_first_rank
+from ..common.files import check_folder, printable, write_json
+from ..common.processes import of_first_rank
 
+RESUME_ADVICE = "resume with --resume_from_checkpoint true"
 MANIFEST = "checkpoint_manifest.json"
 # Files of the optimizer's state, also of FSDP and DeepSpeed.
-OPTIMIZER = ("optimizer*", "global_step*")
+OPTIMIZER_FILES = ("optimizer*", "global_step*")
 
 
 def checkpoint_to_resume(
@@ -92,41 +94,6 @@ def _refuse_finished(folder: Path) -> None:
         )
 
 
-def check_same(before: Mapping[str, Any], now: Mapping[str, Any], owner: str, advice: str) -> None:
-    """Refuse (a ValueError) settings that differ from those before. The message says whose the
-    latter were (`owner`), and what to do (`advice`)."""
-    for name in {**now, **before}:
-        if before.get(name) != now.get(name):
-            raise ValueError(
-                f"{name}: {now.get(name)!r}, but {owner} {before.get(name)!r}; {advice}"
-            )
-
-
-def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The number of rows, and a checksum of 16 of them, to notice that a training has other
-    rows."""
-    sample = [rows[number * (len(rows) - 1) // 15] for number in range(16)]
-    text = json.dumps(sample, sort_keys=True, default=lambda array: array.tolist())
-    return f"{len(rows)}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}…"
-
-
-def choose_best_metric(
-    training: TrainingArguments, default_metric: str, metrics: Sequence[str]
-) -> dict[str, Any]:
-    """The fields of `TrainingArguments` by which the best checkpoint is chosen: the
-    `default_metric` unless the user names another one of the `metrics`."""
-    metric = (training.metric_for_best_model or "auto").removeprefix("eval_")
-    if metric == "auto":
-        return {"metric_for_best_model": default_metric, "greater_is_better": True}
-    if metric not in metrics:
-        raise ValueError(
-            f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(metrics)}"
-        )
-    if metric == "mse":  # Transformers knows that smaller is better for "loss" only
-        return {"greater_is_better": False}
-    return {}
-
-
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
     """The step of the model that a training keeps; `state`: the fields of its `TrainerState`."""
     # Not best_global_step: if evaluations are more frequent than checkpoints, it may have no
@@ -152,7 +119,7 @@ def find_damage(checkpoint: Path) -> str | None:
         saved = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return f"it was not finished (no {MANIFEST})"
-    if not any(path for name in OPTIMIZER for path in checkpoint.glob(name)):
+    if not any(path for name in OPTIMIZER_FILES for path in checkpoint.glob(name)):
         return "it holds the model alone (train with --save_only_model false)"
     contents = _contents(checkpoint)
     for name in saved:

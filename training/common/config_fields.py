@@ -1,4 +1,4 @@
-"""Options: the fields of our training configs, and functions that take them as keywords."""
+"""The fields of our training configs, and functions that take them as keywords."""
 
 import dataclasses
 import functools

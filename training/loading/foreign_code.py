@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .files import printable
+from ..common.files import printable
 
 PACKAGE = Path(__file__).parents[2]
 # The model files, which go up with every model.

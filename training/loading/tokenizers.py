@@ -1,0 +1,69 @@
+"""Opens saved tokenizers, without running their code."""
+
+from pathlib import Path
+
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+
+from ...tokenization.coverage import check_loaded_tokenizer
+from ...tokenization.saved import follow_tokenizer_file, tokens_with_capitals
+from ..common.printing import warn
+from .foreign_code import drop_foreign_code
+from .load_errors import wrap_load_errors
+from .saved_files import check_exists, check_no_adapter, find_file
+
+# The files that may hold the vocabulary of a tokenizer.
+VOCABULARY_FILES = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model",
+    "tokenizer.model", "bpe.codes",
+)  # fmt: skip
+# A tokenizer of characters or bytes needs no such file. Others have only special tokens without it,
+# fewer than this.
+FEWEST_CHARACTERS = 20
+
+
+def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder or on the Hub, without running its code; a ValueError or OSError if
+    there is none. Where its class gives other ids than its tokenizer.json, that file is used, with
+    a warning."""
+    check_exists(path)
+    check_no_adapter(path)
+    with wrap_load_errors(path):
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    has_files = not Path(path).is_dir() or any(
+        Path(path, name).exists() for name in VOCABULARY_FILES
+    )
+    # without any file, Transformers makes an empty one
+    if not has_files and len(tokenizer) < FEWEST_CHARACTERS:
+        raise ValueError(
+            f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
+        )
+    drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
+    check_loaded_tokenizer(tokenizer)
+    return match_tokenizer_file(path, tokenizer)
+
+
+def match_tokenizer_file(
+    path: str | Path, tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedTokenizerBase:
+    """`tokenizer`, which was loaded from `path`; or, with a warning, one that gives the ids of its
+    tokenizer.json where it does not. Warn of a cased vocabulary whose text is lower-cased."""
+    file = find_file(str(path), "tokenizer.json")
+    with wrap_load_errors(path):
+        followed = follow_tokenizer_file(tokenizer, file)
+    if followed is not tokenizer:
+        warn(
+            f"tokenizer: Transformers reads {str(path)!r} as {type(tokenizer).__name__}, which"
+            " gives other ids than its tokenizer.json; tokenizer.json is used"
+        )
+    cased_tokens = tokens_with_capitals(tokenizer) if file is None else []
+    if cased_tokens:
+        warn(
+            f"tokenizer: {str(path)!r} has {len(cased_tokens):,} tokens with capitals, but"
+            " lower-cases all text, as"
+            ' Transformers does by default; if it is cased, write {"do_lower_case": false} into its'
+            " tokenizer_config.json"
+        )
+    return followed

@@ -1,0 +1,1 @@
+"""What every training does between its steps: logs, warnings, checkpoints, signals."""
