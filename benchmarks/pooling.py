@@ -1,4 +1,4 @@
-"""Which vector a classifier should read, the first token's or the mean: the table of docs/fine-tuning.md.
+"""Which vector a classifier should read, the first token's or the mean: a table of RESULTS.md.
 
     python benchmarks/pooling.py --model minilm --data data --output benchmarks/results/pooling.json
 

@@ -1,4 +1,4 @@
-"""The tables of RESULTS.md and of the documentation, from the files in benchmarks/results.
+"""The tables of RESULTS.md and README.md, from the files in benchmarks/results.
 
     python benchmarks/tables.py
     python benchmarks/tables.py --check true
@@ -24,7 +24,7 @@ from minibert.training.evaluation.plots import picture
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENTS = ("README.md", "RESULTS.md", "docs/fine-tuning.md")
+DOCUMENTS = ("README.md", "RESULTS.md")
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CONFIDENCE = 0.95
 PEER_NAMES = {"ModernBertForMaskedLM": "ModernBERT", "BertForMaskedLM": "BERT"}
@@ -319,33 +319,40 @@ def fine_tuning_table(results: Path) -> str:
 
 
 def pooling_table(results: Path) -> str:
-    """Accuracy of a head over the first token and over the mean, and the difference by seed."""
+    """Accuracy of a head over the first token and over the mean, by model; the difference by seed."""
     report = load(results / "pooling.json")
-    cells: dict[tuple, dict[str, dict[int, float]]] = {}
-    for run in report["runs"]:
-        cell = (run["model"], run["data"], run["rows"], run["trained"])
-        cells.setdefault(cell, {}).setdefault(run["pooling"], {})[run["seed"]] = run["accuracy"]
+    models = sorted({run["model"] for run in report["runs"]})
+    settings = sorted({(run["data"], run["rows"], run["trained"]) for run in report["runs"]})
+    header = ["data, rows", "trained"]
+    for model in models:
+        header += [f"{model}: first token", "mean", "difference"]
     rows = []
-    for (model, data, num_rows, trained), by_pooling in sorted(cells.items()):
-        first = by_pooling.get("cls", {})
-        mean = by_pooling.get("mean", {})
-        seeds = sorted(first.keys() & mean.keys())
-        if not seeds:
-            continue
-        differences = [mean[seed] - first[seed] for seed in seeds]
-        row = [
-            model,
-            f"{data}, {num_rows:,}",
-            trained,
-            f"{statistics.mean(first[seed] for seed in seeds):.3f}",
-            f"{statistics.mean(mean[seed] for seed in seeds):.3f}",
-            mean_and_interval(differences, 3),
-            str(len(seeds)),
-        ]
+    for data, num_rows, trained in settings:
+        row = [f"{data}, {num_rows:,}", trained]
+        for model in models:
+            setting = {"model": model, "data": data, "rows": num_rows, "trained": trained}
+            runs = [run for run in report["runs"] if setting.items() <= run.items()]
+            row += pooling_cells(runs)
         rows.append(row)
-    header = ["model", "data, rows", "trained", "first token", "mean", "difference", "seeds"]
     seeds = len({run["seed"] for run in report["runs"]})
     return f"{caption(report, seeds)}\n{markdown(header, rows)}"
+
+
+def pooling_cells(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The mean accuracy over the seeds with either head, and the difference with its interval."""
+    first_token = {run["seed"]: run["accuracy"] for run in runs if run["pooling"] == "cls"}
+    mean = {run["seed"]: run["accuracy"] for run in runs if run["pooling"] == "mean"}
+    if not runs or first_token.keys() != mean.keys():
+        raise ValueError(
+            f"pooling.json: seeds {sorted(first_token)} have a head over the first token, seeds"
+            f" {sorted(mean)} one over the mean; run benchmarks/pooling.py to its end"
+        )
+    differences = [mean[seed] - first_token[seed] for seed in sorted(mean)]
+    return [
+        f"{statistics.mean(first_token.values()):.3f}",
+        f"{statistics.mean(mean.values()):.3f}",
+        mean_and_interval(differences, 3),
+    ]
 
 
 TABLES: dict[str, Callable[[Path], str]] = {

@@ -61,3 +61,30 @@ def test_a_table_follows_its_file(tmp_path):
     with pytest.raises(ValueError, match="no table 'sped'"):
         fill_tables("<!-- table: sped -->\n<!-- end of table -->", tmp_path)
     assert "speed" in TABLES
+
+
+def test_the_pooling_table_has_a_row_for_each_setting_and_a_difference_for_each_model(tmp_path):
+    machine = {
+        "device": "a processor",
+        "fast_bf16": False,
+        "torch": "2",
+        "transformers": "5",
+        "threads": 1,
+    }
+    facts = {"command": "python benchmarks/pooling.py", "date": "2026-01-02", "machine": machine}
+    runs = []
+    for model, gain in (("a", 0.25), ("b", -0.25)):
+        for seed in (0, 1):
+            for pooling, accuracy in (("cls", 0.5), ("mean", 0.5 + gain)):
+                run = {"model": model, "data": "sst2", "rows": 1000, "trained": "head only"}
+                runs.append(run | {"pooling": pooling, "seed": seed, "accuracy": accuracy})
+    file = tmp_path / "pooling.json"
+    file.write_text(json.dumps(facts | {"runs": runs}))
+    empty = "<!-- table: pooling -->\n<!-- end of table -->"
+    text = fill_tables(empty, tmp_path)
+    cells = "0.500 | 0.750 | 0.250 ± 0.000 | 0.500 | 0.250 | -0.250 ± 0.000"
+    assert f"| sst2, 1,000 | head only | {cells} |" in text
+    assert "without bf16 instructions, one thread" in text and "2 seeds" in text
+    file.write_text(json.dumps(facts | {"runs": runs[:-1]}))
+    with pytest.raises(ValueError, match=r"seeds \[0, 1\] have a head over the first token"):
+        fill_tables(empty, tmp_path)
