@@ -145,20 +145,19 @@ def test_links_lead_somewhere(page):
 
 
 def rooms():
-    """The files that docs/design.md lists, by folder."""
-    section = TEXTS["design.md"].split("## The rooms\n")[1].split("\n## ")[0]
-    _, *names_and_tables = re.split(r"^### `(\S+)/`$", section, flags=re.MULTILINE)
+    """The files that docs/files.md lists, by folder."""
+    _, *names_and_tables = re.split(r"^## `(\S+)/`$", TEXTS["files.md"], flags=re.MULTILINE)
     for folder, table in zip(names_and_tables[::2], names_and_tables[1::2]):
         yield folder, set(re.findall(r"^\| `(\w+\.py)` \|", table, re.MULTILINE))
 
 
 @pytest.mark.parametrize(("folder", "listed"), list(rooms()))
-def test_design_lists_every_file(folder, listed):
+def test_every_file_is_listed(folder, listed):
     files = {file.name for file in (ROOT / folder).glob("*.py")}
     assert listed - {"__init__.py"} == files - {"__init__.py"}
 
 
-def test_design_lists_every_room():
+def test_every_room_is_listed():
     folders = {file.parent for file in ROOT.glob("training/*/**/*.py")} | {ROOT / "tokenization"}
     folders -= {ROOT / "training" / "commands"}
     assert {folder for folder, _ in rooms()} == {
