@@ -10,7 +10,8 @@ import minibert
 from minibert import train_tokenizer
 from minibert.training.data.rows import ReadError
 from minibert.training.data.tables import read_table
-from minibert.training.finetuning.tasks.classification import MULTI, SINGLE, Classify
+from minibert.training.finetuning.tasks.classification import Classify
+from minibert.training.finetuning.tasks.problem_types import MULTI_LABEL, SINGLE_LABEL
 from minibert.training.finetuning.tasks.tagging import Tag
 
 ANNA = {"tokens": ["Anna", "Berg", "sang", "."], "ner_tags": ["B-PER", "I-PER", "O", "O"]}
@@ -171,7 +172,7 @@ def test_lists_of_one_label_each_are_classes(tmp_path):
         validation=[write_rows(tmp_path / "b.jsonl", rows)],
     )
     task = Classify(None)
-    assert task.read(splits)["train"]["_label"][0] == 1 and task.problem_type == SINGLE
+    assert task.read(splits)["train"]["_label"][0] == 1 and task.problem_type == SINGLE_LABEL
 
 
 def test_classes_of_which_some_rows_are_not_labelled_yet(tmp_path, capsys):
@@ -181,19 +182,19 @@ def test_classes_of_which_some_rows_are_not_labelled_yet(tmp_path, capsys):
     splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)])
     task = Classify(None)
     read = task.read(splits)
-    assert task.problem_type == SINGLE and task.labels == ["bad", "good"]
+    assert task.problem_type == SINGLE_LABEL and task.labels == ["bad", "good"]
     assert len(read["train"]) + len(read["validation"]) == 40
     assert "rows have no label and are left out" in capsys.readouterr().out
     rows = [{"text": f"{i}", "label": ["good"] * (i % 2)} for i in range(40)]
     splits = load(train=[write_rows(tmp_path / "b.jsonl", rows)])
     task = Classify(None)
-    assert len(task.read(splits)["train"]) == 36 and task.problem_type == MULTI
+    assert len(task.read(splits)["train"]) == 36 and task.problem_type == MULTI_LABEL
     rows[0]["label"] = ["good", "bad"]
     rows[1]["label"] = ["bad"]
     splits = load(train=[write_rows(tmp_path / "c.jsonl", rows)])
     task = Classify(None)
     task.read(splits)
-    assert task.problem_type == MULTI and task.labels == ["bad", "good"]
+    assert task.problem_type == MULTI_LABEL and task.labels == ["bad", "good"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_several_labels_in_a_cell(cells, tmp_path):
     splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)], validation_size=None)
     task = Classify(None)
     assert task.read(splits)["train"]["_label"][:2] == [[1.0, 1.0], [1.0, 0.0]]
-    assert task.problem_type == MULTI and task.labels == ["joy", "sad"]
+    assert task.problem_type == MULTI_LABEL and task.labels == ["joy", "sad"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

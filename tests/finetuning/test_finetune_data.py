@@ -10,15 +10,14 @@ from transformers import BertConfig
 from minibert import train_tokenizer
 from minibert.training.finetuning.data import FILE, ROW
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
-from minibert.training.finetuning.tasks.base import drop_unlabelled_test
+from minibert.training.finetuning.tasks.base import LABEL, drop_unlabelled_test
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
-from minibert.training.finetuning.tasks.classification import (
-    LABEL,
-    MULTI,
+from minibert.training.finetuning.tasks.classification import Classify, Nli
+from minibert.training.finetuning.tasks.problem_types import (
+    MULTI_LABEL,
     REGRESSION,
-    SINGLE,
-    Classify,
-    Nli,
+    SINGLE_LABEL,
+    MultiLabel,
 )
 from minibert.training.finetuning.tasks.tagging import Tag
 
@@ -278,7 +277,7 @@ class TestLabels:
 
     def test_of_a_single_label_its_absence_is_no_class(self):
         task = Classify(None, labels=["x"])
-        task.problem_type, task.labels = MULTI, ["x"]
+        task.problem = MultiLabel(["x"])
         said = [[0]] * 9 + [[1]]
         assert task.score([[0]] * 10, said) == {"f1_micro": 0.0, "f1_macro": 0.0, "accuracy": 0.9}
         assert task.score(said, said) == {"f1_micro": 1.0, "f1_macro": 1.0, "accuracy": 1.0}
@@ -286,27 +285,33 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("values", "arguments", "kind", "labels", "expected"),
         [
-            ([0, 1, 0], {}, SINGLE, ["0", "1"], [0, 1, 0]),
-            ([10, 9, 10], {}, SINGLE, ["9", "10"], [1, 0, 1]),  # in the order of numbers
-            (["pos", "neg", "pos"], {}, SINGLE, ["neg", "pos"], [1, 0, 1]),
-            (["pos", "neg", "pos"], {"labels": ["pos", "neg"]}, SINGLE, ["pos", "neg"], [0, 1, 0]),
-            ([0, 1, 1], {"labels": ["neg", "pos"]}, SINGLE, ["neg", "pos"], [0, 1, 1]),
-            ([True, False, True], {}, SINGLE, ["False", "True"], [1, 0, 1]),
+            ([0, 1, 0], {}, SINGLE_LABEL, ["0", "1"], [0, 1, 0]),
+            ([10, 9, 10], {}, SINGLE_LABEL, ["9", "10"], [1, 0, 1]),  # in the order of numbers
+            (["pos", "neg", "pos"], {}, SINGLE_LABEL, ["neg", "pos"], [1, 0, 1]),
+            (
+                ["pos", "neg", "pos"],
+                {"labels": ["pos", "neg"]},
+                SINGLE_LABEL,
+                ["pos", "neg"],
+                [0, 1, 0],
+            ),
+            ([0, 1, 1], {"labels": ["neg", "pos"]}, SINGLE_LABEL, ["neg", "pos"], [0, 1, 1]),
+            ([True, False, True], {}, SINGLE_LABEL, ["False", "True"], [1, 0, 1]),
             ([1.5, 0.25, 4.0], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),
-            ([1.0, 0.0, 1.0], {}, SINGLE, ["0", "1"], [1, 0, 1]),
-            (["1", "0", "01"], {}, SINGLE, ["0", "01", "1"], [2, 0, 1]),
-            ([1.5, 2.5, 1.5], {"labels": ["1.5", "2.5"]}, SINGLE, ["1.5", "2.5"], [0, 1, 0]),
+            ([1.0, 0.0, 1.0], {}, SINGLE_LABEL, ["0", "1"], [1, 0, 1]),
+            (["1", "0", "01"], {}, SINGLE_LABEL, ["0", "01", "1"], [2, 0, 1]),
+            ([1.5, 2.5, 1.5], {"labels": ["1.5", "2.5"]}, SINGLE_LABEL, ["1.5", "2.5"], [0, 1, 0]),
             (
                 [[0, 2], [], [1]],
                 {},
-                MULTI,
+                MULTI_LABEL,
                 ["0", "1", "2"],
                 [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]],
             ),
             (
                 [["a", "b"], [], ["c"]],
                 {},
-                MULTI,
+                MULTI_LABEL,
                 ["a", "b", "c"],
                 [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]],
             ),
@@ -316,7 +321,9 @@ class TestLabels:
         rows = [{"text": f"text {i}", "label": value} for i, value in enumerate(values)]
         task, splits = read(rows, tmp_path, **arguments)
         assert (task.problem_type, task.labels) == (kind, labels)
-        assert splits["train"][LABEL] == (expected if kind == MULTI else pytest.approx(expected))
+        assert splits["train"][LABEL] == (
+            expected if kind == MULTI_LABEL else pytest.approx(expected)
+        )
         fields = task.config_fields()
         assert fields["problem_type"] == kind
         assert fields["label2id"] == {name: i for i, name in fields["id2label"].items()}
@@ -423,7 +430,9 @@ class TestCells:
     def test_classes(self, tmp_path, train, test, labels):
         task, splits = self.read(tmp_path, {"train": train, "validation": train, "test": test})
         assert task.labels == (labels or train) and len(splits["test"]) == len(test)
-        assert task.problem_type == SINGLE and len(set(splits["train"][LABEL])) == len(set(train))
+        assert task.problem_type == SINGLE_LABEL and len(set(splits["train"][LABEL])) == len(
+            set(train)
+        )
 
     @pytest.mark.parametrize(("names", "cells", "ids"), [
         (["1.0", "1.10", "2.0"], ["1.0", "2.0"], [0, 2]),  # which alone are numbers
@@ -437,7 +446,7 @@ class TestCells:
             tmp_path / "test.csv",
             [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)],
         )
-        config = BertConfig(id2label=dict(enumerate(names)), problem_type=SINGLE)
+        config = BertConfig(id2label=dict(enumerate(names)), problem_type=SINGLE_LABEL)
         task, splits = (Classify(None), load(test=[file]))
         if ids is None:
             with pytest.raises(ValueError, match="was never seen in training"):

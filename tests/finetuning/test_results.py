@@ -21,6 +21,7 @@ from minibert.training.finetuning.results import (
 )
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
+from minibert.training.finetuning.tasks.problem_types import Binary, MultiLabel, Regression
 from minibert.training.hub import files
 from minibert.training.loop.callbacks import add_callbacks
 from minibert.training.loop.divergence import (
@@ -43,9 +44,7 @@ def simple(name, train, test, **fields):
 class TestSomethingSimple:
     def test_guessing_classes(self):
         train, test = {LABEL: [0] * 95 + [1] * 5}, {LABEL: [0] * 40 + [1] * 10}
-        scores = simple(
-            "classify", train, test, problem_type="single_label_classification", labels="ab"
-        )
+        scores = simple("classify", train, test, problem=Binary("ab"))
         assert (
             scores["accuracy"] == accuracy_score(test[LABEL], [0] * 50)
             and scores["matthews_correlation"] == 0
@@ -74,9 +73,7 @@ class TestSomethingSimple:
     def test_of_each_metric_the_best_guess(self):
         """At 95 of 100 rows in one class the most frequent one has a macro F1 of 0.487, drawing by frequency 0.5."""
         rows = {LABEL: [0] * 95 + [1] * 5}
-        scores = simple(
-            "classify", rows, rows, problem_type="single_label_classification", labels="ab"
-        )
+        scores = simple("classify", rows, rows, problem=Binary("ab"))
         assert scores["accuracy"] == 0.95 and scores["f1_macro"] == pytest.approx(0.5)
         assert simple("choose", {LABEL: [0, 0, 1, 2]}, {LABEL: [1, 2, 1, 2]})[
             "accuracy"
@@ -84,7 +81,7 @@ class TestSomethingSimple:
 
     def test_the_mean_value(self):
         scores = simple(
-            "classify", {LABEL: [1.0, 3.0]}, {LABEL: [0.0, 4.0, 5.0]}, problem_type="regression"
+            "classify", {LABEL: [1.0, 3.0]}, {LABEL: [0.0, 4.0, 5.0]}, problem=Regression(["score"])
         )
         assert scores["spearman"] == 0 and scores["mse"] == pytest.approx(
             mean_squared_error([0, 4, 5], [2, 2, 2])
@@ -92,9 +89,7 @@ class TestSomethingSimple:
 
     def test_the_most_frequent_of_several_labels(self):
         rows = {LABEL: [[1.0, 0.0], [1.0, 1.0]]}
-        scores = simple(
-            "classify", rows, rows, problem_type="multi_label_classification", labels="ab"
-        )
+        scores = simple("classify", rows, rows, problem=MultiLabel("ab"))
         assert (
             scores["f1_micro"] == pytest.approx(6 / 7) and scores["accuracy"] == 0.5
         )  # all labels, and the first
@@ -314,7 +309,7 @@ class TestASimpleModel:
         second = [f"a {words[row % 2]} thing" for row in range(40)]
         rows = {"a": ["bad good thing"] * 40, "b": second, LABEL: [row % 2 for row in range(40)]}
         task = object.__new__(task_class("nli"))
-        fields = dict(problem_type="single_label_classification", labels="ab")
+        fields = dict(problem=Binary("ab"), labels="ab")
         vars(task).update(fields, text_columns=["a", "b"])
         split = datasets.Dataset.from_dict(rows)
         scores = score_simple_model(task, {"train": split, "test": split})
@@ -325,7 +320,7 @@ class TestASimpleModel:
         labels = [[1.0, float(row % 2), 0.0] for row in range(20)]
         rows = {"a": [f"word{row % 2}" for row in range(20)], LABEL: labels}
         task = object.__new__(task_class("classify"))
-        fields = dict(problem_type="multi_label_classification", labels="abc")
+        fields = dict(problem=MultiLabel("abc"), labels="abc")
         vars(task).update(fields, text_columns=["a"])
         split = datasets.Dataset.from_dict(rows)
         assert task.simple_predictions(split, [split]) == [labels]
@@ -333,7 +328,7 @@ class TestASimpleModel:
     def test_texts_without_words(self):
         rows = {"a": ["!", "?"], LABEL: [0, 1]}
         task = object.__new__(task_class("classify"))
-        fields = dict(problem_type="single_label_classification", labels="ab")
+        fields = dict(problem=Binary("ab"), labels="ab")
         vars(task).update(fields, text_columns=["a"])
         assert task.simple_predictions(datasets.Dataset.from_dict(rows), []) is None
 

@@ -17,8 +17,9 @@ from minibert import MiniBertForSequenceClassification
 from minibert.training.finetuning.holdout import stratify
 from minibert.training.finetuning.survey import find_warnings, survey
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
-from minibert.training.finetuning.tasks.classification import MULTI, Classify
+from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.label_schemes import are_misspelled
+from minibert.training.finetuning.tasks.problem_types import MULTI_LABEL
 from minibert.training.finetuning.tasks.tagging import Tag
 
 OPTIONS = dict(max_steps=2, bf16=False, use_cpu=True, disable_tqdm=True, report_to="none")
@@ -198,7 +199,7 @@ class TestEntities:
         task, splits, said = read(Tag, start, tmp_path, train=rows, validation=rows[:8])
         assert any(line.startswith("validation: no row has the labels 'ORG'") for line in said)
         true = splits["validation"]["_label"][:]
-        assert task.by_class(true, true).keys() == {"PER", "LOC"}
+        assert task.scores_by_class(true, true).keys() == {"PER", "LOC"}
 
     def test_a_type_that_the_model_does_not_know_is_missed(self, tagger, tmp_path, capsys):
         rows = [{"tokens": ["ACME", "hired", "Anna"], "ner_tags": ["B-ORG", "O", "B-PER"]}] * 3
@@ -259,7 +260,7 @@ def test_lists_in_cells_are_read(write, tmp_path):
     cells = [["joy", "sad"], ["joy"], ["anger", "sad"]] * 4
     task, file = Classify(None), write_csv(tmp_path / "train.csv", "labels", map(write, cells))
     splits = task.read(load(train=[file], validation=[file]))
-    assert task.problem_type == MULTI and task.labels == ["anger", "joy", "sad"]
+    assert task.problem_type == MULTI_LABEL and task.labels == ["anger", "joy", "sad"]
     assert splits["train"]["_label"][:3] == [[0, 1, 1], [0, 1, 0], [1, 0, 1]]
 
 

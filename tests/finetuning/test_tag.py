@@ -26,7 +26,7 @@ from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.predictor import TaskPredictor
-from minibert.training.finetuning.tasks.base import CUT, Predictions
+from minibert.training.finetuning.tasks.base import IS_CUT, Predictions
 from minibert.training.finetuning.tasks.label_schemes import (
     are_entities,
     best_path,
@@ -187,10 +187,10 @@ class TestTask:
         task, split = make_task(copy.deepcopy(tokenizers[algorithm]), rows, tmp_path)
         true = [row["ner_tags"] for row in rows if row["tokens"]]
         prediction = as_prediction(task, split)
-        assert task.decode(prediction) == true and not any(prediction.encoded[CUT])
+        assert task.decode(prediction) == true and not any(prediction.encoded[IS_CUT])
         scores = task.compute_metrics(prediction)
         assert scores["f1"] == scores["accuracy"] == 1.0
-        assert {row["f1"] for row in task.by_class(true, true).values()} == {1.0}
+        assert {row["f1"] for row in task.scores_by_class(true, true).values()} == {1.0}
 
     def test_what_is_cut_is_untagged_and_counts_as_missed(self, tokenizers, tmp_path):
         tokenizer = copy.deepcopy(tokenizers["bpe"])
@@ -201,7 +201,7 @@ class TestTask:
         prediction = as_prediction(task, split)
         (tags,) = task.decode(prediction)
         seen = tags.index("O")
-        assert prediction.encoded[CUT][:] == [True] and 0 < seen < 9 and {*tags[seen:]} == {"O"}
+        assert prediction.encoded[IS_CUT][:] == [True] and 0 < seen < 9 and {*tags[seen:]} == {"O"}
         assert task.compute_metrics(prediction)["recall"] == pytest.approx(seen / 9)
 
     def test_parts_of_speech(self, tokenizers, tmp_path):
@@ -376,4 +376,6 @@ class TestTraining:
             )
         prediction = predictions["test"]
         assert task.decode(prediction) == expected
-        assert len({tag for tags in expected for tag in tags}) >= 3 and prediction.outputs.shape[2:] == (2,)
+        assert len({tag for tags in expected for tag in tags}) >= 3 and prediction.outputs.shape[
+            2:
+        ] == (2,)

@@ -13,16 +13,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 import minibert
 from minibert.training.conversion import to_native
+from minibert.training.finetuning.tasks.problem_types import MULTI_LABEL, SINGLE_LABEL
 from minibert.training.finetuning.thresholds import (
     best_threshold,
     choose_threshold,
-    describe_thresholds,
+    describe_choices,
     shift_bias,
     undo_shift,
 )
-
-SINGLE = "single_label_classification"
-MULTI = "multi_label_classification"
 
 
 class TestBestThreshold:
@@ -77,7 +75,7 @@ class TestChooseThreshold:
         true = np.array([True] * 95 + [False] * 5)
         few = choose_threshold(np.array([3.0] * 95 + [0.5, -1, -1, -1, -1]), true, both=True)
         assert not few.is_kept and few.threshold == 0.5
-        (line,) = describe_thresholds([few], ["bad", "good"])
+        (line,) = describe_choices([few], ["bad", "good"])
         assert f"this needs some {few.num_rare_needed} rows of 'bad'" in line
         assert "which have 5" in line
 
@@ -85,7 +83,7 @@ class TestChooseThreshold:
             np.tile([3.0] * 95 + [0.5, -1, -1, -1, -1], 8), np.tile(true, 8), both=True
         )
         assert enough.is_kept and 5 < few.num_rare_needed <= 40
-        (line,) = describe_thresholds([enough], ["bad", "good"])
+        (line,) = describe_choices([enough], ["bad", "good"])
         assert "a share of 5.0% rows of 'bad'" in line
 
     def test_it_is_the_same_each_time(self):
@@ -97,13 +95,13 @@ class TestChooseThreshold:
     def test_rows_that_are_all_alike_choose_nothing(self):
         choice = choose_threshold(np.ones(5), np.ones(5, bool), both=False)
         assert not choice.is_kept
-        (line,) = describe_thresholds([choice], ["joy"])
+        (line,) = describe_choices([choice], ["joy"])
         assert "0.5 on, the best on the validation rows" in line
 
 
 class TestShiftBias:
     @pytest.mark.parametrize("family", [{}, {"classifier_bias": True}])
-    @pytest.mark.parametrize("problem_type", [SINGLE, MULTI])
+    @pytest.mark.parametrize("problem_type", [SINGLE_LABEL, MULTI_LABEL])
     def test_one_half_is_the_threshold_everywhere(self, problem_type, family, tmp_path):
         model = build(
             "ForSequenceClassification", num_labels=2, problem_type=problem_type, **family
@@ -118,7 +116,7 @@ class TestShiftBias:
         loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
         with torch.no_grad():
             after = loaded(input_ids).logits
-        if problem_type == SINGLE:
+        if problem_type == SINGLE_LABEL:
             expected = before.softmax(-1)[:, 1] > 0.7
             assert torch.equal(after.argmax(-1) == 1, expected)
         else:
@@ -132,7 +130,7 @@ class TestShiftBias:
             torch.testing.assert_close(loaded(input_ids).logits, before)
 
     def test_a_second_shift_adds_up(self):
-        model = build("ForSequenceClassification", num_labels=2, problem_type=MULTI)
+        model = build("ForSequenceClassification", num_labels=2, problem_type=MULTI_LABEL)
         weights = model.classifier.bias
         assert weights is None
         shift_bias(model, [0.3, 0.5])
@@ -142,7 +140,7 @@ class TestShiftBias:
         )
 
     def test_it_survives_the_conversion_to_another_architecture(self):
-        model = build("ForSequenceClassification", num_labels=2, problem_type=SINGLE).eval()
+        model = build("ForSequenceClassification", num_labels=2, problem_type=SINGLE_LABEL).eval()
         shift_bias(model, [0.2, 0.8])
         input_ids = torch.randint(5, 60, (4, 6), generator=torch.Generator().manual_seed(0))
         with torch.no_grad():

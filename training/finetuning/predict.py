@@ -44,7 +44,7 @@ from .data import FILE, ROW, with_column
 from .models import find_trained_head, load_model, load_tokenizer, read_config
 from .predictor import TaskPredictor
 from .tasks import task_class
-from .tasks.base import CUT, Predictions, Task
+from .tasks.base import IS_CUT, Predictions, Task
 
 TASK_OF_HEAD = {
     "ForSequenceClassification": "classify",
@@ -213,8 +213,8 @@ class RowPredictor:
         """The predictions for rows that all have texts, by column."""
         examples = self.task.read_unlabelled(rows)
         encoded = self.task.encode(examples)
-        if CUT in encoded.column_names:
-            self.num_cut += sum(encoded[CUT])
+        if IS_CUT in encoded.column_names:
+            self.num_cut += sum(encoded[IS_CUT])
         # Rows of similar length share a batch, the longest first: if the memory is too small, that
         # shows at once.
         longest_first = np.argsort([-input_length(ids) for ids in encoded["input_ids"]])

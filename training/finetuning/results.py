@@ -87,7 +87,7 @@ class Results:
             if pipeline_scores:
                 self.pipeline_scores[name] = pipeline_scores
             references = predictions[name].examples[LABEL][:]
-            self.by_class[name] = task.by_class(self.decoded[name], references)
+            self.by_class[name] = task.scores_by_class(self.decoded[name], references)
             self.intervals[name] = task.intervals(self.decoded[name], references)
         self.mistakes = find_mistakes(task, predictions[self.last], self.decoded[self.last])
         self.metric = task.metric_for_best_model
@@ -193,7 +193,7 @@ def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> l
     """The wrong predictions as a person reads them, the most confident first, of values the
     farthest off."""
     examples = predictions.examples
-    confidences = task.confidence_of_rows(predictions)
+    confidences = task.confidence_of_examples(predictions)
     sizes = []
     for label, true_label, confidence in zip(decoded, examples[LABEL], confidences):
         sizes.append(task.mistake(label, true_label, confidence))

@@ -178,7 +178,7 @@ def card_facts(
     most_frequent_first = sorted(by_class, key=lambda name: -by_class[name]["support"])
     facts.by_class = {name: by_class[name] for name in most_frequent_first}
     facts.by_class_split = results.last
-    facts.decisions = task.describe_decision()
+    facts.decisions = task.describe_thresholds()
     facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
     facts.warning = results.warning
     facts.example = choose_predicted_example(trainer, results)
@@ -230,7 +230,7 @@ def describe_choices(trainer: FinetuningTrainer) -> str:
     choices = []
     if args.load_best_model_at_end and args.eval_strategy != "no":
         choices.append("the checkpoint")
-    if trainer.task.describe_decision():
+    if trainer.task.describe_thresholds():
         choices.append("the threshold")
     if not choices:
         return "None of these rows was used in training, and nothing was chosen on them."

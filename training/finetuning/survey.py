@@ -12,7 +12,7 @@ import numpy as np
 
 from ...tokenization.coverage import MAX_LOST_SHARE, Coverage, measure_coverage
 from ..evaluation.baselines import describe_few_rows
-from .tasks.base import CUT, LABEL, Task
+from .tasks.base import IS_CUT, LABEL, Task
 from .tasks.label_cells import UNREAD_SEPARATORS
 
 MIN_CUT_SHARE = 0.01  # the share of cut texts that gives a warning
@@ -55,8 +55,8 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
     for sequences in inputs:
         lengths += map(len, sequences)
     num_cut = 0
-    if CUT in encoded.column_names:
-        num_cut = sum(encoded[CUT])
+    if IS_CUT in encoded.column_names:
+        num_cut = sum(encoded[IS_CUT])
     labels_of_inputs = _group_labels(inputs, encoded)
     labels, labelled = _count_labels(task, examples)
     return Survey(

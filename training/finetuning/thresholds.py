@@ -140,7 +140,7 @@ def to_log_odds(thresholds: float | Sequence[float]) -> np.ndarray:
 # --- saying so ---
 
 
-def describe_threshold(choice: ThresholdChoice, label: str, other: str | None) -> str:
+def describe_choice(choice: ThresholdChoice, label: str, other: str | None) -> str:
     """A line about the threshold of a label.
 
     Args:
@@ -177,13 +177,13 @@ def describe_threshold(choice: ThresholdChoice, label: str, other: str | None) -
     )
 
 
-def describe_thresholds(choices: Sequence[ThresholdChoice], labels: Sequence[str]) -> list[str]:
+def describe_choices(choices: Sequence[ThresholdChoice], labels: Sequence[str]) -> list[str]:
     """A line for each label (for two classes, of which one is chosen, one line)."""
     if len(choices) < len(labels):
-        return [describe_threshold(choices[0], labels[1], labels[0])]
+        return [describe_choice(choices[0], labels[1], labels[0])]
     lines = []
     for choice, label in list(zip(choices, labels))[:MAX_PRINTED_LABELS]:
-        lines.append(describe_threshold(choice, label, None))
+        lines.append(describe_choice(choice, label, None))
     if len(labels) > MAX_PRINTED_LABELS:
         num_kept = sum(choice.is_kept for choice in choices)
         lines.append(f"thresholds other than 0.5: {num_kept:,} of {len(labels):,} labels")

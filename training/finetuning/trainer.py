@@ -98,7 +98,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         if trains and args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
         config = config_of(model)
-        settle_pooling(task, config)
+        choose_pooling(task, config)
         fit_tokenizer(task.tokenizer, config, None)
         task_options = task.options()
 
@@ -262,7 +262,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         which nothing can be chosen by."""
         examples = self.splits["validation"]
         predictions = Predictions(examples, self.encoded["validation"], *output.predictions)
-        self.task.tune(predictions)
+        self.task.choose_thresholds(predictions)
         scores = self.task.compute_metrics(predictions)
         predicted_labels = self._label_names(examples, self.task.decode(predictions))
         true_labels = self._label_names(examples, examples[LABEL])
@@ -292,8 +292,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
                 continue
             predictions, loss = self._predict_split(name)
             if name == "validation" and trains:
-                self.task.tune(predictions)
-                if self.task.settle(self.model):
+                self.task.choose_thresholds(predictions)
+                if self.task.move_thresholds_into(self.model):
                     predictions, loss = self._predict_split(name)
             scores = dict(self.task.compute_metrics(predictions))
             scores["loss"] = loss
@@ -359,7 +359,7 @@ def check_start(
         )
 
 
-def settle_pooling(task: Task, config: PreTrainedConfig) -> None:
+def choose_pooling(task: Task, config: PreTrainedConfig) -> None:
     """Let a new head read the mean, if the task names nothing else. Refuse (a ValueError) another
     pooling than the one that a trained head learned to read."""
     if not hasattr(task, "pooling"):

@@ -195,7 +195,7 @@ class AnswerQuestions(Task):
         context."""
         return {
             "answer": list(self.decode(predictions)),
-            "score": self.confidence_of_rows(predictions),
+            "score": self.confidence_of_examples(predictions),
         }
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
@@ -233,7 +233,7 @@ class AnswerQuestions(Task):
     ) -> torch.Tensor:
         return torch.stack(logits[:2]).float().softmax(-1).amax(-1).prod(0)
 
-    def confidence_of_rows(self, predictions: Predictions) -> list[float]:
+    def confidence_of_examples(self, predictions: Predictions) -> list[float]:
         """Of a context that is read in parts, the confidence of the surest one."""
         last_windows = np.flatnonzero(predictions.encoded["is_last"])
         first_windows = [0, *last_windows[:-1] + 1]

@@ -37,8 +37,8 @@ from ..data import FILE, check_column, check_text_columns, find_column, with_col
 NO_LABEL = {"None", "", "-1", "-1.0"}
 # The column that `read` adds: what is to be predicted, as metrics take it.
 LABEL = "_label"
-# The column of encoded rows that says whether a text lost its end.
-CUT = "cut"
+# The column of encoded examples that says whether a text lost its end.
+IS_CUT = "cut"
 MAX_SHOWN_CHARACTERS = 200
 # Types of the columns that `predict` adds.
 STRING = datasets.Value("string")
@@ -196,7 +196,7 @@ class Task(abc.ABC):
         model is."""
         decoded = list(self.decode(predictions))
         labels = [self.labels[label_id] for label_id in decoded]
-        return {"label": labels, "score": self.confidence_of_rows(predictions)}
+        return {"label": labels, "score": self.confidence_of_examples(predictions)}
 
     # --- the model's inputs and outputs ---
 
@@ -238,16 +238,17 @@ class Task(abc.ABC):
         [batch]."""
         return logits.argmax(-1)
 
-    def tune(self, predictions: Predictions) -> None:  # noqa: B027
-        """Choose what `decode` decides by on predictions for the validation rows."""
+    def choose_thresholds(self, predictions: Predictions) -> None:  # noqa: B027
+        """Choose the thresholds that `decode` decides by, on predictions for the validation
+        examples."""
 
-    def settle(self, model: PreTrainedModel) -> bool:
-        """After `tune` on a finished model: move into the model what `decode` decides by, so that
-        other programs decide alike. Whether the model was changed."""
+    def move_thresholds_into(self, model: PreTrainedModel) -> bool:
+        """After `choose_thresholds` for a finished model: move the thresholds into the model, so
+        that other programs decide as `decode` does. Returns whether the model was changed."""
         return False
 
-    def describe_decision(self) -> list[str]:
-        """What `tune` chose, in sentences for the console and the card."""
+    def describe_thresholds(self) -> list[str]:
+        """The thresholds that were chosen, in sentences for the console and the card."""
         return []
 
     def decode(self, predictions: Predictions) -> Iterable[Any]:
@@ -304,7 +305,7 @@ class Task(abc.ABC):
         once it has learned from the training rows; None for a task without one."""
         return None
 
-    def by_class(
+    def scores_by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
         """precision, recall, f1 and support of every class (or type of entity); empty for a task
@@ -322,7 +323,7 @@ class Task(abc.ABC):
         """How sure the model is of what it predicts for each row, [batch], up to 1."""
         return logits.float().softmax(-1).amax(-1)
 
-    def confidence_of_rows(self, predictions: Predictions) -> list[float]:
+    def confidence_of_examples(self, predictions: Predictions) -> list[float]:
         """The `confidence` in what is predicted for each example."""
         return predictions.confidence.tolist()
 
@@ -333,13 +334,7 @@ class Task(abc.ABC):
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         """Draw what was predicted against what is true as PNG, with `note` in the title."""
         decoded = list(self.decode(predictions))
-        by_class = self.by_class(decoded, predictions.examples[LABEL][:])
-        most_frequent_first = sorted(by_class, key=lambda name: -by_class[name]["support"])
-        f1_by_label = {}
-        for name in most_frequent_first:
-            label = f"{name} ({by_class[name]['support']:,})"
-            f1_by_label[label] = by_class[name]["f1"]
-        plot_scores(f1_by_label, "F1", path, note)
+        plot_f1_by_class(self.scores_by_class(decoded, predictions.examples[LABEL][:]), path, note)
 
     def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The texts of a row, by the names that the template of the model card has for them."""
@@ -382,6 +377,20 @@ def _labels_as_text(split: datasets.Dataset, column: str) -> set[str]:
         items = cell if isinstance(cell, list) else [cell]
         labels.update(map(str, items))
     return labels
+
+
+def plot_f1_by_class(scores: Mapping[str, Mapping[str, float]], path: Path, note: str) -> None:
+    """Draw the F1 of each class, the most frequent class first.
+
+    Args:
+        scores: What `Task.scores_by_class` returns.
+    """
+    most_frequent_first = sorted(scores, key=lambda name: -scores[name]["support"])
+    f1_by_label = {}
+    for name in most_frequent_first:
+        label = f"{name} ({scores[name]['support']:,})"
+        f1_by_label[label] = scores[name]["f1"]
+    plot_scores(f1_by_label, "F1", path, note)
 
 
 def pooling_fields(pooling: str | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
 from ..data import as_list, bad_value, check_text_columns, find_column, map_rows, with_column
 from .base import (
-    CUT,
+    IS_CUT,
     LABEL,
     SCORE,
     STRING,
@@ -225,7 +225,11 @@ class Choose(Task):
         numbers = self.decode(predictions)
         choices = self._choices(predictions.examples)
         texts = [row[number] for row, number in zip(choices, numbers)]
-        return {"label": numbers, "choice": texts, "score": self.confidence_of_rows(predictions)}
+        return {
+            "label": numbers,
+            "choice": texts,
+            "score": self.confidence_of_examples(predictions),
+        }
 
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
         from sklearn.metrics import accuracy_score
@@ -284,7 +288,7 @@ def encode_choices(
     is_cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
     rows = {name: in_rows(values, num_choices) for name, values in encoded.items()}
     rows["labels"] = labels
-    rows[CUT] = [any(row) for row in in_rows(is_cut, num_choices)]
+    rows[IS_CUT] = [any(row) for row in in_rows(is_cut, num_choices)]
     return rows
 
 

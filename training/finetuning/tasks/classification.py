@@ -1,4 +1,8 @@
-"""Classify texts or pairs of texts: one class, several labels, or a value; and entailment."""
+"""Classify texts or pairs of texts: one class, several labels, or a value; and entailment.
+
+`Classify` finds the columns, reads the labels and chooses what is learned from them: one of the
+classes in `problem_types`, which has the metrics.
+"""
 
 import re
 from collections import Counter
@@ -18,19 +22,15 @@ from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...common.files import printable
 from ...data.tables import to_number
-from ...evaluation import intervals, word_classifier
+from ...evaluation import word_classifier
 from ...evaluation.intervals import Interval
-from ...evaluation.metrics import class_scores, correlations
-from ...evaluation.plots import plot_confusion, plot_values
 from ...evaluation.word_classifier import WordClassifier
 from ..data import FILE, as_list, bad_value, find_column, map_rows, plain_text_columns
 from ..imbalance import class_weights, describe_weights
-from ..thresholds import choose_threshold, describe_thresholds, shift_bias, to_log_odds
+from ..thresholds import describe_choices, shift_bias
 from .base import (
-    CUT,
+    IS_CUT,
     LABEL,
-    SCORE,
-    STRING,
     Labels,
     Predictions,
     Scores,
@@ -38,7 +38,22 @@ from .base import (
     pooling_fields,
     saved_labels,
 )
-from .label_cells import LIST_EXAMPLE, plain_label
+from .label_cells import (
+    LIST_EXAMPLE,
+    are_classes_with_gaps,
+    find_label,
+    is_list_of_one,
+    names_of_feature,
+    plain_label,
+)
+from .problem_types import (
+    MULTI_LABEL,
+    REGRESSION,
+    SINGLE_LABEL,
+    ClassificationProblem,
+    MultiLabel,
+    choose_problem,
+)
 
 # Names of the columns of two texts, best first.
 PAIR_COLUMNS = (
@@ -56,18 +71,8 @@ ENTAILS = re.compile(r"supports?|supported|supporting|implie[sd]|follows|yes|tru
 CONTRADICTS = re.compile(
     r"contradict|refut|denie[sd]|unsupported|not?$|false$|not[ _-]?(support|true)"
 )
-SINGLE = "single_label_classification"
-MULTI = "multi_label_classification"
-REGRESSION = "regression"
-FLOAT = datasets.Value("float32")
-# Of each problem type the metric that chooses the best model, and the type of `LABEL`.
-METRIC_AND_FEATURE = {
-    SINGLE: ("accuracy", datasets.Value("int64")),  # the number of a class
-    MULTI: ("f1_micro", datasets.List(FLOAT)),  # 0 or 1 for each label
-    REGRESSION: ("spearman", FLOAT),  # a value
-}
-# Of more, there must be several rows for each.
-MAX_LABELS_OF_FEW_ROWS = 1_000
+# Of more labels, there must be two training examples for each.
+MAX_LABELS_OF_FEW_EXAMPLES = 1_000
 MAX_LISTED_LABELS = 20
 # Of more whole numbers, it is said that they may be values.
 MAX_NUMBERED_CLASSES = 20
@@ -148,8 +153,7 @@ class Classify(Task):
         if self.regression and self.labels:
             raise ValueError("regression: values have no names; leave labels out")
         self.named_labels = list(self.labels)
-        self.thresholds = None
-        self.threshold_choices = []  # of each label; of two classes, of the second one
+        self.problem: ClassificationProblem | None = None  # what is learned; known since `read`
 
     # --- columns ---
 
@@ -187,113 +191,138 @@ class Classify(Task):
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
-        """As `Task.read`, without the rows that nobody has labelled yet, where each of the others
-        has one class: doccano exports an empty list for them."""
+        """As `Task.read`, without the examples that nobody has labelled yet, where each of the
+        others has one class: doccano exports an empty list for them."""
         column = self.find_labels(next(iter(splits.values())))
         labels = {}
         for name, split in splits.items():
             if column in split.column_names:
-                labels[name] = self._values(split, column)
-        is_several = config is not None and config.problem_type == MULTI
-        if not is_several and _are_classes_with_gaps(list(labels.values())):
+                labels[name] = self._plain_labels(split, column)
+        has_several_labels = config is not None and config.problem_type == MULTI_LABEL
+        if not has_several_labels and are_classes_with_gaps(list(labels.values())):
             splits = datasets.DatasetDict(splits)
-            for name, values in labels.items():
-                labelled = [i for i, value in enumerate(values) if value != []]
-                num_left_out = len(values) - len(labelled)
-                if num_left_out and labelled:
-                    print(
-                        f"{name}: {num_left_out:,} of {len(values):,} rows have no label and are"
-                        " left out; if that is a class of its own, give it a name, such as none"
-                    )
-                    splits[name] = splits[name].select(labelled)
+            for name, split_labels in labels.items():
+                splits[name] = _drop_unlabelled(name, splits[name], split_labels)
         return super().read(splits, config)
 
-    def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        return map_rows(split, self._checked, self._values(split, self.label_column))
-
-    def _checked(self, value: Any) -> Any:
-        """A label, or a list of different ones."""
-        if value is None or isinstance(value, dict):
-            raise bad_value(self.label_column, value, "a label")
-        if isinstance(value, list):
-            are_names = all(isinstance(item, (str, int)) for item in value)
-            if not are_names or len(set(value)) < len(value):
-                raise bad_value(self.label_column, value, LIST_EXAMPLE)
-        return value
-
-    def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        values = self._values(split, self.find_labels(split))
-        if self._guess_type(values) == REGRESSION:
-            return [set()] * len(split)
-        return [set(map(str, as_list(value))) for value in values]
-
-    def _values(self, split: datasets.Dataset, column: str) -> list[Any]:
+    def _plain_labels(self, split: datasets.Dataset, column: str) -> list[Any]:
         """The labels as they stand there, see `plain_label`."""
         names = names_of_feature(split.features[column])
 
-        def read_value(value: Any) -> Any:
+        def read_label(value: Any) -> Any:
             return value if value in self.named_labels else plain_label(value, names)
 
-        return map_rows(split, read_value, split[column])
+        return map_rows(split, read_label, split[column])
 
-    def _guess_type(self, values: Iterable[Any]) -> str:
-        """The problem type: several labels if some are lists, values if all are numbers of which
-        some have a fraction, else classes."""
+    def read_labels(self, split: datasets.Dataset) -> list[Any]:
+        labels = self._plain_labels(split, self.label_column)
+        return map_rows(split, self._check_label, labels)
+
+    def _check_label(self, label: Any) -> Any:
+        """A label, or a list of different ones."""
+        if label is None or isinstance(label, dict):
+            raise bad_value(self.label_column, label, "a label")
+        if isinstance(label, list):
+            are_names = all(isinstance(item, (str, int)) for item in label)
+            if not are_names or len(set(label)) < len(label):
+                raise bad_value(self.label_column, label, LIST_EXAMPLE)
+        return label
+
+    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+        labels = self._plain_labels(split, self.find_labels(split))
+        if self._guess_problem_type(labels) == REGRESSION:
+            return [set()] * len(split)
+        return [set(map(str, as_list(label))) for label in labels]
+
+    def _guess_problem_type(self, labels: Iterable[Any]) -> str:
+        """Several labels if some are lists, values if all are numbers of which some have a
+        fraction, else classes."""
         if self.regression:
             return REGRESSION
-        if any(isinstance(value, list) for value in values):
-            return MULTI
+        if any(isinstance(label, list) for label in labels):
+            return MULTI_LABEL
         if self.named_labels:
-            return SINGLE
-        numbers = [to_number(value) for value in values]
+            return SINGLE_LABEL
+        numbers = [to_number(label) for label in labels]
         if not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)):
-            return SINGLE
+            return SINGLE_LABEL
         return REGRESSION
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
     ) -> Labels:
         model_type = None if config is None else problem_type_of(config)
-        all_values = list(chain.from_iterable(labels.values()))
-        if model_type != MULTI and all(is_list_of_one(value) for value in all_values):
+        all_labels = list(chain.from_iterable(labels.values()))
+        if model_type != MULTI_LABEL and all(is_list_of_one(label) for label in all_labels):
             # As doccano writes classes.
-            labels = {name: [value[0] for value in rows] for name, rows in labels.items()}
+            labels = {name: list(chain.from_iterable(lists)) for name, lists in labels.items()}
         if self.regression and model_type not in (None, REGRESSION):
             raise ValueError(
                 "regression: the model was trained for classes; start from another one"
             )
-        self.problem_type = model_type or self._guess_type(next(iter(labels.values())))
-        if "train" in labels and self.problem_type == SINGLE and not self.named_labels:
+        problem_type = model_type or self._guess_problem_type(next(iter(labels.values())))
+        if "train" in labels and problem_type == SINGLE_LABEL and not self.named_labels:
             self._mention_numbers(splits["train"], labels["train"])
-        self.metric_for_best_model, self.label_feature = METRIC_AND_FEATURE[self.problem_type]
-        if {tuple(as_list(value)) for value in all_values} == {(0, 1), (1, 0)}:
+        if {tuple(as_list(label)) for label in all_labels} == {(0, 1), (1, 0)}:
             raise ValueError(
                 f"label_column: {self.label_column!r} has [0, 1] and [1, 0] only, which name the"
                 f" same labels; use {LIST_EXAMPLE}"
             )
-        self.labels = self._names(splits, labels, config)
-        self._id_of = {}
-        for value in chain.from_iterable(labels.values()):
-            for item in as_list(value):
-                if item not in self._id_of:
-                    self._id_of[item] = find_label(self.labels, item)
-        encoded = {name: map_rows(splits[name], self._encoded, labels[name]) for name in labels}
+        label_names = self._label_names(problem_type, splits, labels, config)
+        self._choose_problem(problem_type, label_names)
+        encoded = self._encode_labels(splits, labels)
         if "train" not in encoded:
-            self.thresholds = getattr(config, "thresholds", None)
+            self.problem.thresholds = getattr(config, "thresholds", None)
         elif self.class_weights or self.tune_threshold:
             self._balance(encoded["train"])
         return encoded
 
     def use_labels_of(self, config: PreTrainedConfig) -> None:
-        self.problem_type = problem_type_of(config) or SINGLE
-        _, self.label_feature = METRIC_AND_FEATURE[self.problem_type]
-        self.labels = [config.id2label[label_id] for label_id in sorted(config.id2label)]
-        self.thresholds = getattr(config, "thresholds", None)
+        label_names = [config.id2label[label_id] for label_id in sorted(config.id2label)]
+        self._choose_problem(problem_type_of(config) or SINGLE_LABEL, label_names)
+        self.problem.thresholds = getattr(config, "thresholds", None)
+
+    def _choose_problem(self, problem_type: str, label_names: Sequence[str]) -> None:
+        """Choose what is learned: all that depends on it is in `self.problem` from here on."""
+        self.labels = label_names
+        self.problem = choose_problem(problem_type, label_names)
+        self.label_feature = self.problem.label_feature
+        self.metric_for_best_model = self.problem.metric_for_best_model
+
+    @property
+    def problem_type(self) -> str:
+        """As in the model's config."""
+        return self.problem.problem_type
+
+    def _encode_labels(self, splits: datasets.DatasetDict, labels: Labels) -> Labels:
+        """What the model learns of each label; a ValueError for a label that has no id."""
+        different_labels = set()
+        for label in chain.from_iterable(labels.values()):
+            different_labels.update(as_list(label))
+        id_of = {label: find_label(self.labels, label) for label in different_labels}
+
+        def find_id(label: Any) -> int:
+            label_id = id_of[label]
+            if label_id is None:
+                raise self._unknown_label(label)
+            return label_id
+
+        def encode(label: Any) -> Any:
+            return self.problem.encode_label(label, self.label_column, find_id)
+
+        return {name: map_rows(splits[name], encode, labels[name]) for name in labels}
+
+    def _unknown_label(self, label: Any) -> ValueError:
+        reason = " was never seen in training"
+        if self.named_labels:
+            reason = " is none of --labels"
+        listed = ", ".join(self.labels[:MAX_LISTED_LABELS])
+        if len(self.labels) > MAX_LISTED_LABELS:
+            listed += " …"
+        return bad_value(self.label_column, label, f"one of {listed}", reason)
 
     def placeholders(self, split: datasets.Dataset) -> list[Any]:
-        if self.problem_type == MULTI:
-            return [[0.0] * len(self.labels)] * len(split)
-        return [0] * len(split)
+        return [self.problem.placeholder()] * len(split)
 
     def _mention_numbers(self, split: datasets.Dataset, labels: Sequence[Any]) -> None:
         """Say how many whole numbers could be learned as values, if they are that many."""
@@ -308,13 +337,13 @@ class Classify(Task):
             )
 
     def _balance(self, training_labels: list[Any]) -> None:
-        """Settle the weights of the loss; refuse weights and thresholds that these labels cannot
+        """Choose the weights of the loss; refuse weights and thresholds that these labels cannot
         have."""
-        if self.problem_type == REGRESSION:
+        if not self.problem.has_classes:
             raise ValueError(
                 f"class_weights, tune_threshold: {self.label_column!r} has values, not classes"
             )
-        if self.tune_threshold and not self._has_threshold:
+        if self.tune_threshold and not self.problem.has_thresholds:
             raise ValueError(
                 f"tune_threshold: {self.label_column!r} has {len(self.labels)} classes;"
                 " it needs two classes, or several labels a row"
@@ -324,17 +353,22 @@ class Classify(Task):
             return
         counts: Counter[str] = Counter()
         for label in training_labels:
-            counts.update(self.labels[label_id] for label_id in self._label_ids(label))
-        num_rows = len(training_labels) if self.problem_type == MULTI else None
-        self.label_weights = class_weights(self.class_weights, self.labels, counts, num_rows)
+            for label_id in self.problem.label_ids(label):
+                counts[self.labels[label_id]] += 1
+        num_examples = None
+        if isinstance(self.problem, MultiLabel):
+            num_examples = len(training_labels)
+        self.label_weights = class_weights(self.class_weights, self.labels, counts, num_examples)
         print(describe_weights(self.labels, self.label_weights))
 
-    def _label_ids(self, label: Any) -> Iterable[int]:
-        """The ids of a row's labels, of what `_encoded` returned."""
-        return np.flatnonzero(label) if self.problem_type == MULTI else [label]
+    # --- the names of the labels ---
 
-    def _names(
-        self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None
+    def _label_names(
+        self,
+        problem_type: str,
+        splits: datasets.DatasetDict,
+        labels: Labels,
+        config: PreTrainedConfig | None,
     ) -> list[str]:
         """The names of all labels, in the order of their ids: those of the model, those of
         `--labels`, those of the column, or else what occurs in training."""
@@ -344,30 +378,31 @@ class Classify(Task):
                 f"labels: {', '.join(self.named_labels)}, but the model knows"
                 f" {', '.join(model_labels)}"
             )
-        if self.problem_type == REGRESSION:
+        if problem_type == REGRESSION:
             return ["score"]
         label_names = model_labels or self.named_labels
-        if "train" not in values:
+        if "train" not in labels:
             # Without names, LABEL_0, …
             return label_names or [config.id2label[i] for i in sorted(config.id2label)]
         train = splits["train"]
-        different_values = set()
-        for value in values["train"]:
-            different_values.update(as_list(value))
-        if all(isinstance(value, int) for value in different_values):
-            names_in_training = list(map(str, sorted(different_values)))
-        else:
-            names_in_training = sorted(map(str, different_values))
-        if len(names_in_training) > max(MAX_LABELS_OF_FEW_ROWS, len(train) // 2):
+        training_labels = set()
+        for label in labels["train"]:
+            training_labels.update(as_list(label))
+        names_in_training = sorted_names(training_labels)
+        description = self._describe_labels(splits, names_in_training)
+        if len(names_in_training) > max(MAX_LABELS_OF_FEW_EXAMPLES, len(train) // 2):
             raise ValueError(
                 f"label_column: {len(names_in_training):,} labels are too many to learn"
-                f" ({self._describe_labels(splits, names_in_training)}); name another column"
+                f" ({description}); name another column"
             )
         if not label_names:
             label_names = names_of_feature(train.features[self.label_column]) or names_in_training
-        label_ids = {find_label(label_names, value) for value in different_values}
-        description = self._describe_labels(splits, names_in_training)
-        self._check_names(label_names, label_ids, model_labels, values["train"], description)
+        label_ids = {find_label(label_names, label) for label in training_labels}
+        if model_labels:
+            self._check_model_labels(model_labels, label_ids, description)
+        else:
+            some_have_no_label = [] in labels["train"]
+            self._check_names(label_names, label_ids, some_have_no_label, description)
         return label_names
 
     def _describe_labels(self, splits: datasets.DatasetDict, names: Sequence[str]) -> str:
@@ -378,29 +413,31 @@ class Classify(Task):
             listed += " …"
         return f"{first_split[0][FILE]!r} has {listed}"
 
+    def _check_model_labels(
+        self, model_labels: Sequence[str], label_ids: set[int | None], description: str
+    ) -> None:
+        """Refuse labels that a trained model does not have. Arguments as of `_check_names`."""
+        if None in label_ids:
+            raise ValueError(
+                "model: it was fine-tuned for the labels"
+                f" {', '.join(model_labels)}, and {description};"
+                " start from a model without such a head"
+            )
+
     def _check_names(
         self,
         label_names: Sequence[str],
         label_ids: set[int | None],
-        model_labels: Sequence[str] | None,
-        training_values: Sequence[Any],
+        some_have_no_label: bool,
         description: str,
     ) -> None:
-        """Refuse labels that the model has not, names that no row has, and rows that all have the
-        same label.
+        """Refuse names that no example has, and examples that all have the same label.
 
         Args:
             label_ids: Those that occur in training; None: some label is none of `label_names`.
+            some_have_no_label: Whether some training examples have an empty list.
             description: Which labels the file has.
         """
-        if model_labels:
-            if None in label_ids:
-                raise ValueError(
-                    "model: it was fine-tuned for the labels"
-                    f" {', '.join(model_labels)}, and {description};"
-                    " start from a model without such a head"
-                )
-            return
         # (Where a label is none of --labels, its row is named later.)
         if self.named_labels and None not in label_ids and len(label_ids) < len(label_names):
             absent = []
@@ -411,197 +448,83 @@ class Classify(Task):
                 f"labels: no row has the label {', '.join(absent)};"
                 f" leave them out, or correct them; {description}"
             )
-        some_rows_lack_it = [] in training_values  # a single label can be learned then
-        if len(label_ids) < 2 and not some_rows_lack_it:
+        # A single label can be learned where some examples lack it.
+        if len(label_ids) < 2 and not some_have_no_label:
             raise ValueError(f"{self.label_column}: {description} only; there is nothing to learn")
 
-    def _encoded(self, value: Any) -> int | float | list[float]:
-        """What the model learns: a class number, 0 or 1 for each label, or a value."""
-        if self.problem_type == REGRESSION:
-            number = to_number(value)
-            if not np.isfinite(number):
-                raise bad_value(self.label_column, value, f"a number ({REGRESSION})")
-            return number
-        if isinstance(value, list) and self.problem_type == SINGLE:
-            raise bad_value(self.label_column, value, f"one label ({SINGLE})")
-        label_ids = []
-        for item in as_list(value):
-            if self._id_of[item] is None:
-                raise self._unknown_label(item)
-            label_ids.append(self._id_of[item])
-        if self.problem_type == SINGLE:
-            return label_ids[0]
-        return [float(label_id in label_ids) for label_id in range(len(self.labels))]
-
-    def _unknown_label(self, label: Any) -> ValueError:
-        reason = " is none of --labels" if self.named_labels else " was never seen in training"
-        listed = ", ".join(self.labels[:MAX_LISTED_LABELS])
-        if len(self.labels) > MAX_LISTED_LABELS:
-            listed += " …"
-        return bad_value(self.label_column, label, f"one of {listed}", reason)
+    # --- the model's inputs ---
 
     def config_fields(self) -> dict[str, Any]:
         return {
             **super().config_fields(),
             **pooling_fields(self.pooling),
             "problem_type": self.problem_type,
-            "thresholds": self.thresholds,
+            "thresholds": self.problem.thresholds,
         }
-
-    # --- inputs, predictions, scores ---
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [*self.text_columns, LABEL], encode_texts)
 
-    @property
-    def _has_threshold(self) -> bool:
-        return self.problem_type == MULTI or (self.problem_type == SINGLE and len(self.labels) == 2)
+    # --- predictions and scores: those of the problem ---
 
     def preprocess_logits(
         self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """The class, [batch]; of two classes, the log-odds of the second one, [batch]; the log-odds
-        of every label, [batch, labels]; or the value, [batch]."""
-        if self.problem_type == SINGLE and self._has_threshold:
-            return logits[:, 1].float() - logits[:, 0].float()
-        if self.problem_type == SINGLE:
-            return logits.argmax(-1)
-        if self.problem_type == MULTI:
-            return logits.float()
-        return logits.float().squeeze(-1)
+        return self.problem.preprocess_logits(logits)
 
-    def tune(self, predictions: Predictions) -> None:
-        """The thresholds are those with the best F1 of each label (of two classes: with the best
-        macro F1), where they are better than ½ by more than chance."""
-        if not self.tune_threshold:
-            return
-        log_odds = predictions.outputs
-        references = np.asarray(predictions.examples[LABEL][:], np.int32)
-        if self.problem_type == MULTI:
-            self.threshold_choices = []
-            for label_id in range(len(self.labels)):
-                choice = choose_threshold(
-                    log_odds[:, label_id], references[:, label_id], both=False
-                )
-                self.threshold_choices.append(choice)
-            self.thresholds = [choice.threshold for choice in self.threshold_choices]
-        else:
-            choice = choose_threshold(log_odds, references, both=True)
-            self.threshold_choices = [choice]
-            self.thresholds = [1 - choice.threshold, choice.threshold]
-        if not any(choice.is_kept for choice in self.threshold_choices):
-            self.thresholds = None
+    def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return self.problem.confidence(logits)
 
-    def settle(self, model: PreTrainedModel) -> bool:
-        for line in self.describe_decision():
+    def choose_thresholds(self, predictions: Predictions) -> None:
+        if self.tune_threshold:
+            references = predictions.examples[LABEL][:]
+            self.problem.choose_thresholds(predictions.outputs, references)
+
+    def move_thresholds_into(self, model: PreTrainedModel) -> bool:
+        for line in self.describe_thresholds():
             print(f"tune_threshold: {line}")
-        if self.thresholds is None or not self.thresholds_go_into_bias:
+        if self.problem.thresholds is None or not self.thresholds_go_into_bias:
             return False
-        shift_bias(model, self.thresholds)
-        self.thresholds = None
+        shift_bias(model, self.problem.thresholds)
+        self.problem.thresholds = None
         return True
 
-    def describe_decision(self) -> list[str]:
-        if not self.threshold_choices:
+    def describe_thresholds(self) -> list[str]:
+        choices = self.problem.threshold_choices
+        if not choices:
             return []
-        return describe_thresholds(self.threshold_choices, self.labels)
+        return describe_choices(choices, self.labels)
 
     def decode(self, predictions: Predictions) -> list[Any]:
-        outputs = predictions.outputs
-        if self._has_threshold:
-            thresholds = np.array(self.thresholds or [0.5] * len(self.labels))
-            if self.problem_type == SINGLE:
-                thresholds = thresholds[1]  # that of the second class
-            outputs = (outputs > to_log_odds(thresholds)).astype(np.int32)
-        return outputs.tolist()
-
-    @property
-    def prediction_features(self) -> datasets.Features:
-        if self.problem_type == REGRESSION:
-            return datasets.Features({"score": SCORE})
-        if self.problem_type == MULTI:
-            return datasets.Features(
-                {"label": datasets.List(STRING), "score": datasets.List(SCORE)}
-            )
-        return super().prediction_features
-
-    def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
-        """A class and its probability; of several labels, those of the row and theirs; or a
-        value."""
-        decoded = self.decode(predictions)
-        if self.problem_type == REGRESSION:
-            return {"score": decoded}
-        if not self._has_threshold:
-            return super().describe_predictions(predictions)
-        is_positive = np.asarray(decoded, bool)
-        probabilities = 1 / (1 + np.exp(-predictions.outputs.astype(np.float64)))
-        labels = []
-        scores = []
-        for row, has_label in zip(probabilities, is_positive):
-            if self.problem_type == MULTI:
-                labels.append([self.labels[label_id] for label_id in np.flatnonzero(has_label)])
-                scores.append(row[has_label].tolist())
-            else:
-                labels.append(self.labels[int(has_label)])
-                scores.append(float(row if has_label else 1 - row))
-        return {"label": labels, "score": scores}
+        return self.problem.decode(predictions.outputs)
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
-        """Macro F1 is the mean over the labels that occur in `references`."""
-        from sklearn.metrics import accuracy_score, matthews_corrcoef
+        return self.problem.score(predictions, references)
 
-        if self.problem_type == REGRESSION:
-            return self._score_values(predictions, references)
-        predictions = np.asarray(predictions, np.int32)
-        references = np.asarray(references, np.int32)
-        label_ids = self.labels_in(references)
-        accuracy = float(accuracy_score(references, predictions))
-        f1_macro = None
-        if label_ids:
-            f1_macro = self._f1(predictions, references, "macro", label_ids)
-        if self.problem_type == MULTI:
-            f1_micro = None
-            if label_ids:
-                f1_micro = self._f1(predictions, references, "micro", range(len(self.labels)))
-            return {"f1_micro": f1_micro, "f1_macro": f1_macro, "accuracy": accuracy}
-        matthews = None
-        if len(label_ids) > 1:
-            matthews = float(matthews_corrcoef(references, predictions))
-        return {"accuracy": accuracy, "f1_macro": f1_macro, "matthews_correlation": matthews}
+    def scores_by_class(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, dict[str, float]]:
+        return self.problem.scores_by_class(predictions, references)
 
-    def _score_values(self, predictions: Sequence[float], references: Sequence[float]) -> Scores:
-        predictions = np.asarray(predictions, np.float32)
-        scores: Scores = dict(correlations(predictions, references))
-        if len(set(references)) < 2:
-            scores = dict.fromkeys(scores)
-        errors = predictions - np.asarray(references)
-        scores["mse"] = float(np.mean(errors**2))
-        return scores
+    def intervals(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, Interval]:
+        return self.problem.intervals(predictions, references)
 
     def guesses(
-        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
     ) -> list[Sequence[Any]]:
-        """The most frequent class; the most frequent one of several labels, or all of them; or the
-        mean value."""
-        if self.problem_type == SINGLE:
-            return super().guesses(training_rows, examples)
-        means = np.mean(training_rows[LABEL][:], axis=0)
-        if self.problem_type == REGRESSION:
-            return [[means] * len(examples)]
-        most_frequent_label = np.zeros(len(means))
-        most_frequent_label[means.argmax()] = 1
-        all_labels = np.ones(len(means))
-        return [[most_frequent_label] * len(examples), [all_labels] * len(examples)]
+        return self.problem.guesses(training_examples[LABEL][:], len(examples))
 
     def simple_predictions(
-        self, training_rows: datasets.Dataset, splits: Sequence[datasets.Dataset]
+        self, training_examples: datasets.Dataset, splits: Sequence[datasets.Dataset]
     ) -> list[Sequence[Any]] | None:
-        if self.problem_type == REGRESSION or len(self.labels) > word_classifier.MAX_CLASSES:
+        if not self.problem.has_classes or len(self.labels) > word_classifier.MAX_CLASSES:
             return None
         classifier = WordClassifier(balanced=self.label_weights is not None)
-        columns = [training_rows[column][:] for column in self.text_columns]
+        columns = [training_examples[column][:] for column in self.text_columns]
         try:
-            classifier.fit(columns, training_rows[LABEL][:])
+            classifier.fit(columns, training_examples[LABEL][:])
         except ValueError:  # texts without words
             return None
         predictions = []
@@ -610,72 +533,28 @@ class Classify(Task):
             predictions.append(classifier.predict(columns))
         return predictions
 
-    def by_class(
-        self, predictions: Sequence[Any], references: Sequence[Any]
-    ) -> dict[str, dict[str, float]]:
-        if self.problem_type != SINGLE and len(self.labels) < 2:
-            return {}  # a value, or one label, which scikit-learn would take for classes
-        names = {label_id: self.labels[label_id] for label_id in self.labels_in(references)}
-        return class_scores(predictions, references, names)
+    # --- how predictions are shown ---
 
-    def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        if self.problem_type == SINGLE:
-            return super().confidence(logits, inputs)
-        return logits.float().abs().sigmoid().amin(-1)  # of the label that is least sure
+    @property
+    def prediction_features(self) -> datasets.Features:
+        return self.problem.prediction_features
 
-    def intervals(
-        self, predictions: Sequence[Any], references: Sequence[Any]
-    ) -> dict[str, Interval]:
-        if self.problem_type == REGRESSION:
-            return intervals.of_values(predictions, references)
-        if self.problem_type == MULTI:
-            return intervals.of_labels(np.array(predictions), np.array(references))
-        return intervals.of_classes(predictions, references)
+    def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
+        confidence = self.confidence_of_examples(predictions)
+        return self.problem.describe_predictions(predictions.outputs, confidence)
 
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
-        """Of a value, how far off it is."""
-        if self.problem_type == REGRESSION:
-            return abs(predicted - true)
-        return super().mistake(predicted, true, confidence)
-
-    def labels_in(self, references: Sequence[Any]) -> list[int]:
-        """The ids of the labels that some row has."""
-        if self.problem_type == MULTI:
-            return np.flatnonzero(np.any(references, axis=0)).tolist()
-        if self.problem_type == SINGLE:
-            return np.unique(references).tolist()
-        return []
-
-    def _f1(
-        self, predictions: np.ndarray, references: np.ndarray, average: str, labels: Sequence[int]
-    ) -> float:
-        from sklearn.metrics import f1_score
-
-        labels = list(labels)
-        if self.problem_type == MULTI and len(self.labels) == 1:
-            labels = [1]  # scikit-learn takes a single label for classes 0 and 1
-        f1 = f1_score(references, predictions, average=average, labels=labels, zero_division=0)
-        return float(f1)
-
-    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        texts = [row[column] for column in self.text_columns]
-        return dict(zip(("text", "text_pair"), texts))
+        return self.problem.mistake(predicted, true, confidence)
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
-        decoded = self.decode(predictions)
-        references = predictions.examples[LABEL][:]
-        if self.problem_type == REGRESSION:
-            plot_values(decoded, references, path, note)
-        elif self.problem_type == SINGLE:
-            plot_confusion(decoded, references, self.labels, path, note)
-        else:
-            super().draw(predictions, path, note)
+        self.problem.draw(self.decode(predictions), predictions.examples[LABEL][:], path, note)
 
-    def show_label(self, row: Mapping[str, Any], label: Any) -> str:
-        if self.problem_type == REGRESSION:
-            return f"{label:.2f}"
-        names = [self.labels[label_id] for label_id in self._label_ids(label)]
-        return printable(", ".join(names)) or "none"
+    def show_label(self, example: Mapping[str, Any], label: Any) -> str:
+        return self.problem.show_label(label)
+
+    def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
+        texts = [example[column] for column in self.text_columns]
+        return dict(zip(("text", "text_pair"), texts))
 
 
 class Nli(Classify):  # (its docstring, which has the help of the options, is that of `Classify`)
@@ -718,12 +597,16 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
             )
         return read_splits
 
-    def _names(
-        self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None
+    def _label_names(
+        self,
+        problem_type: str,
+        splits: datasets.DatasetDict,
+        labels: Labels,
+        config: PreTrainedConfig | None,
     ) -> list[str]:
         """In the order that Transformers' zero-shot classification expects where no name begins
         with "entail": what contradicts comes first, and what entails last."""
-        names = super()._names(splits, values, config)
+        names = super()._label_names(problem_type, splits, labels, config)
         if saved_labels(config) or self.named_labels or _name_entailment(names):
             return names
         return sorted(names, key=_entailment_rank)
@@ -743,12 +626,6 @@ def _entailment_rank(label: str) -> int:
     return 1
 
 
-def names_of_feature(feature: Any) -> Sequence[str] | None:
-    """The names of the classes of a column, or of a column of lists; None where it has none."""
-    item_feature = getattr(feature, "feature", feature)
-    return getattr(item_feature, "names", None)
-
-
 def problem_type_of(config: PreTrainedConfig) -> str | None:
     """What a trained model predicts; None: it is a classifier that does not say so."""
     if config.problem_type:
@@ -756,42 +633,24 @@ def problem_type_of(config: PreTrainedConfig) -> str | None:
     return REGRESSION if config.num_labels == 1 else None
 
 
-def is_list_of_one(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 1
+def sorted_names(labels: set[Any]) -> list[str]:
+    """The names of labels in their order, which for numbers is that of the numbers."""
+    if all(isinstance(label, int) for label in labels):
+        return list(map(str, sorted(labels)))
+    return sorted(map(str, labels))
 
 
-def _are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:
-    """Whether labels (columns of all splits) are lists of one class each, of two or more classes,
-    beside empty ones. With a single label, an empty list says that a row lacks it."""
-    classes = set()
-    has_gaps = False
-    for value in chain.from_iterable(columns):
-        if value == []:
-            has_gaps = True
-        elif is_list_of_one(value):
-            classes.add(str(value[0]))
-        else:
-            return False
-    return has_gaps and len(classes) > 1
-
-
-def find_label(labels: Sequence[str], label: int | str) -> int | None:
-    """The id of a label: by its name; by the one name that is the same number, or the same but for
-    its case (files write 1, 1.0 and 01, true and True); by its own number, where no name is one."""
-    text = str(label)
-    if text in labels:
-        return labels.index(text)
-    number = to_number(label)
-    matching_ids = []
-    for label_id, name in enumerate(labels):
-        if name.lower() == text.lower() or to_number(name) == number:
-            matching_ids.append(label_id)
-    if len(matching_ids) == 1:
-        return matching_ids[0]
-    has_numbers = not np.isnan([to_number(name) for name in labels]).all()
-    if number in range(len(labels)) and not has_numbers:
-        return int(number)
-    return None
+def _drop_unlabelled(name: str, split: datasets.Dataset, labels: Sequence[Any]) -> datasets.Dataset:
+    """The examples of a split without those whose label is an empty list, if there are others."""
+    labelled = [index for index, label in enumerate(labels) if label != []]
+    num_left_out = len(labels) - len(labelled)
+    if not num_left_out or not labelled:
+        return split
+    print(
+        f"{name}: {num_left_out:,} of {len(labels):,} rows have no label and are"
+        " left out; if that is a class of its own, give it a name, such as none"
+    )
+    return split.select(labelled)
 
 
 def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
@@ -802,5 +661,5 @@ def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
     return {
         **encoded,
         "labels": labels,
-        CUT: [bool(encoding.overflowing) for encoding in encoded.encodings],
+        IS_CUT: [bool(encoding.overflowing) for encoding in encoded.encodings],
     }

@@ -35,7 +35,7 @@ from ..data import (
 from ..imbalance import class_weights, describe_weights
 from . import label_schemes as schemes
 from .base import (
-    CUT,
+    IS_CUT,
     LABEL,
     SCORE,
     STRING,
@@ -303,7 +303,7 @@ class Tag(Task):
         described = {
             "words": examples[self.text_columns[0]][:],
             "tags": rows_of_tags,
-            "score": self.confidence_of_rows(predictions),
+            "score": self.confidence_of_examples(predictions),
         }
         if self.entities:
             described["entities"] = []
@@ -410,7 +410,7 @@ class Tag(Task):
             self.entities,
         )
 
-    def by_class(
+    def scores_by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
         if self.entities:
@@ -575,7 +575,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels: Sequence[str]) -> di
     rows = {
         "labels": [],
         "words": [],
-        CUT: [bool(encoding.overflowing) for encoding in encoded.encodings],
+        IS_CUT: [bool(encoding.overflowing) for encoding in encoded.encodings],
     }
     for sentence, sentence_tags in enumerate(tags):
         words = first_subwords(encoded.word_ids(sentence))
