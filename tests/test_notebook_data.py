@@ -50,6 +50,7 @@ HUB = {
         {"text": " A sentence . \n"},
         {"text": ""},
         {"text": " = Second = \n"},
+        {"text": " Another one . \n"},
     ],
     "rajpurkar/squad": SQUAD,
     "wikimedia/wikipedia": [
@@ -131,7 +132,7 @@ def test_sets_are_laid_out_as_the_notebooks_read_them(data, capsys):
     }
     assert read(folder / "sts/test.jsonl") == [{"sentence1": "a", "sentence2": "b", "score": 2.5}]
     corpus = (folder / "corpus/test.txt").read_text()
-    assert corpus == "= First =\n= = Section = =\nA sentence .\n\n= Second =\n"
+    assert corpus == "A sentence .\n\nAnother one .\n"  # no headings
     paragraphs = [
         (folder / f"multilingual/tr/{split}.txt").read_text().split()
         for split in ("test", "validation", "train")

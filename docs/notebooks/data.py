@@ -140,14 +140,14 @@ def lay_out_sts(folder):
 
 
 def lay_out_corpus(folder):
-    """A paragraph a line, and an empty line before each article."""
+    """A paragraph a line, and an empty line before each article. The headings are left out."""
     rows = load_dataset("Salesforce/wikitext", "wikitext-2-raw-v1", split="test")
     lines = []
     for text in rows["text"]:
         text = text.strip()
         if TITLE.fullmatch(text) and lines:
             lines.append("")
-        if text:
+        if text and not text.startswith("="):
             lines.append(text)
     write_lines(folder / "test.txt", lines)
 
