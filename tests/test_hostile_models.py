@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 import minibert
 from minibert import train_tokenizer
 from minibert.training.common.files import UNPRINTABLE
-from minibert.training.finetuning.predict import as_json
+from minibert.training.finetuning.prediction_files import as_json
 from minibert.training.hub import card, files
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.example import run_example

@@ -8,7 +8,7 @@ from toy_reviews import load
 from transformers import BertConfig
 
 from minibert import train_tokenizer
-from minibert.training.finetuning.data import FILE, ROW
+from minibert.training.finetuning.columns import FILE, ROW
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.base import LABEL, drop_unlabelled_test
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
+from minibert.training.evaluation.entity_metrics import EntityScores
 from minibert.training.evaluation.metrics import correlations, normalize_answer, retrieval_scores
-from minibert.training.evaluation.task_metrics import EntityScores, SquadScores
+from minibert.training.evaluation.squad_metrics import SquadScores
 
 
 def test_correlations_against_the_formula():

@@ -20,8 +20,8 @@ from transformers import AutoTokenizer, pipeline
 import minibert
 from minibert import MiniBertConfig
 from minibert.training.data.sentences import split_words
-from minibert.training.evaluation.task_metrics import EntityScores
-from minibert.training.finetuning import predict as predict_module
+from minibert.training.evaluation.entity_metrics import EntityScores
+from minibert.training.finetuning import prediction_files
 from minibert.training.finetuning.config import EvaluationConfig
 from minibert.training.finetuning.tasks import task_class
 from minibert.training.finetuning.trainer import FinetuningTrainer
@@ -341,14 +341,14 @@ class TestRows:
         _, folder, file = trained("two classes")
         whole = minibert.predict(folder, file, bf16=False)
         events = []
-        read_rows = predict_module.read_rows
+        read_rows = prediction_files.read_rows
 
         def watched_rows(*arguments):
             for numbered_row in read_rows(*arguments):
                 events.append("read")
                 yield numbered_row
 
-        write_json_lines = predict_module.write_json_lines
+        write_json_lines = prediction_files.write_json_lines
         num_loaders = []
 
         def watched_writes(chunk, stream):
@@ -358,9 +358,9 @@ class TestRows:
             loaders = [item for item in gc.get_objects() if issubclass(type(item), DataLoader)]
             num_loaders.append(len(loaders))
 
-        monkeypatch.setattr(predict_module, "ROWS_PER_CHUNK", 64)
-        monkeypatch.setattr(predict_module, "read_rows", watched_rows)
-        monkeypatch.setattr(predict_module, "write_json_lines", watched_writes)
+        monkeypatch.setattr(prediction_files, "ROWS_PER_CHUNK", 64)
+        monkeypatch.setattr(prediction_files, "read_rows", watched_rows)
+        monkeypatch.setattr(prediction_files, "write_json_lines", watched_writes)
         minibert.predict(folder, file, output=str(tmp_path / "out.jsonl"), bf16=False)
         assert events == (["read"] * 64 + ["written"]) * 3 + ["read"] * 8 + ["written"]
         assert len(set(num_loaders)) == 1  # each of which would keep the rows of its chunk

@@ -25,7 +25,7 @@ from minibert import MiniBertConfig, MiniBertForTokenClassification
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
-from minibert.training.finetuning.predictor import TaskPredictor
+from minibert.training.finetuning.prediction_loop import TaskPredictor
 from minibert.training.finetuning.tasks.base import IS_CUT, Predictions
 from minibert.training.finetuning.tasks.label_schemes import (
     are_entities,

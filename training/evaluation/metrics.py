@@ -75,7 +75,7 @@ def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
 def answer_scores(
     predictions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`exact_match` and `f1` of each answer, [rows] each, see `SquadScores` in `task_metrics`."""
+    """`exact_match` and `f1` of each answer, [rows] each, see `SquadScores` in `squad_metrics`."""
     best_scores = []
     for predicted, answers in zip(predictions, references):
         # As the official script has it: an answer of nothing but articles and marks is none.

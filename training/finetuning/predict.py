@@ -6,14 +6,11 @@ Each chunk goes the way of `minibert evaluate`: `Task.read_unlabelled` and `Task
 """
 
 import contextlib
-import csv
 import inspect
-import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +21,25 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
 from ...keywords import checked_keywords
-from ..common.files import UNPRINTABLE, atomic_write, check_folder, lock_file, printable
 from ..common.precision import resolve_precision
 from ..common.printing import warn, without_bars
 from ..common.random_state import random_state_kept
-from ..data.rows import CSV, conll_rows, detect_encoding, is_conll, read_rows
-from ..data.tables import (
-    FORMATS,
-    Rows,
-    as_dataset,
-    from_numbered_rows,
-    load_files,
-    parquet_features,
-    with_numbers,
-)
+from ..data.tables import Rows, as_dataset
 from ..loading.saved_files import modules_of
+from .columns import FILE, ROW, with_column
 from .config import EvaluationConfig
-from .data import FILE, ROW, with_column
 from .models import find_trained_head, load_model, load_tokenizer, read_config
-from .predictor import TaskPredictor
+from .prediction_files import (
+    CONSOLE,
+    check_output,
+    count_rows,
+    file_of,
+    read_chunks,
+    with_numbers_of_csv,
+    write_file,
+    write_json_lines,
+)
+from .prediction_loop import TaskPredictor
 from .tasks import task_class
 from .tasks.base import IS_CUT, Predictions, Task
 
@@ -52,11 +49,6 @@ TASK_OF_HEAD = {
     "ForTokenClassification": "tag",
     "ForQuestionAnswering": "answer",
 }
-ROWS_PER_CHUNK = 1_000
-# The output that prints the rows as lines of JSON.
-CONSOLE = "-"
-JSON_LINES = (".jsonl", ".ndjson", ".jsonlines")
-Data = str | os.PathLike | Sequence[str] | Rows
 
 
 @checked_keywords
@@ -200,7 +192,7 @@ class RowPredictor:
     def predict_chunk(self, chunk: datasets.Dataset) -> datasets.Dataset:
         """The rows of a chunk with the predictions."""
         if not self.num_rows:
-            self.task.text_columns = self.task.find_texts(for_guessing(chunk))
+            self.task.text_columns = self.task.find_texts(with_numbers_of_csv(chunk))
         self.num_rows += len(chunk)
         filled = rows_with_text(chunk, self.task.required_columns)
         self.num_blank += len(chunk) - len(filled)
@@ -306,181 +298,3 @@ def input_length(input_ids: Sequence[Any]) -> int:
     if isinstance(input_ids[0], Sequence):
         return max(map(len, input_ids))
     return len(input_ids)
-
-
-# --- reading ---
-
-
-def read_chunks(data: Data, columns: Sequence[str]) -> Iterator[datasets.Dataset]:
-    """The rows in chunks, each with the columns `FILE` and `ROW`. A ValueError if there are none.
-
-    Args:
-        columns: Those of a csv file without a header.
-    """
-    file = file_of(data)
-    name = "data" if file is None else file
-    if columns and not name.lower().endswith(CSV):
-        raise ValueError("columns: only csv and tsv files can lack a header; leave it out")
-    start = 0
-    for chunk in chunks_of(data, file, columns):
-        chunk = with_column(chunk, FILE, [name] * len(chunk))
-        chunk = with_column(chunk, ROW, list(range(start + 1, start + len(chunk) + 1)))
-        yield chunk
-        start += len(chunk)
-    if not start:
-        raise ValueError(f"data: {name!r} has no rows")
-
-
-def chunks_of(data: Data, file: str | None, columns: Sequence[str]) -> Iterator[datasets.Dataset]:
-    if isinstance(data, datasets.Dataset):
-        table = data
-    elif file is not None and file.lower().endswith(".parquet"):
-        table = load_files("parquet", [file], features=parquet_features([file]))
-    else:
-        rows = numbered_rows(data, file, columns)
-        for numbered in in_chunks(rows):
-            yield from_numbered_rows(file or "data", numbered)
-        return
-    for start in range(0, len(table), ROWS_PER_CHUNK):
-        yield table.select(range(start, min(start + ROWS_PER_CHUNK, len(table))))
-
-
-def in_chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    iterator = iter(rows)
-    chunk = list(islice(iterator, ROWS_PER_CHUNK))
-    while chunk:
-        yield chunk
-        chunk = list(islice(iterator, ROWS_PER_CHUNK))
-
-
-def numbered_rows(
-    data: Data, file: str | None, columns: Sequence[str]
-) -> Iterable[tuple[int, dict[str, Any]]]:
-    """Rows with the number of their line, of a file or of what is in memory."""
-    if file is None:
-        rows = [data] if isinstance(data, str) else data
-        return enumerate(map(as_row, rows), 1)
-    if is_conll(file):
-        return conll_rows(file)
-    if file.lower().endswith(".txt"):
-        return text_lines(file)
-    return read_rows(file, columns)
-
-
-def as_row(item: Any) -> dict[str, Any]:
-    if isinstance(item, str):
-        return {"text": item}
-    if isinstance(item, Mapping):
-        return dict(item)
-    raise ValueError(f"data: {item!r:.200} is neither a text nor a row; give texts or dictionaries")
-
-
-def text_lines(file: str) -> Iterator[tuple[int, dict[str, str]]]:
-    with open(file, encoding=detect_encoding(file)) as lines:
-        for number, line in enumerate(lines, 1):
-            yield number, {"text": line.rstrip("\n")}
-
-
-def file_of(data: Data) -> str | None:
-    """The file that `data` names: a path, or a single word that is one; None for texts and rows."""
-    if isinstance(data, os.PathLike):
-        word = os.fspath(data)
-    elif isinstance(data, str):
-        word = data
-    elif isinstance(data, (list, tuple)) and len(data) == 1 and isinstance(data[0], str):
-        word = data[0]
-    else:
-        return None
-    has_suffix = Path(word).suffix.lower() in FORMATS and not any(map(str.isspace, word))
-    if os.path.isfile(word):
-        if has_suffix or is_conll(word):
-            return word
-        raise ValueError(
-            f"data: {word!r} is not a table; use a file that ends in one of {', '.join(FORMATS)}"
-        )
-    if has_suffix or isinstance(data, os.PathLike):
-        raise ValueError(f"data: {word!r} is not a file")
-    return None
-
-
-def count_rows(data: Data) -> int | None:
-    """The number of rows, where it is known before they are read."""
-    if isinstance(data, (str, os.PathLike)) or file_of(data) is not None:
-        return None
-    return len(data)
-
-
-def for_guessing(chunk: datasets.Dataset) -> datasets.Dataset:
-    """A chunk in which columns are what training would take them for: in csv, all cells are texts,
-    also numbers."""
-    if str(chunk[FILE][0]).lower().endswith(CSV):
-        [chunk] = with_numbers([chunk])
-    return chunk
-
-
-# --- writing ---
-
-
-def check_output(output: str | None, data: Data) -> None:
-    """Refuse (a ValueError) an output file that cannot be written, before the work."""
-    if output is None or output == CONSOLE:
-        return
-    path = Path(output)
-    if path.suffix.lower() not in (*JSON_LINES, ".csv"):
-        raise ValueError(f"output: {output!r}; use a name that ends in .jsonl or .csv")
-    check_folder(path.parent, "output")
-    if path.is_dir():
-        raise ValueError(f"output: {output!r} is a folder; give a file")
-    file = file_of(data)
-    if file is not None and path.exists() and path.samefile(file):
-        raise ValueError(f"output: {output!r} is the file of the rows; give another one")
-
-
-def write_file(chunks: Iterable[datasets.Dataset], path: Path) -> None:
-    """Write the chunks as they come. The file has its name when it is complete."""
-    num_rows = 0
-    with (
-        lock_file(path),
-        atomic_write(path) as unfinished,
-        open(unfinished, "w", encoding="utf-8", newline="") as stream,
-    ):
-        writer = None
-        for chunk in chunks:
-            num_rows += len(chunk)
-            if path.suffix.lower() != ".csv":
-                write_json_lines(chunk, stream)
-                continue
-            if writer is None:
-                writer = csv.DictWriter(stream, chunk.column_names)
-                writer.writeheader()
-            write_csv(chunk, writer)
-    print(f"{num_rows:,} rows with predictions → {printable(path)}")
-
-
-def write_json_lines(chunk: datasets.Dataset, stream: Any) -> None:
-    for row in chunk:
-        stream.write(as_json(row) + "\n")
-    stream.flush()
-
-
-def write_csv(chunk: datasets.Dataset, writer: csv.DictWriter) -> None:
-    """Rows as csv; lists are written as JSON."""
-    unknown = [name for name in chunk.column_names if name not in writer.fieldnames]
-    if unknown:
-        raise ValueError(
-            f"output: a csv file has the columns of the first rows, but a later row has"
-            f" {unknown[0]!r}; write a .jsonl file"
-        )
-    for row in chunk:
-        cells = {}
-        for name, value in row.items():
-            is_nested = isinstance(value, (list, dict))
-            cells[name] = as_json(value) if is_nested else value
-        writer.writerow(cells)
-
-
-def as_json(value: Any) -> str:
-    """A line of JSON that a terminal may show: control characters and marks that change the
-    direction of writing become JSON's escapes. Dates and the like become text."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return UNPRINTABLE.sub(lambda match: json.dumps(match[0])[1:-1], text)

@@ -21,11 +21,11 @@ from ..data.tables import Rows, as_dataset
 from ..hub.push import check_push, push_output
 from ..loop.checkpoints import checkpoint_to_resume
 from .config import EvaluationConfig, FinetuningConfig
-from .data import VALIDATION_SIZE, FilesOrRows, load_splits
 from .models import load_tokenizer, read_config
 from .plan import write_plan
 from .results import FILES, Results
 from .saving import save_finetuned
+from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
 from .tasks import REMOVED_OPTIONS, TASKS, task_class
 from .tasks.base import Scores, Task
 from .trainer import FinetuningTrainer, check_start, read_for_task

@@ -21,10 +21,11 @@ from ..hub.example import Example
 from ..hub.source import read_source
 from ..loop.checkpoints import remove_checkpoints
 from ..loop.divergence import few_steps_warning
-from .data import ROW, FilesOrRows
-from .imbalance import describe_weights
+from .class_weights import describe_weights
+from .columns import ROW
 from .models import load_tokenizer, read_config
 from .results import FILES, Results
+from .splits import FilesOrRows
 from .tasks.base import LABEL
 from .trainer import FinetuningTrainer
 

@@ -22,13 +22,13 @@ from ..loop.checkpoints import kept_step
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
+from .class_weights import sum_of_weights, weighted_loss
 from .config import EPOCHS, FinetuningConfig
-from .data import VALIDATION_SIZE, FilesOrRows, load_splits
 from .freezing import add_lora, freeze
-from .imbalance import sum_of_weights, weighted_loss
 from .models import check_head, find_trained_head, fit_tokenizer, load_model, read_config
-from .predictor import TaskPredictor
+from .prediction_loop import TaskPredictor
 from .results import score_baseline, score_simple_model
+from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
 from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
 from .thresholds import undo_shift

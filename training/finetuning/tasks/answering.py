@@ -18,7 +18,7 @@ from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
-from ..data import as_list, bad_value, map_rows, with_column
+from ..columns import as_list, bad_value, map_rows, with_column
 from .base import LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, shortened
 
 # The column that `read` adds beside `LABEL`: the first characters of the answers.
@@ -199,7 +199,7 @@ class AnswerQuestions(Task):
         }
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
-        from ...evaluation.task_metrics import SquadScores
+        from ...evaluation.squad_metrics import SquadScores
 
         return SquadScores().compute(predictions=list(predictions), references=references)
 

@@ -31,7 +31,7 @@ from ...evaluation import intervals
 from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.intervals import Interval
 from ...evaluation.plots import plot_scores
-from ..data import FILE, check_column, check_text_columns, find_column, with_column
+from ..columns import FILE, check_column, check_text_columns, find_column, with_column
 
 # How benchmarks write the labels of test rows that they keep to themselves.
 NO_LABEL = {"None", "", "-1", "-1.0"}

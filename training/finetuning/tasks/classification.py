@@ -25,8 +25,8 @@ from ...data.tables import to_number
 from ...evaluation import word_classifier
 from ...evaluation.intervals import Interval
 from ...evaluation.word_classifier import WordClassifier
-from ..data import FILE, as_list, bad_value, find_column, map_rows, plain_text_columns
-from ..imbalance import class_weights, describe_weights
+from ..class_weights import class_weights, describe_weights
+from ..columns import FILE, as_list, bad_value, find_column, map_rows, plain_text_columns
 from ..thresholds import describe_choices, shift_bias
 from .base import (
     IS_CUT,

@@ -23,7 +23,8 @@ from ...data.sentences import split_words
 from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import class_scores
-from ..data import (
+from ..class_weights import class_weights, describe_weights
+from ..columns import (
     FILE,
     as_list,
     bad_value,
@@ -32,7 +33,6 @@ from ..data import (
     plain_text_columns,
     with_column,
 )
-from ..imbalance import class_weights, describe_weights
 from . import label_schemes as schemes
 from .base import (
     IS_CUT,
@@ -493,7 +493,7 @@ def entity_scores(
     predictions: Sequence[list[str]], references: Sequence[list[str]]
 ) -> dict[str, Any]:
     """What `EntityScores` computes."""
-    from ...evaluation.task_metrics import EntityScores  # it imports `evaluate`
+    from ...evaluation.entity_metrics import EntityScores  # it imports `evaluate`
 
     return EntityScores().compute(predictions=predictions, references=references)
 
