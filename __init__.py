@@ -43,7 +43,7 @@ _PUBLIC_NAMES = {
     "training.finetuning.tasks.base": ["Task"],
     "training.hub.push": ["push"],
     "training.embeddings.config": ["EmbeddingConfig", "RerankerConfig"],
-    "training.embeddings.data": ["Passage"],
+    "training.embeddings.passages": ["Passage"],
     "training.embeddings.encoders": ["embed"],
     "training.embeddings.search": ["search", "rerank"],
     "training.conversion.folders": ["convert"],

@@ -15,7 +15,7 @@ import minibert
 from minibert import train_tokenizer
 from minibert.training.common.files import UNPRINTABLE
 from minibert.training.finetuning.prediction_files import as_json
-from minibert.training.hub import card, files
+from minibert.training.hub import card, uploaded_files
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.example import run_example
 from minibert.training.loading import foreign_code
@@ -212,7 +212,7 @@ def test_an_activation_of_others_is_refused(saved, trap, tmp_path, capsys):
         capsys, "embed", "ka", "--model", model, "--output", tmp_path / "x.npy"
     )
     with pytest.raises(ValueError, match="names 'evil_package.Evil' .activation_function."):
-        files.stage(model, tmp_path / "staged")
+        uploaded_files.stage(model, tmp_path / "staged")
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_names_that_lead_out_of_the_folder_are_never_allowed(name, saved, trap, 
         for trusted in (False, True):
             target = tmp_path / f"staged {naming} {trusted}"
             with pytest.raises(ValueError, match="code elsewhere is never run"):
-                files.stage(folder, target, trusted)
+                uploaded_files.stage(folder, target, trusted)
         shutil.rmtree(folder)
         folder = copy_of(saved, "masked", tmp_path, trap)
 
@@ -360,11 +360,11 @@ def test_trusted_files_of_the_folder_go_up_with_what_they_import(
     assert "goes up: mine.py (43 bytes), helper.py (6 bytes)" in capsys.readouterr().out
     (folder / "mine.py").write_text("from ..elsewhere.evil import Evil\n")
     with pytest.raises(ValueError, match="only files beside it can go up"):
-        files.stage(folder, tmp_path / "other", trust_remote_code=True)
+        uploaded_files.stage(folder, tmp_path / "other", trust_remote_code=True)
     (folder / "mine.py").unlink()
     (folder / "mine.py").symlink_to(tmp_path / "elsewhere" / "evil.py")
     with pytest.raises(ValueError, match="mine.py is named as code, but is no file there"):
-        files.stage(folder, tmp_path / "third", trust_remote_code=True)
+        uploaded_files.stage(folder, tmp_path / "third", trust_remote_code=True)
 
 
 def test_pylate_goes_up_on_demand(saved, tmp_path):
@@ -372,8 +372,8 @@ def test_pylate_goes_up_on_demand(saved, tmp_path):
     shutil.copytree(saved / "embedder", folder)
     put_module(folder, "pylate.models.Dense.Dense")
     with pytest.raises(ValueError, match="which is no code of this package"):
-        files.stage(folder, tmp_path / "no")
-    assert files.stage(folder, tmp_path / "yes", trust_remote_code=True).own_code == []
+        uploaded_files.stage(folder, tmp_path / "no")
+    assert uploaded_files.stage(folder, tmp_path / "yes", trust_remote_code=True).own_code == []
 
 
 @pytest.mark.parametrize("model_type", ["ColBERT", "Evil", {"a": 1}, None])
@@ -390,15 +390,15 @@ def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path, monkeypatch):
     folder = tmp_path / "old"
     shutil.copytree(saved / "masked", folder)
     (folder / "retired_minibert.py").write_text("x = 1\n")
-    assert "retired_minibert.py" in files.stage(folder, tmp_path / "new").left_out
+    assert "retired_minibert.py" in uploaded_files.stage(folder, tmp_path / "new").left_out
     model_file = folder / "modeling_minibert.py"
     model_file.write_text(f"from .retired_minibert import x\n{model_file.read_text()}")
     with pytest.raises(ValueError, match="modeling_minibert.py differs from this package's"):
-        files.stage(folder, tmp_path / "refused")
-    staged = files.stage(folder, tmp_path / "staged", trust_remote_code=True)
+        uploaded_files.stage(folder, tmp_path / "refused")
+    staged = uploaded_files.stage(folder, tmp_path / "staged", trust_remote_code=True)
     assert {"modeling_minibert.py", "retired_minibert.py"} == set(staged.own_code)
-    monkeypatch.setattr(files, "OUR_FILES", (*files.OUR_FILES, "newer_minibert.py"))
-    files.stage(folder, tmp_path / "again", trust_remote_code=True)
+    monkeypatch.setattr(uploaded_files, "OUR_FILES", (*uploaded_files.OUR_FILES, "newer_minibert.py"))
+    uploaded_files.stage(folder, tmp_path / "again", trust_remote_code=True)
     assert not (tmp_path / "again" / "newer_minibert.py").exists()
     assert (tmp_path / "staged" / "modeling_minibert.py").read_bytes() == model_file.read_bytes()
 
@@ -415,7 +415,7 @@ def test_our_files_are_those_of_the_package():
 
 def exchange(monkeypatch, path: Path, target) -> None:
     """Put something in the place of `path` when the files have been listed."""
-    listed = files.list_files
+    listed = uploaded_files.list_files
 
     def list_files(folder):
         names = listed(folder)
@@ -426,7 +426,7 @@ def exchange(monkeypatch, path: Path, target) -> None:
         target(path)
         return names
 
-    monkeypatch.setattr(files, "list_files", list_files)
+    monkeypatch.setattr(uploaded_files, "list_files", list_files)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_a_link_that_appears_after_the_check_is_not_followed(name, saved, tmp_pa
     leads_to = secret if name == "1_Pooling" else secret / "config.json"
     exchange(monkeypatch, folder / name, lambda path: path.symlink_to(leads_to))
     with pytest.raises(OSError):
-        files.stage(folder, tmp_path / "staged")
+        uploaded_files.stage(folder, tmp_path / "staged")
     copies = [path for path in (tmp_path / "staged").rglob("*") if path.is_file()]
     assert not any("secret" in path.read_text(errors="replace") for path in copies)
 
@@ -453,7 +453,7 @@ def test_a_pipe_does_not_hold_the_copy_up(saved, tmp_path, monkeypatch):
     shutil.copytree(saved / "masked", folder)
     exchange(monkeypatch, folder / "tokenizer.json", os.mkfifo)
     with pytest.raises(OSError, match="no file any more"):
-        files.stage(folder, tmp_path / "staged")
+        uploaded_files.stage(folder, tmp_path / "staged")
 
 
 # --- what stays allowed ---
@@ -463,7 +463,7 @@ def test_a_score_function_of_torch_is_kept(saved, tmp_path):
     folder = tmp_path / "reranker"
     shutil.copytree(saved / "reranker", folder)
     edit(folder / "config.json", sentence_transformers={"activation_fn": SIGMOID})
-    files.stage(folder, tmp_path / "staged")
+    uploaded_files.stage(folder, tmp_path / "staged")
     config = saved_config(str(folder))
     assert config.sentence_transformers == {"activation_fn": SIGMOID}
 
@@ -489,10 +489,10 @@ def test_an_adapter_names_known_libraries_only(library, allowed, trap, tmp_path)
     edit(tmp_path / "adapter_config.json", base_model_name_or_path="me/base", auto_mapping=mapping)
     (tmp_path / "adapter_model.safetensors").write_text("x")
     if allowed:
-        files.stage(tmp_path, tmp_path / "staged")
+        uploaded_files.stage(tmp_path, tmp_path / "staged")
         return
     with pytest.raises(ValueError, match="adapter_config.json names"):
-        files.stage(tmp_path, tmp_path / "staged")
+        uploaded_files.stage(tmp_path, tmp_path / "staged")
 
 
 # --- what a saved model may not set, and files that are elsewhere ---

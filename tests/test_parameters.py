@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 import minibert
-from minibert.training.cli.commands import COMMANDS
+from minibert.training.commands import COMMANDS
 from minibert.training.embeddings import evaluate as encoder_evaluation
 from minibert.training.embeddings import train as encoder_training
 

@@ -38,7 +38,7 @@ from minibert import (
 from minibert.training.common.processes import first_process_first
 from minibert.training.data import mixtures
 from minibert.training.loop.checkpoints import find_damage
-from minibert.training.pretraining import sources
+from minibert.training.pretraining import training_data
 
 pytestmark = pytest.mark.slow  # every process takes seconds to begin
 SMALL = dict(
@@ -457,7 +457,7 @@ def read_unreadable(folder: Path) -> None:
             for number in range(100 if shard == 0 else 0):
                 yield {"text": texts[number]}
 
-    mixtures.SAMPLE_ROWS = sources.SAMPLE_ROWS = 4
+    mixtures.SAMPLE_ROWS = training_data.SAMPLE_ROWS = 4
     rows = Dataset.from_dict({"input_ids": [list(range(5, 25))] * 400}).add_column(
         "position_ids", [list(range(20))] * 400
     )

@@ -159,7 +159,6 @@ def test_every_file_is_listed(folder, listed):
 
 def test_every_room_is_listed():
     folders = {file.parent for file in ROOT.glob("training/*/**/*.py")} | {ROOT / "tokenization"}
-    folders -= {ROOT / "training" / "commands"}
     assert {folder for folder, _ in rooms()} == {
         folder.relative_to(ROOT).as_posix() for folder in folders
     }

@@ -17,9 +17,9 @@ from transformers import TrainingArguments
 
 from minibert.training import cli
 from minibert.training.cli.command_line import check_path_options, split_command
-from minibert.training.cli.commands import COMMANDS, Command, examples
 from minibert.training.cli.parser import build_parser, parse
 from minibert.training.cli.recipes import RECIPES, read_recipe
+from minibert.training.commands import COMMANDS, Command, examples
 
 calls: list[dict[str, Any]] = []
 

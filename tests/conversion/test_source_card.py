@@ -7,7 +7,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 import minibert
 from minibert import train_tokenizer
-from minibert.training.hub.source import SourceFacts, read_source
+from minibert.training.hub.origin import OriginFacts, read_origin
 
 README = """---
 license: apache-2.0
@@ -84,10 +84,10 @@ def test_a_fine_tuned_model_names_them(converted, tmp_path):
 )
 def test_texts_that_are_no_such_facts_are_left_out(block, tmp_path):
     (tmp_path / "README.md").write_text(f"---\n{block}\n---\n# x\n")
-    assert read_source(tmp_path) == SourceFacts()
+    assert read_origin(tmp_path) == OriginFacts()
 
 
 def test_without_a_card(tmp_path):
-    assert read_source(tmp_path) == SourceFacts()
+    assert read_origin(tmp_path) == OriginFacts()
     (tmp_path / "README.md").write_text("# My project\n")
-    assert read_source(tmp_path) == SourceFacts()
+    assert read_origin(tmp_path) == OriginFacts()

@@ -185,7 +185,7 @@ def test_prepared_rows_give_the_same_training(text, tmp_path, objective):
 @pytest.mark.slow
 def test_streamed_prepared_rows_resume(text, tmp_path, monkeypatch):
     """To the same bits; with other rows than its first epoch would have in that order."""
-    monkeypatch.setattr("minibert.training.pretraining.sources.SAMPLE_ROWS", 1)
+    monkeypatch.setattr("minibert.training.pretraining.training_data.SAMPLE_ROWS", 1)
     prepare(text, tmp_path / "rows")
     arguments = dict(streaming=True, shuffle_buffer=20, max_steps=12, save_strategy="steps", save_steps=8,
                      save_total_limit=9, eval_strategy="no")  # fmt: skip

@@ -217,7 +217,7 @@ def pretrain(data, output, *arguments):
 @pytest.mark.slow  # test_kills.py resumes a stream too
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
     """Also when the data has been read more than once."""
-    monkeypatch.setattr("minibert.training.pretraining.sources.SAMPLE_ROWS", 10)
+    monkeypatch.setattr("minibert.training.pretraining.training_data.SAMPLE_ROWS", 10)
     data = [folder / "0.txt", folder / "1.txt"]
     arguments = ["--max_steps", "12", "--save_strategy", "steps", "--save_steps", "8", "--save_total_limit", "9",
                  "--weights", "2", "1", "--gradient_accumulation_steps", "2", "--config_overrides",

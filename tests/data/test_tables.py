@@ -12,11 +12,11 @@ import pytest
 
 from minibert.training.data.documents import load_documents, load_sources
 from minibert.training.data.mixtures import Corpus
-from minibert.training.data.rows import ReadError, read_rows, read_text
+from minibert.training.data.records import ReadError, read_records, read_text
 from minibert.training.data.tables import (
     as_dataset,
     find_files,
-    from_rows,
+    from_records,
     load_hub,
     read_table,
     sources_of,
@@ -259,7 +259,7 @@ class TestWhatCannotBeRead:
     def test_half_a_character_in_a_list(self, write):
         file = write("a.json", r'[{"text": "a"}, {"text": "\ud83d"}]')
         with pytest.raises(ReadError, match=r"a\.json, row 2: .* is half of a character"):
-            list(read_rows(file))
+            list(read_records(file))
 
     def test_bytes(self, write):
         file = write("a.csv", "text,label\na,0\ncafé,1\n", "latin-1")
@@ -295,7 +295,7 @@ def test_numbers_without_end_are_none(cell, number):
 
 def test_rows_of_several_types():
     rows = [{"a": 1}, {"a": "x", "b": [1]}]
-    assert from_rows(rows)[:] == {"a": [1, "x"], "b": [None, [1]]}
+    assert from_records(rows)[:] == {"a": [1, "x"], "b": [None, [1]]}
 
 
 # --- rows in memory ---

@@ -7,9 +7,9 @@ from helpers import refusal, sentences
 from sentence_transformers import SentenceTransformer
 
 import minibert
-from minibert.training.embeddings.data import read_retrieval
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.evaluate import evaluate_tasks, measure
+from minibert.training.embeddings.retrieval import read_retrieval
 from minibert.training.hub.card import CardFacts, save_card
 
 pytestmark = pytest.mark.slow  # to load mteb takes seconds

@@ -14,8 +14,8 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 
 import minibert
 from minibert.training.embeddings import evaluate
-from minibert.training.embeddings.data import read_retrieval
 from minibert.training.embeddings.evaluate import measure, score
+from minibert.training.embeddings.retrieval import read_retrieval
 from minibert.training.embeddings.train import as_retrieval
 
 

@@ -9,10 +9,10 @@ from embedding_models import TRAINING
 from helpers import refusal, run, write_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
-from minibert.training.embeddings.data import read_retrieval
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.evaluate import measure, print_table
 from minibert.training.embeddings.losses import find_loss, make_loss
+from minibert.training.embeddings.retrieval import read_retrieval
 
 TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]
 FEW = [*TRAINING, "--max_steps", "10"]

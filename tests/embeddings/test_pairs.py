@@ -6,7 +6,7 @@ from helpers import write_rows
 
 from minibert.training.data import tables
 from minibert.training.embeddings import evaluate
-from minibert.training.embeddings.data import read_pairs
+from minibert.training.embeddings.pairs import read_pairs
 from minibert.training.embeddings.train import split_pairs, with_negatives
 
 

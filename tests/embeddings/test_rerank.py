@@ -254,7 +254,7 @@ def pairs_of(first, second, third=None) -> Dataset:
 @pytest.mark.parametrize("mined", [False, True])
 def test_sampled_and_hard_negatives(root, mined, monkeypatch):
     """Of the pool, never a query or one of its passages; hard ones are among the nearest by cosine."""
-    monkeypatch.setattr("minibert.training.embeddings.rows.NEAREST", 6)
+    monkeypatch.setattr("minibert.training.embeddings.negatives.NUM_NEAREST", 6)
     pool = list(dict.fromkeys(sentences(60, seed=9)))
     pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
     right = {

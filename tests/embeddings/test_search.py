@@ -12,10 +12,10 @@ from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
 
 import minibert
-from minibert.training.embeddings.data import Passage, read_passages
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.embeddings.rows import split_pairs
+from minibert.training.embeddings.passages import Passage, read_passages
 from minibert.training.embeddings.search import Index, cosine_of_random_pairs
+from minibert.training.embeddings.splits import split_pairs
 
 
 def test_passages(library):

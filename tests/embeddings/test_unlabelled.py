@@ -7,12 +7,8 @@ import pytest
 from embedding_models import TRAINING, save_untrained, write_matches
 from helpers import refusal, run, write_rows
 
-from minibert.training.embeddings.data import (
-    Document,
-    pair_documents,
-    read_documents,
-    split_passages,
-)
+from minibert.training.embeddings.pairs import pair_documents
+from minibert.training.embeddings.passages import Document, read_documents, split_passages
 from minibert.training.embeddings.train import split_pairs
 
 TOPICS = 24

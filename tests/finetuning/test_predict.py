@@ -341,10 +341,10 @@ class TestRows:
         _, folder, file = trained("two classes")
         whole = minibert.predict(folder, file, bf16=False)
         events = []
-        read_rows = prediction_files.read_rows
+        read_records = prediction_files.read_records
 
         def watched_rows(*arguments):
-            for numbered_row in read_rows(*arguments):
+            for numbered_row in read_records(*arguments):
                 events.append("read")
                 yield numbered_row
 
@@ -359,7 +359,7 @@ class TestRows:
             num_loaders.append(len(loaders))
 
         monkeypatch.setattr(prediction_files, "ROWS_PER_CHUNK", 64)
-        monkeypatch.setattr(prediction_files, "read_rows", watched_rows)
+        monkeypatch.setattr(prediction_files, "read_records", watched_rows)
         monkeypatch.setattr(prediction_files, "write_json_lines", watched_writes)
         minibert.predict(folder, file, output=str(tmp_path / "out.jsonl"), bf16=False)
         assert events == (["read"] * 64 + ["written"]) * 3 + ["read"] * 8 + ["written"]

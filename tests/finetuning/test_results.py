@@ -22,7 +22,7 @@ from minibert.training.finetuning.results import (
 from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.finetuning.tasks.problem_types import Binary, MultiLabel, Regression
-from minibert.training.hub import files
+from minibert.training.hub import uploaded_files
 from minibert.training.loop.callbacks import add_callbacks
 from minibert.training.loop.divergence import (
     MIN_LOGS_TO_COMPARE,
@@ -192,7 +192,7 @@ class TestAUselessModel:
         assert "\x1b" not in str([each["text"] for each in mistakes])
         sizes = [each["confidence"] for each in mistakes]
         assert sizes == sorted(sizes, reverse=True) and 0.5 <= sizes[-1] <= sizes[0] <= 1
-        assert "errors.jsonl" in files.list_files(useless[1])[1]
+        assert "errors.jsonl" in uploaded_files.list_files(useless[1])[1]
 
     def test_rows_alone_tell_it(self, useless, tmp_path, capsys):
         """Without training rows, too."""

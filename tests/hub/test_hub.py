@@ -24,13 +24,12 @@ import minibert
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.configuration_minibert import AUTO_MAP
 from minibert.training import cli
-from minibert.training.hub import files
 from minibert.training.hub import push as hub_push
-from minibert.training.hub import trainer as hub_trainer
-from minibert.training.hub.trainer import HubMixin
+from minibert.training.hub import upload_mixin, uploaded_files
+from minibert.training.hub.upload_mixin import HubMixin
 
 PUBLISHED = {
-    "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *files.OUR_FILES,
+    "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *uploaded_files.OUR_FILES,
 }  # fmt: skip
 SENTENCES = [
     "return the end of the list",
@@ -106,7 +105,7 @@ def hub(monkeypatch):
     def init_hf_repo(self, **_):
         self.hub_model_id, self.push_in_progress = self.args.hub_model_id, None
 
-    for module in (hub_push, hub_trainer):
+    for module in (hub_push, upload_mixin):
         monkeypatch.setattr(module, "HfApi", lambda token=TOKEN, **_: hub)
         monkeypatch.setattr(module, "verify_remote_code", lambda folder: FOUND)
     monkeypatch.setattr(Trainer, "init_hf_repo", init_hf_repo)
@@ -222,7 +221,7 @@ def write(folder, *names, text="{}"):
 
 
 def staged(folder, target, **options):
-    left_out = files.stage(folder, target, **options).left_out
+    left_out = uploaded_files.stage(folder, target, **options).left_out
     return {
         path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()
     }, left_out
@@ -261,7 +260,7 @@ def test_an_adapter_goes_up_with_nothing_else(folder, tmp_path):
     assert "README.md" not in staged(adapter, tmp_path / "without")[0]
     write(adapter, "adapter_config.json", text=json.dumps({"base_model_name_or_path": str(folder)}))
     with pytest.raises(ValueError, match="which nobody else has"):
-        files.stage(adapter, tmp_path / "other")
+        uploaded_files.stage(adapter, tmp_path / "other")
 
 
 def change_code(folder, line):
@@ -448,7 +447,7 @@ def test_the_check_knows_every_head_and_refuses_a_tokenizer_that_does_not_fit(to
 
 def test_with_the_package_no_remote_code_runs(copy):
     """The folder's code would say so if it ran."""
-    for name in files.OUR_FILES:
+    for name in uploaded_files.OUR_FILES:
         (copy / name).write_text("raise SystemExit('remote code ran')\n")
     for trust in (None, False, True):
         for auto_class in (AutoConfig, AutoModelForMaskedLM):
@@ -524,14 +523,14 @@ def test_a_training_is_loaded_without_the_package_once(
 ):
     """Before the first upload; where that fails, nothing goes up."""
     checked = []
-    monkeypatch.setattr(hub_trainer, "verify_remote_code", checked.append)
+    monkeypatch.setattr(upload_mixin, "verify_remote_code", checked.append)
     train(folder, tokenizer, tmp_path / "good", hub_model_id="tester/good")
     assert len(checked) == 1 and len(hub.commits) == 2
 
     def fails(folder):
         raise ValueError("it does not load")
 
-    monkeypatch.setattr(hub_trainer, "verify_remote_code", fails)
+    monkeypatch.setattr(upload_mixin, "verify_remote_code", fails)
     train(folder, tokenizer, tmp_path / "bad", hub_model_id="tester/bad")
     assert capsys.readouterr().out.count("was not uploaded: it does not load") == 2
     assert len(hub.commits) == 2
@@ -574,7 +573,7 @@ def test_an_upload_that_fails_stops_no_training(
     for broken in ("stage", "upload"):
         with monkeypatch.context() as patch:
             patch.setattr(
-                hub_trainer, broken, lambda *_, **__: (_ for _ in ()).throw(OSError("no space"))
+                upload_mixin, broken, lambda *_, **__: (_ for _ in ()).throw(OSError("no space"))
             )
             trainer = train(folder, tokenizer, tmp_path / broken, hub_model_id="tester/failing")
         assert trainer.state.global_step == 4

@@ -13,8 +13,8 @@ from helpers import CODE
 from processes import Python
 
 import minibert
-from minibert.training.cli.commands import COMMANDS
 from minibert.training.cli.options import import_object
+from minibert.training.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 

@@ -447,7 +447,7 @@ def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatc
     )
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
     place = (
-        (Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.trainer.upload",)
+        (Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.upload_mixin.upload",)
     )
     monkeypatch.setattr(*place, fail)
     given = [

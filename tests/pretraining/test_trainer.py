@@ -39,7 +39,7 @@ from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.loop.checkpoints import write_manifest
 from minibert.training.loop.divergence import DivergenceCallback
 from minibert.training.optimization.muon import muon_optimizer
-from minibert.training.pretraining import sources
+from minibert.training.pretraining import training_data
 from minibert.training.pretraining.config import fill_defaults
 from minibert.training.pretraining.sizes import LongTrainingCallback, smaller_sizes
 
@@ -337,8 +337,8 @@ def test_embedding_init_follows_the_objective():
 
 
 def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources.CorpusSource, "read", lambda *_: pytest.fail("it reads"))
-    monkeypatch.setattr(sources.DatasetSource, "read", lambda *_: pytest.fail("it reads"))
+    monkeypatch.setattr(training_data.CorpusData, "read", lambda *_: pytest.fail("it reads"))
+    monkeypatch.setattr(training_data.DatasetData, "read", lambda *_: pytest.fail("it reads"))
     (tmp_path / "a.txt").write_text("text")
     corpus = Corpus(str(tmp_path / "a.txt"))
     rows = datasets.Dataset.from_dict({"input_ids": [[1, 2]]})
@@ -362,13 +362,13 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
 def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):
     """Reading counts too."""
     times = []
-    read = sources.DatasetSource.read
+    read = training_data.DatasetData.read
 
     def noted(source, *arguments):
         times.append(time.monotonic())
         return read(source, *arguments)
 
-    monkeypatch.setattr(sources.DatasetSource, "read", noted)
+    monkeypatch.setattr(training_data.DatasetData, "read", noted)
     args = settings(tmp_path, minutes=5, max_steps=-1)
     trainer = PretrainingTrainer(config(), args, train_dataset=text)
     assert trainer.budget.start <= times[0]

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from ... import __version__
 from ...keywords import close_matches
+from ..commands.table import COMMANDS
 from ..common.files import printable, use_writable_cache
-from .commands import COMMANDS
 from .parser import build_parser, parse
 
 # Packages that only some commands need, and what installs them.

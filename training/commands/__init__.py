@@ -1,6 +1,6 @@
-"""The table of commands under the name that others know; it lies in `cli`."""
+"""Which commands `minibert` has; `cli` reads their options and runs them."""
 
-from ..cli.commands import COMMANDS, Command, examples
 from ..finetuning.tasks import TASKS
+from .table import COMMANDS, Command, examples
 
 __all__ = ["COMMANDS", "TASKS", "Command", "examples"]

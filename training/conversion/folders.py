@@ -15,7 +15,7 @@ from ...keywords import checked_keywords
 from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step
 from ..hub.card import CardFacts, save_card, save_short_card
-from ..hub.source import read_source
+from ..hub.origin import read_origin
 from ..loading.load_errors import wrap_load_errors
 from ..loading.models import saved_config
 from ..loading.saved_files import SENTENCE_CONFIGS, find_file, modules_of, read_json
@@ -173,7 +173,7 @@ def save_source_card(source: str, folder: Path, target: Path, is_minibert: bool)
         folder: Where the model is now.
         target: Where it will be.
     """
-    source_facts = read_source(source)
+    source_facts = read_origin(source)
     facts = CardFacts(
         base_model=source_facts.base_model,
         origin="Converted from",

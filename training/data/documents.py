@@ -19,7 +19,7 @@ from datasets.fingerprint import Hasher
 from ..common.files import matching_paths
 from . import tables
 from .builtin_corpus import builtin_documents, builtin_files
-from .rows import ReadError, detect_encoding, read_rows
+from .records import ReadError, detect_encoding, read_records
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
 from .tables import FORMATS, DatasetOrStream, map_tables, revision_of
 
@@ -236,8 +236,8 @@ def _load_rows(
     files: list[str], column: str | None, version: str, streaming: bool
 ) -> DatasetOrStream:
     """The texts of JSON, csv and tsv files."""
-    first_rows = islice(read_rows(files[0]), GUESS_ROWS)
-    table = tables.from_numbered_rows(files[0], first_rows)
+    first_rows = islice(read_records(files[0]), GUESS_ROWS)
+    table = tables.from_numbered_records(files[0], first_rows)
     # a column of numbers is not a text, though its cells in a csv file are
     converted = tables.with_numbers([table])[0]
     column = _choose_column(tables.string_columns(converted), column, table.column_names)
@@ -248,7 +248,7 @@ def _load_rows(
             _texts, gen_kwargs=arguments, features=features
         )
     # a part of the key by which `datasets` caches the rows
-    arguments["version"] = version + revision_of(read_rows) + revision_of(_texts)
+    arguments["version"] = version + revision_of(read_records) + revision_of(_texts)
     try:
         return datasets.Dataset.from_generator(_texts, gen_kwargs=arguments, features=features)
     except datasets.exceptions.DatasetGenerationError as error:
@@ -260,7 +260,7 @@ def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[st
     for file in files:
         has_column = False
         row = {}
-        for line, row in read_rows(file):
+        for line, row in read_records(file):
             text = row.get(column)
             if text is not None and not isinstance(text, str):
                 raise ReadError(f"{file}, line {line}: {column}={text!r:.100} is not text")
@@ -297,7 +297,7 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """Reduce a data set to its column of text, renamed to "text"."""
     table = dataset
     if not dataset.features:  # a stream may not know its columns before it is read
-        table = tables.from_rows(list(islice(dataset, GUESS_ROWS)))
+        table = tables.from_records(list(islice(dataset, GUESS_ROWS)))
     name = _choose_column(tables.string_columns(table), name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")

@@ -1,5 +1,5 @@
 """One reader of tables: JSON, csv, tsv and parquet files, tagged words (CoNLL), and data sets of
-the Hub. How the rows of a file are parsed is in `rows`."""
+the Hub. How the records of a file are parsed is in `records`."""
 
 import codecs
 import glob
@@ -21,7 +21,7 @@ from datasets.fingerprint import Hasher
 
 from ..common.files import files_under, matching_paths, unique_files
 from ..common.printing import warn
-from .rows import ReadError, conll_rows, is_conll, read_rows
+from .records import ReadError, conll_records, is_conll, read_records
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
 # Rows in memory, which are data wherever a file is.
@@ -43,7 +43,7 @@ STRING_TYPES = (
 )
 # What `datasets` raises for values that Arrow cannot hold.
 STORAGE_ERRORS = (OverflowError, RecursionError, ValueError, pa.ArrowException)
-# A row of such names is a header, not data.
+# A first line of such names is a header, not data.
 USUAL_COLUMNS = {
     "id", "idx", "index", "text", "sentence", "content", "review", "document", "tweet", "comment",
     "message", "title", "body", "question", "answer", "query", "passage", "context", "premise",
@@ -74,8 +74,8 @@ def read_table(
         header: The column names of a csv or tsv file without a header row.
 
     Raises:
-        ValueError: the file or data set does not exist or has no rows, or a column is missing.
-        ReadError: a row cannot be read.
+        ValueError: the file or data set does not exist or is empty, or a column is missing.
+        ReadError: a record cannot be read.
     """
     if isinstance(source, datasets.DatasetDict):
         source = source[split]
@@ -111,16 +111,16 @@ def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset
     if file_format == "parquet":
         return _read_parquet(file)
     if file_format == "conll":
-        return from_numbered_rows(file, conll_rows(file))
+        return from_numbered_records(file, conll_records(file))
     # JSON, csv and tsv
-    rows = list(read_rows(file, header))
+    numbered_records = list(read_records(file, header))
     if header:
-        _check_no_header(file, header, [row for _, row in rows])
-    return from_numbered_rows(file, rows)
+        _check_no_header(file, header, [record for _, record in numbered_records])
+    return from_numbered_records(file, numbered_records)
 
 
 def as_dataset(data: Any, field: str = "data") -> Any:
-    """Rows in memory (a DataFrame of pandas, or dictionaries) as a `datasets.Dataset`; all else,
+    """Records in memory (a DataFrame of pandas, or dictionaries) as a `datasets.Dataset`; all else,
     such as a path, stays as it is.
 
     Args:
@@ -130,7 +130,7 @@ def as_dataset(data: Any, field: str = "data") -> Any:
         if isinstance(data, pd.DataFrame):
             return _from_frame(data)
         if isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping):
-            return from_rows(data)
+            return from_records(data)
     except (TypeError, *STORAGE_ERRORS) as error:
         raise ValueError(f"{field}: the rows cannot be made a table: {_reason(error)}") from error
     return data
@@ -138,7 +138,7 @@ def as_dataset(data: Any, field: str = "data") -> Any:
 
 def sources_of(data: Any, field: str = "data") -> list[Any]:
     """What an argument names, one thing or a list of them: paths and names of the Hub as they are,
-    rows in memory each as a `datasets.Dataset`."""
+    records in memory each as a `datasets.Dataset`."""
     data = as_dataset(data, field)
     sources = data if isinstance(data, (list, tuple)) else [data]
     return [as_dataset(source, field) for source in sources]
@@ -157,12 +157,12 @@ def _from_frame(frame: pd.DataFrame) -> datasets.Dataset:
     return datasets.Dataset(table.cast(pa.schema(fields)).replace_schema_metadata(None))
 
 
-def from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
-    """Rows with any columns as a table. An OverflowError, or another of `STORAGE_ERRORS`, for a
+def from_records(records: Sequence[dict[str, Any]]) -> datasets.Dataset:
+    """Records with any columns as a table. An OverflowError, or another of `STORAGE_ERRORS`, for a
     value that it cannot hold."""
     columns = {}
-    for name in dict.fromkeys(chain.from_iterable(rows)):
-        columns[name] = [row.get(name) for row in rows]
+    for name in dict.fromkeys(chain.from_iterable(records)):
+        columns[name] = [record.get(name) for record in records]
     table = datasets.Dataset.from_dict(columns, on_mixed_types="use_json")
     for name, feature in table.features.items():
         is_json = isinstance(getattr(feature, "feature", feature), datasets.Json)
@@ -180,34 +180,34 @@ def _has_long_number(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_long_number, value))
 
 
-def from_numbered_rows(
-    file: str | Path, numbered_rows: Iterable[tuple[int, dict[str, Any]]]
+def from_numbered_records(
+    file: str | Path, numbered_records: Iterable[tuple[int, dict[str, Any]]]
 ) -> datasets.Dataset:
-    """The rows of a file, each with the number of its line, as a table; a ReadError names the first
-    row with a value that a table cannot hold, such as a whole number of 400 digits."""
+    """The records of a file, each with the number of its line, as a table; a ReadError names the
+    first one with a value that a table cannot hold, such as a whole number of 400 digits."""
     lines = []
-    rows = []
-    for line, row in numbered_rows:
+    records = []
+    for line, record in numbered_records:
         lines.append(line)
-        rows.append(row)
+        records.append(record)
     try:
-        return from_rows(rows)
+        return from_records(records)
     except STORAGE_ERRORS as error:
-        line = lines[_first_unstorable(rows)]
+        line = lines[_first_unstorable(records)]
         raise ReadError(
             f"{file}, line {line}: a value cannot be stored in a table ({_reason(error)[:100]}); "
             "write it as text, or leave it out"
         ) from None
 
 
-def _first_unstorable(rows: Sequence[dict[str, Any]]) -> int:
-    """The index of the first row that cannot become a table, among rows that cannot together."""
+def _first_unstorable(records: Sequence[dict[str, Any]]) -> int:
+    """The index of the first record that cannot become a table, among some that cannot together."""
     first = 0
-    count = len(rows)
-    while count > 1:  # halve them: the row is in the first half, or else in the second
+    count = len(records)
+    while count > 1:  # halve them: the record is in the first half, or else in the second
         half = count // 2
         try:
-            from_rows(rows[first : first + half])
+            from_records(records[first : first + half])
         except STORAGE_ERRORS:
             count = half
         else:
@@ -216,16 +216,17 @@ def _first_unstorable(rows: Sequence[dict[str, Any]]) -> int:
     return first
 
 
-def _check_no_header(file: str, header: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
-    """Refuse names for the columns of a file whose first row is a header; warn if it may be one."""
-    if not rows:
+def _check_no_header(file: str, header: Sequence[str], records: Sequence[dict[str, str]]) -> None:
+    """Refuse names for the columns of a file whose first line is a header; warn if it may
+    be one."""
+    if not records:
         return
-    first_row = rows[0]
-    names_in_row = {cell.strip().casefold() for cell in first_row.values()}
-    is_header = names_in_row <= USUAL_COLUMNS
+    first_record = records[0]
+    first_cells = {cell.strip().casefold() for cell in first_record.values()}
+    is_header = first_cells <= USUAL_COLUMNS
     for name in header:
-        cell = first_row[name].strip()
-        other_cells = [row[name].strip() for row in rows[1:]]
+        cell = first_record[name].strip()
+        other_cells = [record[name].strip() for record in records[1:]]
         if cell.casefold() == name.casefold() or _is_only_text(cell, other_cells):
             is_header = True
         elif _is_only_rare(cell, other_cells):
@@ -234,7 +235,7 @@ def _check_no_header(file: str, header: Sequence[str], rows: Sequence[dict[str, 
                 f"column {name!r}; if that row is a header, leave --columns out"
             )
     if is_header:
-        names = ", ".join(repr(cell[:50]) for cell in first_row.values())
+        names = ", ".join(repr(cell[:50]) for cell in first_record.values())
         raise ReadError(
             f"columns: the first row of {file!r} is a header ({names}); leave --columns out, or "
             "remove that row"
@@ -314,8 +315,9 @@ def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
 
 
 def checksum(files: Iterable[str], encoding: str | None = None) -> str:
-    """A checksum of the contents of files, by which their rows are cached. (A file may change and
-    keep its date.) A ReadError for bytes that are no text in the `encoding`, if one is given."""
+    """A checksum of the contents of files, by which what is read of them is cached. (A file may
+    change and keep its date.) A ReadError for bytes that are no text in the `encoding`, if one is
+    given."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         digest.update(file.encode(errors="surrogateescape") + b"\0")
@@ -351,7 +353,7 @@ def map_tables(
     **kwargs,
 ) -> DatasetOrStream:
     """Map a function from Arrow table to Arrow table over a data set; its result replaces all
-    columns and rows.
+    columns and records.
 
     `datasets` keys its cache by the name of the function, not by its code. The source of its module
     is added here, so that rows made by an older version are not used.

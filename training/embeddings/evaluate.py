@@ -25,8 +25,10 @@ from ..evaluation import metrics
 from ..evaluation.baselines import judge
 from ..evaluation.intervals import Interval, of_means, of_values
 from ..hub.card import add_table
-from .data import Passage, Retrieval, name_of_data, read_retrieval, read_task
 from .encoders import encode, open_encoder, open_reranker, score_pairs
+from .passages import Passage
+from .retrieval import Retrieval, read_retrieval, read_task
+from .texts import name_of_data
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
 if TYPE_CHECKING:

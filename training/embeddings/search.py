@@ -25,8 +25,9 @@ from ..common.files import atomic_write, check_folder, lock_folder, printable
 from ..common.printing import print_next_step
 from ..data.tables import Rows, sources_of
 from ..loading.load_errors import wrap_load_errors
-from .data import Passage, read_lines, read_passages
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
+from .passages import Passage, read_passages
+from .texts import read_lines
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer

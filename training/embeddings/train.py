@@ -41,9 +41,9 @@ from ..hub.card import (
     save_card,
 )
 from ..hub.example import Example
+from ..hub.origin import read_origin
 from ..hub.push import check_push, push_output
-from ..hub.source import read_source
-from ..hub.trainer import HubMixin
+from ..hub.upload_mixin import HubMixin
 from ..loading.models import load_sentence_transformer, minibert_config
 from ..loading.weights import check_weights
 from ..loop.arguments import check_training, choose_best_metric
@@ -54,7 +54,6 @@ from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
 from .config import EPOCHS, EmbeddingConfig, RerankerConfig
-from .data import Retrieval, name_of_data
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
 from .evaluate import (
     RETRIEVAL_METRICS,
@@ -67,8 +66,11 @@ from .evaluate import (
     score,
 )
 from .losses import find_loss, make_loss
-from .rows import as_reranking, as_retrieval, split_pairs, with_negatives
+from .negatives import with_negatives
+from .retrieval import Retrieval, as_reranking, as_retrieval
+from .splits import split_pairs
 from .teachers import label_type_of, open_teacher, teach
+from .texts import name_of_data
 
 VectorKind = Literal["dense", "sparse", "multi-vector"]
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
@@ -604,7 +606,7 @@ def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> Non
         "held out": SplitFacts(num_rows(trainer.evaluator.task), "queries, or pairs with a score"),
     }
     facts.example = choose_held_out_example(trainer.evaluator.task)
-    add_source(facts, read_source(arguments["model"]))
+    add_source(facts, read_origin(arguments["model"]))
     facts.warning = report["warning"]
     save_card(output, facts)
     report["arguments"] = arguments

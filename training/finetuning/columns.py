@@ -7,7 +7,7 @@ from typing import Any
 import datasets
 
 from ..data import tables
-from ..data.rows import CSV
+from ..data.records import CSV_SUFFIXES
 
 # Columns of every split: the file of an example, and its number there.
 FILE = "_file"
@@ -55,7 +55,7 @@ def find_column(
         file = split[0][FILE]
         contents = option.replace("_columns", "s").removesuffix("_column")
         advice = f"name it with --{option} ({_list_columns(split)})"
-        if file.endswith(CSV):
+        if file.endswith(CSV_SUFFIXES):
             advice += "; where its first row is no header, give --columns"
         raise ValueError(
             f"{option}: which column of {file!r} holds the {contents} is not clear; {advice}"

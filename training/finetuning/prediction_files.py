@@ -11,11 +11,11 @@ from typing import Any
 import datasets
 
 from ..common.files import UNPRINTABLE, atomic_write, check_folder, lock_file, printable
-from ..data.rows import CSV, conll_rows, detect_encoding, is_conll, read_rows
+from ..data.records import CSV_SUFFIXES, conll_records, detect_encoding, is_conll, read_records
 from ..data.tables import (
     FORMATS,
     Rows,
-    from_numbered_rows,
+    from_numbered_records,
     load_files,
     parquet_features,
     with_numbers,
@@ -40,7 +40,7 @@ def read_chunks(data: Data, columns: Sequence[str]) -> Iterator[datasets.Dataset
     """
     file = file_of(data)
     name = "data" if file is None else file
-    if columns and not name.lower().endswith(CSV):
+    if columns and not name.lower().endswith(CSV_SUFFIXES):
         raise ValueError("columns: only csv and tsv files can lack a header; leave it out")
     start = 0
     for chunk in chunks_of(data, file, columns):
@@ -60,7 +60,7 @@ def chunks_of(data: Data, file: str | None, columns: Sequence[str]) -> Iterator[
     else:
         rows = numbered_rows(data, file, columns)
         for numbered in in_chunks(rows):
-            yield from_numbered_rows(file or "data", numbered)
+            yield from_numbered_records(file or "data", numbered)
         return
     for start in range(0, len(table), ROWS_PER_CHUNK):
         yield table.select(range(start, min(start + ROWS_PER_CHUNK, len(table))))
@@ -82,10 +82,10 @@ def numbered_rows(
         rows = [data] if isinstance(data, str) else data
         return enumerate(map(as_row, rows), 1)
     if is_conll(file):
-        return conll_rows(file)
+        return conll_records(file)
     if file.lower().endswith(".txt"):
         return text_lines(file)
-    return read_rows(file, columns)
+    return read_records(file, columns)
 
 
 def as_row(item: Any) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def count_rows(data: Data) -> int | None:
 def with_numbers_of_csv(chunk: datasets.Dataset) -> datasets.Dataset:
     """A chunk in which columns are what training would take them for: in csv, all cells are texts,
     also numbers."""
-    if str(chunk[FILE][0]).lower().endswith(CSV):
+    if str(chunk[FILE][0]).lower().endswith(CSV_SUFFIXES):
         [chunk] = with_numbers([chunk])
     return chunk
 

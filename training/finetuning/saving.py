@@ -18,7 +18,7 @@ from ..hub.card import (
     save_card,
 )
 from ..hub.example import Example
-from ..hub.source import read_source
+from ..hub.origin import read_origin
 from ..loop.checkpoints import remove_checkpoints
 from ..loop.divergence import few_steps_warning
 from .class_weights import describe_weights
@@ -183,7 +183,7 @@ def card_facts(
     facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
     facts.warning = results.warning
     facts.example = choose_predicted_example(trainer, results)
-    add_source(facts, read_source(report["model"]))
+    add_source(facts, read_origin(report["model"]))
     facts.max_length = trained_length
     facts.max_answer_length = getattr(task, "max_answer_length", facts.max_answer_length)
     return facts

@@ -13,7 +13,7 @@ import datasets
 
 from ..common.files import printable, unique_files
 from ..data import tables
-from ..data.rows import CSV, is_conll
+from ..data.records import CSV_SUFFIXES, is_conll
 from .annotations import find_format, from_annotations
 from .columns import FILE, with_location
 from .validation_split import hold_out
@@ -196,7 +196,7 @@ def _read_splits(
     """Read all parts. What their columns hold (numbers, spans) is settled over all of them
     together: one file may have no cell that tells."""
     tables_of_parts = _read_parts(sources, header)
-    csv_files = [name for name in tables_of_parts if name.lower().endswith(CSV)]
+    csv_files = [name for name in tables_of_parts if name.lower().endswith(CSV_SUFFIXES)]
     csv_tables = tables.with_numbers([tables_of_parts[file] for file in csv_files])
     tables_of_parts.update(zip(csv_files, csv_tables))
     for name, rows in tables_of_parts.items():

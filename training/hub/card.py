@@ -26,8 +26,8 @@ from ..loading.saved_files import read_json
 from ..loading.tokenizers import saved_tokenizer
 from ..loop.checkpoints import kept_step
 from .example import Example, run_example
-from .files import CARD, is_card
-from .source import REPOSITORY, SourceFacts, read_source
+from .origin import REPOSITORY, OriginFacts, read_origin
+from .uploaded_files import CARD, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 LONGEST_VALUE = 1000  # characters of one value on a card
@@ -491,7 +491,7 @@ def published_name(name: str | None) -> str | None:
 # --- what is known of a training ---
 
 
-def add_source(facts: CardFacts, source: SourceFacts) -> None:
+def add_source(facts: CardFacts, source: OriginFacts) -> None:
     """Add what is known of the model that a training started from. Its licence and languages are
     its own: what it became may have others."""
     facts.base_model = source.base_model
@@ -638,7 +638,7 @@ def write_card(
         example=example,
     )
     if started_from:
-        add_source(facts, read_source(started_from))
+        add_source(facts, read_origin(started_from))
         facts.origin = "Trained further from"
     save_card(folder, facts, training.hub_model_id)
     return facts

@@ -25,7 +25,7 @@ from ...keywords import checked_keywords
 from ..common.files import printable
 from ..common.printing import format_table, print_next_step, warn
 from .card import CARD, card_for
-from .files import ALLOWED, stage
+from .uploaded_files import ALLOWED, stage
 
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -58,9 +58,9 @@ def push(
 ) -> dict[str, Any]:
     """Check a saved model as somebody without the package loads it, and publish it on the Hub.
 
-    What goes up is decided by a list (`hub.files.ALLOWED`): the weights in safetensors, configs,
-    tokenizer, code, card and pictures. The folder never changes. Its README.md replaces the
-    repository's; without one, a new card goes up.
+    What goes up is decided by a list (`hub.uploaded_files.ALLOWED`): the weights in safetensors,
+    configs, tokenizer, code, card and pictures. The folder never changes. Its README.md replaces
+    the repository's; without one, a new card goes up.
 
     Args:
         folder: The folder of a saved model.

@@ -39,7 +39,7 @@ from ..data.tokenized import check_tokenization
 from ..evaluation.plots import plot_training
 from ..hub.card import write_card
 from ..hub.push import check_push
-from ..hub.trainer import HubMixin
+from ..hub.upload_mixin import HubMixin
 from ..loading.saved_files import modules_of
 from ..loading.tokenizers import saved_tokenizer
 from ..loop.callbacks import add_callbacks
@@ -57,7 +57,7 @@ from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
 from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
 from .sizes import LongTrainingCallback, size_in_time, size_with_enough_steps
-from .sources import RowsSource, Source, make_rows, open_source, sample_of
+from .training_data import PreparedRowsData, Source, make_rows, sample_of, take_training_data
 
 # Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
 MIN_TOKENS_PER_PARAMETER = 2
@@ -126,7 +126,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.budget = None
         if args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
-        source = open_source(train_dataset)
+        source = take_training_data(train_dataset)
         self.streamed = source.streaming
 
         # Objective
@@ -628,7 +628,7 @@ def open_tokenizer(
     were made with."""
     path = config_path(model)
     rows = None
-    if isinstance(source, RowsSource):
+    if isinstance(source, PreparedRowsData):
         rows = source.rows
     if isinstance(tokenizer, (str, os.PathLike)):
         if path is not None:

@@ -47,7 +47,7 @@ class Source(abc.ABC):
         tokenizer on."""
 
 
-class CorpusSource(Source):
+class CorpusData(Source):
     """Text in files or on the Hub."""
 
     def __init__(self, corpus: Corpus):
@@ -68,7 +68,7 @@ class CorpusSource(Source):
         return documents
 
 
-class RowsSource(Source):
+class PreparedRowsData(Source):
     """Rows that `minibert prepare` made; they come with their tokenizer."""
 
     has_text = False
@@ -112,7 +112,7 @@ class RowsSource(Source):
         return CorpusSplits(train, self.rows.load("validation"), sample)
 
 
-class DatasetSource(Source):
+class DatasetData(Source):
     """A data set of documents or rows, in memory or as a stream."""
 
     def __init__(self, dataset: datasets.Dataset | datasets.IterableDataset):
@@ -143,7 +143,7 @@ class DatasetSource(Source):
         return CorpusSplits(train, validation, train)
 
 
-def open_source(data: Any) -> Source:
+def take_training_data(data: Any) -> Source:
     """The source of a trainer's `train_dataset`: a `Corpus`, paths, a data set, or other rows."""
     if data is None:
         raise ValueError("train_dataset: needed; give a data set, a folder of text, or Corpus(…)")
@@ -151,11 +151,11 @@ def open_source(data: Any) -> Source:
     if isinstance(data, (str, os.PathLike, list, tuple)):
         data = Corpus(data)
     if not isinstance(data, Corpus):
-        return DatasetSource(data)
+        return DatasetData(data)
     rows = PreparedRows.find(data.data)
     if rows is not None:
-        return RowsSource(rows, data)
-    return CorpusSource(data)
+        return PreparedRowsData(rows, data)
+    return CorpusData(data)
 
 
 def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:

@@ -13,7 +13,6 @@ from transformers.utils import PushInProgress
 from ...configuration_minibert import MiniBertConfig
 from ..loading.foreign_code import drop_foreign_code
 from .card import CARD, CardFacts, card_for, facts_from_trainer, published_name, save_card
-from .files import stage
 from .push import (
     check_private,
     check_strategy,
@@ -23,16 +22,17 @@ from .push import (
     upload,
     verify_remote_code,
 )
+from .uploaded_files import stage
 
 
 class HubMixin:
     """Put before `Trainer` (or any class made of it): `class MyTrainer(HubMixin, Trainer): pass`.
 
     `Trainer` alone uploads whatever lies in the output folder. With this, uploads after every save
-    and at the end have the files that `hub.files` allows, with the model's code. Before the first
-    one, the model is loaded in a process without the package, so that every commit loads. The card
-    is that of `save_card`, and `hub_token` is not in the arguments that are saved with every
-    checkpoint.
+    and at the end have the files that `hub.uploaded_files` allows, with the model's code. Before
+    the first one, the model is loaded in a process without the package, so that every commit loads.
+    The card is that of `save_card`, and `hub_token` is not in the arguments that are saved with
+    every checkpoint.
     """
 
     card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run

@@ -1,8 +1,10 @@
-"""The rows of one file: JSON, csv and tsv, or tagged words in columns (CoNLL).
+"""The records of one file: JSON, csv and tsv, or tagged words in columns (CoNLL).
 
-The JSON and csv readers of `datasets` take the types of all columns from the first rows, fail if a
-later row has other types, and do not say in which line. So the rows of these files are parsed here,
-and every error names file and line.
+A record is a line of a table, or a JSON object: a row is a row of tokens everywhere else.
+
+The JSON and csv readers of `datasets` take the types of all columns from the first records, fail if
+a later record has other types, and do not say in which line. So these files are parsed here, and
+every error names file and line.
 """
 
 import csv
@@ -15,8 +17,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-CSV = (".csv", ".tsv")
-CONLL = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
+CSV_SUFFIXES = (".csv", ".tsv")
+CONLL_SUFFIXES = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
 ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 DELIMITERS = (",", ";", "\t")  # spreadsheets write ; where numbers have commas
 SAMPLE_LINES = 200  # the format of a file is guessed from so many lines
@@ -25,12 +27,14 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class ReadError(ValueError):
-    """A file, or a row of it, that cannot be read; the message names the file and the line."""
+    """A file, or a record of it, that cannot be read; the message names the file and the line."""
 
 
-def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a JSON or csv file, each with the number of its first line (in a JSON list,
-    of the row).
+def read_records(
+    file: str | Path, header: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the records of a JSON or csv file, each with the number of its first line (in a JSON
+    list, of the record).
 
     A JSON file has an object a line, or is one object or one list of objects or of strings (texts).
 
@@ -38,15 +42,15 @@ def read_rows(file: str | Path, header: Sequence[str] = ()) -> Iterator[tuple[in
         header: The column names of a csv or tsv file without a header row.
 
     Raises:
-        ReadError: a row is not an object, or has more or fewer cells than the header; a quote is
+        ReadError: a record is not an object, or has more or fewer cells than the header; a quote is
             not closed; or the bytes are not text, see `detect_encoding`.
     """
     file = Path(file)
     try:
-        if file.suffix.lower() in CSV:
-            yield from _csv_rows(file, header)
+        if file.suffix.lower() in CSV_SUFFIXES:
+            yield from _csv_records(file, header)
         else:
-            yield from _json_rows(file)
+            yield from _json_records(file)
     except UnicodeDecodeError as error:
         raise _encoding_error(file, error) from None
 
@@ -89,7 +93,7 @@ def _encoding_error(file: str | Path, error: UnicodeDecodeError) -> ReadError:
 # --- csv and tsv ---
 
 
-def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _csv_records(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
     csv.field_size_limit(2**31 - 1)  # a cell may hold a document; the default is 131,072 characters
     is_tsv = file.suffix.lower() == ".tsv"
     columns = list(header)
@@ -99,17 +103,17 @@ def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str
         if not is_tsv:
             delimiter = _guess_delimiter(list(islice(lines, SAMPLE_LINES)), len(header))
             lines.seek(0)
-        # strict: an unclosed quote is an error; otherwise all rows after it would become one cell
-        rows = csv.reader(lines, strict=True, delimiter=delimiter)
+        # strict: an unclosed quote is an error; otherwise all after it would become one cell
+        records = csv.reader(lines, strict=True, delimiter=delimiter)
         try:
-            for cells in rows:
+            for cells in records:
                 if not _is_blank(cells, len(columns)):
                     _check_cells(cells, columns, is_tsv, f"{file}, line {line}")
                     if columns:
                         yield line, dict(zip(columns, cells))
                     else:
                         columns = cells
-                line = rows.line_num + 1
+                line = records.line_num + 1
         except csv.Error as error:
             raise ReadError(
                 f"{file}, line {line}: {error}; a cell that begins with a quote must end with one; "
@@ -118,13 +122,13 @@ def _csv_rows(file: Path, header: Sequence[str]) -> Iterator[tuple[int, dict[str
 
 
 def _guess_delimiter(sample: Sequence[str], num_columns: int) -> str:
-    """The delimiter by which most rows of the sample have as many cells as there are named columns
-    (`num_columns` > 0), or else as the first row has. A mark inside of texts does not occur in so
-    many rows equally often."""
+    """The delimiter by which most records of the sample have as many cells as there are named
+    columns (`num_columns` > 0), or else as the first one has. A mark inside of texts does not occur
+    in so many records equally often."""
     best = DELIMITERS[0]
     best_fit = (0, 0)
     for delimiter in DELIMITERS:
-        widths = _row_widths(sample, delimiter)
+        widths = _widths(sample, delimiter)
         if widths:
             width = num_columns or widths[0]
             fit = (widths.count(width), width)
@@ -134,8 +138,8 @@ def _guess_delimiter(sample: Sequence[str], num_columns: int) -> str:
     return best
 
 
-def _row_widths(lines: Sequence[str], delimiter: str) -> list[int]:
-    """The number of cells of each row, as far as the lines can be read with this delimiter."""
+def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
+    """The number of cells of each record, as far as the lines can be read with this delimiter."""
     widths = []
     try:
         for cells in csv.reader(lines, strict=True, delimiter=delimiter):
@@ -147,7 +151,7 @@ def _row_widths(lines: Sequence[str], delimiter: str) -> list[int]:
 
 
 def _is_blank(cells: Sequence[str], num_columns: int) -> bool:
-    """Whether a row is a blank line. In a table of one column it is a row whose cell is blank."""
+    """Whether a record is a blank line. In a table of one column it is one whose cell is blank."""
     if len(cells) > 1:
         return False
     if not cells:
@@ -156,8 +160,8 @@ def _is_blank(cells: Sequence[str], num_columns: int) -> bool:
 
 
 def _check_cells(cells: Sequence[str], columns: Sequence[str], is_tsv: bool, location: str) -> None:
-    """Refuse a row that does not fit the columns, or a header (`columns` is empty) with a repeated
-    name."""
+    """Refuse a record that does not fit the columns, or a header (`columns` is empty) with a
+    repeated name."""
     if not columns and len(set(cells)) < len(cells):
         raise ReadError(f"{location}: two columns have the same name; rename one")
     if columns and len(cells) != len(columns):
@@ -165,7 +169,7 @@ def _check_cells(cells: Sequence[str], columns: Sequence[str], is_tsv: bool, loc
             f"{location}: {len(cells)} cells, but {len(columns)} columns; put a cell with a "
             "separator or a line break in quotes, and add missing cells"
         )
-    # a tab in a cell stands for several rows between two quotes in the text
+    # a tab in a cell stands for several records between two quotes in the text
     if is_tsv and any("\t" in cell for cell in cells):
         raise ReadError(
             f"{location}: a cell of a tsv has a tab; a cell that begins with a quote must end with "
@@ -176,9 +180,9 @@ def _check_cells(cells: Sequence[str], columns: Sequence[str], is_tsv: bool, loc
 # --- JSON ---
 
 
-def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open(file, encoding=detect_encoding(file)) as lines:
-        first_line = "{}"  # of a file without any: it has no rows
+        first_line = "{}"  # of a file without any: it has no records
         for line in lines:
             if not line.isspace():
                 first_line = line.strip()
@@ -191,24 +195,24 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _json_lines(file: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file with an object a line, each with the number of its line."""
+    """The records of a file with an object a line, each with the number of its line."""
     for number, line in enumerate(lines, 1):
         if not line.isspace():
-            row = _parse_json(line, file, line=number)
-            _check_row(row, f"{file}, line {number}", SURROGATE.search(line) is not None)
-            yield number, row
+            record = _parse_json(line, file, line=number)
+            _check_record(record, f"{file}, line {number}", SURROGATE.search(line) is not None)
+            yield number, record
 
 
 def _json_document(file: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file that is one object or one list, each with its number in the list."""
+    """The records of a file that is one object or one list, each with its number in the list."""
     content = _parse_json(text, file)
-    rows = content if isinstance(content, list) else [content]
+    records = content if isinstance(content, list) else [content]
     has_surrogates = SURROGATE.search(text) is not None
-    for number, row in enumerate(rows, 1):
-        if isinstance(row, str):
-            row = {"text": row}
-        _check_row(row, f"{file}, row {number}", has_surrogates)
-        yield number, row
+    for number, record in enumerate(records, 1):
+        if isinstance(record, str):
+            record = {"text": record}
+        _check_record(record, f"{file}, row {number}", has_surrogates)
+        yield number, record
 
 
 def _parse_json(text: str, file: Path, line: int | None = None) -> Any:
@@ -225,14 +229,14 @@ def _parse_json(text: str, file: Path, line: int | None = None) -> Any:
         raise ReadError(f"{location}: {error}") from None
 
 
-def _check_row(row: Any, location: str, has_surrogates: bool) -> None:
+def _check_record(record: Any, location: str, has_surrogates: bool) -> None:
     """Refuse what is no object with columns. `has_surrogates`: halves of characters may be in
     it."""
-    if not isinstance(row, dict) or not row:
+    if not isinstance(record, dict) or not record:
         raise ReadError(f'{location}: not a JSON object with columns, such as {{"text": "…"}}')
     if has_surrogates:
         try:
-            json.dumps(row, ensure_ascii=False).encode()
+            json.dumps(record, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = error.object[error.start : error.start + 1]
             raise ReadError(
@@ -247,7 +251,7 @@ def is_conll(file: str | Path) -> bool:
     """Whether a file has tagged words in columns: by its suffix, or because each of its first lines
     is blank or ends with a tag."""
     suffix = Path(file).suffix.lower()
-    if suffix in CONLL:
+    if suffix in CONLL_SUFFIXES:
         return True
     if suffix not in (".txt", ".tsv") or not os.path.isfile(file):
         return False
@@ -263,8 +267,8 @@ def is_conll(file: str | Path) -> bool:
     return has_words
 
 
-def conll_rows(file: str | Path) -> Iterator[tuple[int, dict[str, list[str]]]]:
-    """Yield a row for each sentence, with the line of its first word; see `_name_columns`.
+def conll_records(file: str | Path) -> Iterator[tuple[int, dict[str, list[str]]]]:
+    """Yield a record for each sentence, with the line of its first word; see `_name_columns`.
 
     Columns stand between tabs or spaces. Comments before a sentence, and -DOCSTART-, are left out.
     """
@@ -276,11 +280,11 @@ def conll_rows(file: str | Path) -> Iterator[tuple[int, dict[str, list[str]]]]:
     sentences = _read_sentences(str(file), lines)
     columns = _name_columns([words for _, words in sentences])
     for line, words in sentences:
-        row = {}
+        record = {}
         for name, cells in zip(columns, zip(*words)):
             if name:
-                row[name] = list(cells)
-        yield line, row
+                record[name] = list(cells)
+        yield line, record
 
 
 def _read_sentences(file: str, lines: Sequence[str]) -> list[tuple[int, list[list[str]]]]:

@@ -25,7 +25,7 @@ REPOSITORY = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
 
 
 @dataclass
-class SourceFacts:
+class OriginFacts:
     """Where a model is from."""
 
     base_model: str | None = None  # its name on the Hub, or that of the model that it was made from
@@ -34,7 +34,7 @@ class SourceFacts:
     datasets: list[str] = field(default_factory=list)
 
 
-def read_source(source: str | Path) -> SourceFacts:
+def read_origin(source: str | Path) -> OriginFacts:
     """The facts of a model to start from, a folder or a Hub name. Without a card, there are none
     but the name."""
     metadata = _read_metadata(source)
@@ -43,7 +43,7 @@ def read_source(source: str | Path) -> SourceFacts:
     if isinstance(base_model, list) and base_model:
         base_model = base_model[0]
     license = metadata.get("license")
-    return SourceFacts(
+    return OriginFacts(
         base_model=_match(REPOSITORY, base_model),
         license=_match(CODE, license),
         languages=_matches(CODE, metadata.get("language")),

@@ -1,0 +1,71 @@
+"""How the negatives of a reranker are chosen."""
+
+import random
+from typing import Any
+
+from datasets import Dataset
+from sentence_transformers.util import mine_hard_negatives
+
+from .pairs import passages_of
+
+NUM_NEAREST = 30  # passages that mined negatives are drawn from
+
+
+def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = None) -> Dataset:
+    """Every pair with the label 1, and with the label 0 what it has as `third`, or for every query
+    up to `count` texts of `pool` that are neither the query nor one of its passages: any, or some
+    that a `miner` finds nearest."""
+    passages = passages_of(pairs)
+    positives = []
+    for query, texts in passages.items():
+        for text in texts:
+            positives.append((query, text))
+    if "third" in pairs.column_names:
+        negatives = list(zip(pairs["first"], pairs["third"]))
+    elif miner is not None and count > 0:
+        negatives = _mine_negatives(pairs, pool, count, miner)
+    else:
+        negatives = _draw_negatives(passages, pool, count)
+    if not negatives:
+        raise ValueError(
+            f"negatives: there are none for {count} a query; give data with more passages"
+        )
+    queries, texts = zip(*positives, *negatives)
+    labels = [1.0] * len(positives) + [0.0] * len(negatives)
+    return Dataset.from_dict({"first": list(queries), "second": list(texts), "label": labels})
+
+
+def _mine_negatives(
+    pairs: Dataset, pool: list[str], count: int, miner: Any
+) -> list[tuple[str, str]]:
+    mined = mine_hard_negatives(
+        pairs,
+        miner,
+        "first",
+        "second",
+        corpus=pool,
+        num_negatives=count,
+        range_max=max(NUM_NEAREST, count),
+        sampling_strategy="random",
+        output_format="labeled-pair",
+        verbose=False,
+    )
+    negatives = []
+    for query, text, label in zip(mined["first"], mined["second"], mined["label"]):
+        if not label and query != text:
+            negatives.append((query, text))
+    return negatives
+
+
+def _draw_negatives(
+    passages: dict[str, list[str]], pool: list[str], count: int
+) -> list[tuple[str, str]]:
+    negatives = []
+    for query, texts in passages.items():
+        excluded = {query, *texts}
+        # enough are left without the excluded ones
+        sample = random.sample(pool, min(len(pool), count + len(excluded)))
+        usable = [text for text in sample if text not in excluded]
+        for text in usable[:count]:
+            negatives.append((query, text))
+    return negatives

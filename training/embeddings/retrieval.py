@@ -1,0 +1,159 @@
+"""Queries, passages, and which of them belong together.
+
+A retrieval folder is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id,
+text, perhaps title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT.tsv
+(query-id, corpus-id, score); without SPLIT where one is for all. Errors name the file and the row,
+counted from 1 without a header.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets import Dataset
+
+from ..common.files import printable
+from ..data.tables import read_table, to_number
+from .pairs import passages_of, read_pairs
+from .passages import Passage, documents_of_rows
+from .texts import TableOrPath, texts_of
+
+MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
+
+
+@dataclass
+class Retrieval:
+    """Queries, passages, and which of them belong together: `relevant[query id][passage id]` is the
+    grade."""
+
+    passages: list[Passage]
+    queries: dict[str, str]  # id: text
+    relevant: dict[str, dict[str, float]]
+    # a query is not found as a passage (that is not relevant to itself)
+    ignore_identical_ids: bool = False
+
+
+def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> Retrieval:
+    """The queries of `split` that have a relevant passage, with the whole corpus. A ValueError for
+    a missing file and an id that occurs twice; `field` is the argument's name."""
+    corpus_file = _find_file(folder, ["corpus.jsonl"], field)
+    queries_file = _find_file(folder, [f"queries_{split}.jsonl", "queries.jsonl"], field)
+    stems = (f"qrels_{split}", f"qrels/{split}", "qrels")
+    judgements = [stem + suffix for stem in stems for suffix in (".csv", ".tsv")]
+    judgements_file = _find_file(folder, judgements, field)
+    passages = []
+    passage_ids = set()
+    for document in documents_of_rows(read_table(corpus_file), "", corpus_file):
+        passages.append(Passage(document.id, f"{document.title} {document.text}".strip()))
+        passage_ids.add(document.id)
+    if len(passage_ids) < len(passages):
+        raise ValueError(f"{corpus_file}: several rows have the same _id")
+    table = read_table(queries_file, ["_id", "text"])
+    query_texts = texts_of(table, "text", queries_file, blank=False)
+    queries = dict(zip(map(str, table["_id"]), query_texts))
+    if len(queries) < len(table):
+        raise ValueError(f"{queries_file}: several rows have the same _id")
+    relevant = _read_judgements(judgements_file, queries, passage_ids)
+    queries = {query_id: text for query_id, text in queries.items() if query_id in relevant}
+    return Retrieval(passages, queries, relevant)
+
+
+def _find_file(folder: str | Path, names: Sequence[str], field: str) -> str:
+    """The first of the files in the folder."""
+    for name in names:
+        if Path(folder, name).is_file():
+            return str(Path(folder, name))
+    raise ValueError(
+        f"{field}: {str(folder)!r} is not a retrieval folder: it has none of {', '.join(names)}"
+    )
+
+
+def _read_judgements(
+    file: str, query_ids: dict[str, str], passage_ids: set[str]
+) -> dict[str, dict[str, float]]:
+    """The grades by query and passage, of queries that have a relevant passage.
+
+    A relevant passage that is not in the corpus can never be found, and counts, as in trec_eval and
+    mteb (ArguAna has one); a judgement of an unknown query is left out. Where many name what is not
+    there, the files do not belong together.
+    """
+    table = read_table(file, ["query-id", "corpus-id", "score"])
+    relevant: dict[str, dict[str, float]] = {}
+    missing = []
+    columns = (table["query-id"], table["corpus-id"], table["score"])
+    for number, (query_id, passage_id, score) in enumerate(zip(*columns), 1):
+        query_id = str(query_id)
+        passage_id = str(passage_id)
+        grade = to_number(score)
+        row = f"row {number}: query-id={query_id!r}, corpus-id={passage_id!r}, score={score}"
+        if not math.isfinite(grade):
+            raise ValueError(f"{file}, {row}: the score is no number")
+        if query_id not in query_ids or passage_id not in passage_ids:
+            missing.append(row)
+        if query_id in query_ids:
+            relevant.setdefault(query_id, {})[passage_id] = grade
+    if len(missing) > MAX_MISSING_SHARE * len(table):
+        raise ValueError(
+            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that"
+            f" is not there, as {missing[0]}; give files that belong together"
+        )
+    if missing:
+        print(
+            f"{file}: {len(missing):,} of {len(table):,} judgements name a query or a passage that"
+            f" is not there, as {printable(missing[0])}; such a passage counts as not found"
+        )
+    with_relevant_passage = {}
+    for query_id, grades in relevant.items():
+        if max(grades.values()) > 0:
+            with_relevant_passage[query_id] = grades
+    if not with_relevant_passage:
+        raise ValueError(f"{file}: no query has a relevant passage (a score above 0)")
+    return with_relevant_passage
+
+
+def read_task(
+    source: TableOrPath, columns: Sequence[str], split: str, field: str = "data"
+) -> Dataset | Retrieval:
+    """What a model is measured on: `read_retrieval` of a folder, `read_pairs` of all else."""
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return read_retrieval(source, split, field)
+    return read_pairs(source, columns, field, split)
+
+
+def as_retrieval(pairs: Dataset) -> Retrieval:
+    """Each first text as a query, all second (and third) texts as the passages, by the names of
+    their texts. A text is often both (of adjacent passages, all but the first and the last): it
+    does not find itself."""
+    texts = list(pairs["second"])
+    if "third" in pairs.column_names:
+        texts += pairs["third"]
+    passages = [Passage(text, text) for text in dict.fromkeys(texts)]
+    queries = {}
+    relevant = {}
+    for query, relevant_texts in passages_of(pairs).items():
+        queries[query] = query
+        relevant[query] = dict.fromkeys(relevant_texts, 1.0)
+    return Retrieval(passages, queries, relevant, ignore_identical_ids=True)
+
+
+def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
+    """Labelled rows as a task for `reorder`: the queries, and the passages of each that are put in
+    order. Negatives come first, so that a model that scores all alike is not taken for a good
+    one."""
+    positives: dict[str, list[str]] = {}
+    negatives: dict[str, list[str]] = {}
+    for query, text, label in zip(rows["first"], rows["second"], rows["label"]):
+        positives.setdefault(query, [])
+        negatives.setdefault(query, [])
+        side = positives if label else negatives
+        side[query].append(text)
+    queries = {}
+    relevant = {}
+    candidates = []
+    for query, texts in positives.items():
+        queries[query] = query
+        relevant[query] = dict.fromkeys(texts, 1.0)
+        distinct_texts = dict.fromkeys(negatives[query] + texts)
+        candidates.append([Passage(text, text) for text in distinct_texts])
+    return Retrieval([], queries, relevant), candidates

@@ -1,0 +1,61 @@
+"""Which pairs are trained on, and which are held out."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from datasets import Dataset
+
+from ..data.tables import sources_of
+from .pairs import pair_documents, read_pairs
+from .passages import read_documents
+from .retrieval import Retrieval, read_task
+
+
+def split_pairs(
+    data: Any,
+    columns: Sequence[str],
+    validation: Any,
+    validation_size: float,
+    seed: int,
+    pairs_from: Sequence[str] = (),
+) -> tuple[Dataset, Dataset | Retrieval]:
+    """What is trained on, and what the best checkpoint is chosen on: without `validation`, a share
+    or a number of the queries, or of the documents that pairs are made of (`pairs_from`)."""
+    if pairs_from:
+        pairs, groups = pair_documents(read_documents(sources_of(data)), pairs_from)
+    else:
+        pairs = read_pairs(data, columns)
+        groups = pairs["first"][:]
+    if validation is None:
+        return _hold_out(pairs, groups, validation_size, seed)
+    held_out = read_task(validation, columns, "validation", "validation")
+    if isinstance(held_out, Dataset):
+        has_scores = "label" in pairs.column_names
+        if has_scores != ("label" in held_out.column_names):
+            raise ValueError("validation: it and the data must both have scores, or neither")
+    return pairs, held_out
+
+
+def _hold_out(
+    pairs: Dataset, groups: Sequence[str], validation_size: float, seed: int
+) -> tuple[Dataset, Dataset]:
+    """The pairs of two sides; those of one group (a query, or a document) stay together."""
+    distinct_groups = sorted(set(groups))
+    random.Random(seed).shuffle(distinct_groups)
+    size = validation_size
+    if validation_size < 1:  # a share
+        size = validation_size * len(distinct_groups)
+    count = round(size)
+    if not 0 < count < len(distinct_groups):
+        raise ValueError(
+            f"validation_size: {validation_size} holds out {count} of {len(distinct_groups)} texts;"
+            " use a size that leaves some on both sides, or --validation"
+        )
+    held_out_groups = set(distinct_groups[:count])
+    train_rows = []
+    held_out_rows = []
+    for row, group in enumerate(groups):
+        side = held_out_rows if group in held_out_groups else train_rows
+        side.append(row)
+    return pairs.select(train_rows), pairs.select(held_out_rows)
