@@ -79,14 +79,14 @@ def __dir__() -> list[str]:
 
 _AUTO_CONFIG = "transformers.models.auto.configuration_auto"
 _AUTO_CLASSES = "transformers.models.auto.modeling_auto"
-# Our model imports `modeling_layers`, which imports the Auto classes, and our own modules may be
-# the first to load any of them: the registration waits until none of the five is loaded half.
+_MODEL_FILES = ("configuration", "rope", "compat", "sequences", "cpu", "attention", "modeling")
+# `modeling_layers` and our model files import the Auto classes, and any of them may be imported
+# first: the registration waits until none of these is loaded half.
 _WATCHED = {
     _AUTO_CONFIG,
     _AUTO_CLASSES,
     "transformers.modeling_layers",
-    f"{__name__}.configuration_minibert",
-    f"{__name__}.modeling_minibert",
+    *(f"{__name__}.{name}_minibert" for name in _MODEL_FILES),
 }
 
 

@@ -16,6 +16,8 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig, strict
 from transformers.utils import logging
 
+from .rope_minibert import LAYER_TYPES, check_rope, complete_rope, override_rope
+
 logger = logging.get_logger(__name__)
 
 # The class that each Auto class loads from a folder or Hub repository with these files. Every saved
@@ -67,24 +69,8 @@ SMALLEST = {
     "type_vocab_size": 0,
 }
 
-DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
-# The required and the optional parameters of each type of RoPE scaling, besides rope_theta and
-# partial_rotary_factor, as Transformers' ROPE_INIT_FUNCTIONS name them.
-TRAINED_LENGTH = "original_max_position_embeddings"
-YARN_OPTIONS = (
-    "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate",
-)  # fmt: skip
-ROPE_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "default": ((), ()),
-    "linear": (("factor",), ()),
-    "dynamic": (("factor",), ()),
-    "yarn": (("factor", TRAINED_LENGTH), YARN_OPTIONS),
-    "longrope": (
-        ("short_factor", "long_factor", TRAINED_LENGTH),
-        ("factor", "attention_factor"),
-    ),
-    "llama3": (("factor", "low_freq_factor", "high_freq_factor", TRAINED_LENGTH), ()),
-}
+# Setting one of these derives `layer_types` anew.
+PATTERN_FIELDS = ("num_hidden_layers", "global_attn_every_n_layers")
 
 # hidden_size, num_hidden_layers, num_attention_heads, intermediate_size
 BERT_SIZES = {
@@ -103,22 +89,6 @@ MODERNBERT_SIZES = {
     "base": (768, 22, 12, 1152),
     "large": (1024, 28, 16, 2624),
 }
-
-
-def require(condition: bool, name: str, value: Any, instead: str) -> None:
-    if not condition:
-        raise ValueError(f"{name}={value!r}: {instead}")
-
-
-def require_layer_type(name: str, layer_type: Any) -> None:
-    is_known = layer_type in DEFAULT_ROPE_THETA
-    require(is_known, name, layer_type, f"use {', '.join(DEFAULT_ROPE_THETA)}")
-
-
-def is_positive(value: Any) -> bool:
-    """Whether it is a finite number above 0."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 < value < math.inf
 
 
 def tokenizer_fields(tokenizer) -> dict[str, int | None]:
@@ -351,7 +321,8 @@ class MiniBertConfig(PreTrainedConfig):
         for name, value in kwargs.items():
             self._check_keyword(name, value)
         depth = self.num_hidden_layers
-        require(depth <= MAX_LAYERS, "num_hidden_layers", depth, f"it must be at most {MAX_LAYERS}")
+        if depth > MAX_LAYERS:
+            raise ValueError(f"num_hidden_layers={depth}: it must be at most {MAX_LAYERS}")
         if self.layer_types is None:
             self.layer_types = attention_pattern(depth, self.global_attn_every_n_layers)
         super().__post_init__(**kwargs)
@@ -374,169 +345,121 @@ class MiniBertConfig(PreTrainedConfig):
         return {field.name for field in fields(cls)} | set(cls.attribute_map)
 
     def __setattr__(self, name: str, value: Any):
-        """Set a field. `layer_types` that follow the depth and the pattern of global layers change
-        with them."""
-        if name == "num_labels" and isinstance(value, int):
-            require(0 <= value <= MAX_LABELS, name, value, f"use a number from 0 to {MAX_LABELS}")
-        changes_pattern = name in ("num_hidden_layers", "global_attn_every_n_layers")
-        follows = False
-        if changes_pattern and "layer_types" in self.__dict__:
-            follows = self.layer_types == self._pattern() and value in range(1, MAX_LAYERS + 1)
-        super().__setattr__(name, value)
-        if follows:
-            self.layer_types = self._pattern()
+        """Set a field, and keep `layer_types` true to it.
 
-    def _pattern(self) -> list[str]:
+        `layer_types` is a list that is derived from two other fields unless it is chosen. Scripts
+        set the depth of a config that exists already (`--config_overrides num_hidden_layers=5`):
+        then a derived list is derived anew. A chosen one stays, and the model refuses it if it has
+        another length.
+        """
+        if name == "num_labels" and isinstance(value, int) and not 0 <= value <= MAX_LABELS:
+            raise ValueError(f"num_labels={value}: use a number from 0 to {MAX_LABELS}")
+        is_built = "layer_types" in self.__dict__  # else `__post_init__` derives it
+        if name not in PATTERN_FIELDS or not is_built:
+            super().__setattr__(name, value)
+            return
+        was_derived = self.layer_types == self._derive_layer_types()
+        super().__setattr__(name, value)
+        if was_derived and 1 <= value <= MAX_LAYERS:
+            self.layer_types = self._derive_layer_types()
+
+    def _derive_layer_types(self) -> list[str]:
         return attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
-        """Complete `rope_parameters`: the default bases, and parameters for both kinds of layers.
-
-        Transformers calls this while a config is built. The base class would give RoPE parameters
-        to models without RoPE too.
-        """
+        """Complete `rope_parameters`, see `complete_rope`. Transformers calls this while a config
+        is built. The base class would give RoPE parameters to models without RoPE too."""
         if self.position_embedding_type == "rope":
-            completed = {}
-            for_both = {}
-            for name, value in (self.rope_parameters or {}).items():
-                if isinstance(value, dict) or name in DEFAULT_ROPE_THETA:
-                    completed[name] = value or {}
-                else:
-                    for_both[name] = value
-            for layer_type in DEFAULT_ROPE_THETA:
-                parameters = completed.get(layer_type, {}) | for_both
-                completed[layer_type] = self._complete_rope(layer_type, parameters)
-            self.rope_parameters = completed
+            self.rope_parameters = complete_rope(self.rope_parameters, self.max_position_embeddings)
         return kwargs
 
-    def _complete_rope(self, layer_type: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of one kind of layer, with defaults. Only some types of scaling use the
-        length that the model was trained for; the others lose it."""
-        defaults = {"rope_type": "default", "rope_theta": DEFAULT_ROPE_THETA[layer_type]}
-        parameters = defaults | parameters
-        required, _ = ROPE_KEYS.get(parameters["rope_type"], ((TRAINED_LENGTH,), ()))
-        if TRAINED_LENGTH in required:
-            parameters.setdefault(TRAINED_LENGTH, self.max_position_embeddings)
-        else:
-            parameters.pop(TRAINED_LENGTH, None)
-        return parameters
+    def validate_rope(self):
+        """Do nothing: `validate_architecture` checks `rope_parameters`."""
 
     def validate_architecture(self):
         """Refuse impossible values. This runs when a config is built and when it is saved."""
         # It is not a field, but some code sets it.
         if getattr(self, "add_cross_attention", False):
-            instead = "MiniBERT has no cross-attention; leave it out"
-            self._require("add_cross_attention", False, instead)
-        for field, smallest in SMALLEST.items():
-            is_enough = getattr(self, field) >= smallest
-            self._require(field, is_enough, f"it must be at least {smallest}")
+            raise ValueError(
+                "add_cross_attention=True: MiniBERT has no cross-attention; leave it out"
+            )
+        self._validate_numbers()
         for field in ("hidden_act", "classifier_activation", "pooler_activation"):
-            is_known = getattr(self, field) in ACT2FN
-            self._require(field, is_known, f"use one of {', '.join(sorted(ACT2FN))}")
-        for name in ("hidden", "embedding", "attention", "classifier"):
-            rate = getattr(self, f"{name}_dropout") or 0
-            self._require(f"{name}_dropout", 0 <= rate < 1, "use a rate p with 0 <= p < 1")
-        for field in ("norm_eps", "initializer_range"):
-            is_finite = 0 < getattr(self, field) < math.inf
-            self._require(field, is_finite, "it must be a finite number above 0")
-        cutoff = self.initializer_cutoff_factor
-        is_cutoff = cutoff is None or cutoff > 0
-        self._require("initializer_cutoff_factor", is_cutoff, "use a number above 0, or None")
+            name = getattr(self, field)
+            if name not in ACT2FN:
+                raise ValueError(f"{field}={name!r}: use one of {', '.join(sorted(ACT2FN))}")
         self._validate_widths()
         self._validate_positions()
 
-    def _require(self, field: str, condition: bool, instead: str):
-        require(condition, field, getattr(self, field, None), instead)
+    def _validate_numbers(self):
+        for field, smallest in SMALLEST.items():
+            value = getattr(self, field)
+            if value < smallest:
+                raise ValueError(f"{field}={value}: it must be at least {smallest}")
+        for name in ("hidden", "embedding", "attention", "classifier"):
+            rate = getattr(self, f"{name}_dropout")
+            if rate is not None and not 0 <= rate < 1:
+                raise ValueError(f"{name}_dropout={rate}: use a rate p with 0 <= p < 1")
+        for field in ("norm_eps", "initializer_range"):
+            value = getattr(self, field)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{field}={value}: it must be a finite number above 0")
+        cutoff = self.initializer_cutoff_factor
+        if cutoff is not None and not cutoff > 0:
+            raise ValueError(f"initializer_cutoff_factor={cutoff}: use a number above 0, or None")
 
     def _validate_widths(self):
         width = self.hidden_size
-        divides = width % self.num_attention_heads == 0
-        self._require("num_attention_heads", divides, f"it must divide hidden_size={width}")
+        if width % self.num_attention_heads:
+            raise ValueError(
+                f"num_attention_heads={self.num_attention_heads}: it must divide "
+                f"hidden_size={width}"
+            )
         embedding = self.embedding_size
-        is_width = embedding is None or embedding >= 1
-        instead = f"it must be at least 1, or None for hidden_size={width}"
-        self._require("embedding_size", is_width, instead)
-        can_decode = self.prediction_transform or embedding in (None, width)
-        instead = f"without prediction_transform it must be None: hidden_size={width}"
-        self._require("embedding_size", can_decode, instead)
+        if embedding is not None and embedding < 1:
+            raise ValueError(
+                f"embedding_size={embedding}: it must be at least 1, or None for "
+                f"hidden_size={width}"
+            )
+        if not self.prediction_transform and embedding not in (None, width):
+            raise ValueError(
+                f"embedding_size={embedding}: without prediction_transform it must be None: "
+                f"hidden_size={width}"
+            )
 
     def _validate_positions(self):
         if self.position_embedding_type == "sinusoidal":
             field = "hidden_size" if self.embedding_size is None else "embedding_size"
-            is_even = getattr(self, field) % 2 == 0
-            self._require(field, is_even, "sinusoidal positions need an even width")
+            width = getattr(self, field)
+            if width % 2:
+                raise ValueError(f"{field}={width}: sinusoidal positions need an even width")
         if self.position_embedding_type != "rope":
-            is_absent = not self.rope_parameters
-            instead = "it needs position_embedding_type='rope'"
-            self._require("rope_parameters", is_absent, instead)
+            if self.rope_parameters:
+                raise ValueError(
+                    f"rope_parameters={self.rope_parameters!r}: it needs "
+                    "position_embedding_type='rope'"
+                )
             return
         head_width = self.hidden_size // self.num_attention_heads
-        instead = f"RoPE needs an even head width, hidden_size / num_attention_heads = {head_width}"
-        self._require("num_attention_heads", head_width % 2 == 0, instead)
-        for layer_type, parameters in self.rope_parameters.items():
-            require_layer_type("rope_parameters", layer_type)
-            self._check_rope(layer_type, parameters)
-
-    def _check_rope(self, layer_type: str, parameters: dict[str, Any]):
-        """Refuse wrong RoPE parameters of one kind of layer."""
-        rope_type = parameters["rope_type"]
-        is_known = rope_type in ROPE_KEYS
-        self._require_rope(layer_type, "rope_type", is_known, f"use one of {', '.join(ROPE_KEYS)}")
-        required, optional = ROPE_KEYS[rope_type]
-        for key in required:
-            is_present = parameters.get(key) is not None
-            self._require_rope(layer_type, key, is_present, f"rope_type={rope_type!r} needs it")
-        usable = ("rope_type", "rope_theta", "partial_rotary_factor", *required, *optional)
-        instead = f"rope_type={rope_type!r} has no such key; use {', '.join(usable)}"
-        for key, value in parameters.items():
-            self._require_rope(layer_type, key, key in usable, instead)
-            # Transformers ignores "truncate" in `rope_parameters` of one kind of layer.
-            if key == "truncate":
-                can_be = value in (None, True)
-                self._require_rope(layer_type, key, can_be, "only true is possible")
-            elif key not in ("rope_type", "short_factor", "long_factor"):
-                is_left_out = value is None and key != "rope_theta"
-                is_number = is_left_out or is_positive(value)
-                self._require_rope(layer_type, key, is_number, "use a number above 0")
-        self._check_rotated_part(layer_type, parameters)
-
-    def _check_rotated_part(self, layer_type: str, parameters: dict[str, Any]):
-        """Refuse a part of a head that cannot rotate, or factors that are not one for each of its
-        frequencies."""
-        part = parameters.get("partial_rotary_factor") or 1.0
-        rotated = int(self.hidden_size // self.num_attention_heads * part)
-        least = 4 if parameters["rope_type"] == "dynamic" else 2
-        fits = part <= 1 and rotated >= least and rotated % 2 == 0
-        instead = (
-            f"it must leave an even number, at least {least}, of a head's width, not {rotated}"
-        )
-        self._require_rope(layer_type, "partial_rotary_factor", fits, instead)
-        instead = f"use {rotated // 2} numbers above 0"
-        for key in ("short_factor", "long_factor"):
-            if key in parameters:
-                factors = parameters[key]
-                is_list = isinstance(factors, (list, tuple)) and all(map(is_positive, factors))
-                fits = is_list and len(factors) == rotated // 2
-                self._require_rope(layer_type, key, fits, instead)
-
-    def _require_rope(self, layer_type: str, key: str, condition: bool, instead: str):
-        name = f"rope_parameters[{layer_type!r}][{key!r}]"
-        require(condition, name, self.rope_parameters[layer_type].get(key), instead)
+        if head_width % 2:
+            raise ValueError(
+                f"num_attention_heads={self.num_attention_heads}: RoPE needs an even head width, "
+                f"hidden_size / num_attention_heads = {head_width}"
+            )
+        check_rope(self.rope_parameters, head_width)
 
     def validate_layer_type(self):
         """Refuse `layer_types` that are unknown or not one for each layer."""
         layer_types = self.layer_types or []
         for layer_type in layer_types:
-            require_layer_type("layer_types", layer_type)
+            if layer_type not in LAYER_TYPES:
+                raise ValueError(f"layer_types={layer_type!r}: use {', '.join(LAYER_TYPES)}")
         depth = self.num_hidden_layers
-        instead = (
-            f"use num_hidden_layers={depth} of them, or leave it out and set "
-            "global_attn_every_n_layers"
-        )
-        require(len(layer_types) == depth, "the number of layer_types", len(layer_types), instead)
-
-    def validate_rope(self):
-        """Do nothing: `validate_architecture` checks `rope_parameters`."""
+        if len(layer_types) != depth:
+            raise ValueError(
+                f"the number of layer_types={len(layer_types)}: use num_hidden_layers={depth} of "
+                "them, or leave it out and set global_attn_every_n_layers"
+            )
 
     @property
     def sliding_window(self) -> int:
@@ -574,7 +497,10 @@ class MiniBertConfig(PreTrainedConfig):
                 overrides[key] = kwargs.pop(key)
         if overrides.get("dtype") == "auto":
             del overrides["dtype"]
-        cls._override_rope(saved, overrides)
+        if overrides.get("rope_parameters") and saved.get("rope_parameters"):
+            overrides["rope_parameters"] = override_rope(
+                saved["rope_parameters"], overrides["rope_parameters"]
+            )
         cls._override_pattern(saved, overrides)
         if unknown:
             logger.warning(f"MiniBertConfig keeps unknown keys: {', '.join(sorted(unknown))}")
@@ -587,41 +513,12 @@ class MiniBertConfig(PreTrainedConfig):
     @classmethod
     def _override_pattern(cls, saved: dict[str, Any], overrides: dict[str, Any]):
         """Drop saved `layer_types` that followed a depth or a pattern which is overridden."""
-        names = ("num_hidden_layers", "global_attn_every_n_layers")
-        if "layer_types" in overrides or not any(name in overrides for name in names):
+        if "layer_types" in overrides or not any(name in overrides for name in PATTERN_FIELDS):
             return
         depth = saved.get("num_hidden_layers", cls.num_hidden_layers)
         interval = saved.get("global_attn_every_n_layers", cls.global_attn_every_n_layers)
         if saved.get("layer_types") == attention_pattern(depth, interval):
             del saved["layer_types"]
-
-    @staticmethod
-    def _override_rope(saved: dict[str, Any], overrides: dict[str, Any]):
-        """Complete overriding `rope_parameters` by what the weights were trained with."""
-        saved_rope = saved.get("rope_parameters") or {}
-        rope = overrides.get("rope_parameters") or {}
-        if not rope or not isinstance(rope, dict) or not isinstance(saved_rope, dict):
-            return
-        if not all(isinstance(parameters, dict) for parameters in saved_rope.values()):
-            return
-        for_both = rope.keys() - DEFAULT_ROPE_THETA.keys()
-        completed = dict(rope)
-        for layer_type, parameters in saved_rope.items():
-            override = rope.get(layer_type) or {}
-            in_both_places = for_both & set(override)
-            if in_both_places:
-                raise ValueError(
-                    f"rope_parameters: {min(in_both_places)!r} is given for {layer_type!r} and for "
-                    "both kinds of layers; give it once"
-                )
-            if override or for_both:
-                # The type of scaling and its parameters are replaced, all together.
-                trained = ("rope_theta", "partial_rotary_factor")
-                parameters = {name: parameters[name] for name in trained if name in parameters}
-            if isinstance(override, dict):
-                override = parameters | override
-            completed[layer_type] = override
-        overrides["rope_parameters"] = completed
 
     def to_dict(self) -> dict[str, Any]:
         """The dictionary that is saved. It has the full `auto_map`, with the user's own classes
@@ -685,7 +582,8 @@ class MiniBertConfig(PreTrainedConfig):
     def _preset(
         cls, name: str, sizes: dict[str, tuple[int, ...]], size: str, switches: dict[str, Any]
     ) -> "MiniBertConfig":
-        require(size in sizes, "size", size, f"use one of {', '.join(sizes)} with {name}")
+        if size not in sizes:
+            raise ValueError(f"size={size!r}: use one of {', '.join(sizes)} with {name}")
         hidden_size, depth, heads, intermediate_size = sizes[size]
         shape = {
             "hidden_size": hidden_size,
@@ -705,11 +603,12 @@ class MiniBertConfig(PreTrainedConfig):
     ) -> "MiniBertConfig":
         """A preset with the `tokenizer_fields` of a tokenizer. A ValueError if an override
         contradicts them."""
-        is_object = not isinstance(tokenizer, str)
-        instead = f"use AutoTokenizer.from_pretrained({tokenizer!r})"
-        require(is_object, "tokenizer", tokenizer, instead)
-        is_preset = architecture in ("bert", "modernbert", "minibert")
-        require(is_preset, "architecture", architecture, "use bert, modernbert or minibert")
+        if isinstance(tokenizer, str):
+            raise ValueError(
+                f"tokenizer={tokenizer!r}: use AutoTokenizer.from_pretrained({tokenizer!r})"
+            )
+        if architecture not in ("bert", "modernbert", "minibert"):
+            raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
         preset = getattr(cls, architecture)
         config = preset(size, **(tokenizer_fields(tokenizer) | overrides))
         config.check_tokenizer(tokenizer)

@@ -43,7 +43,6 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
@@ -63,6 +62,7 @@ from .cpu_minibert import (
     project,
     repeat_last,
 )
+from .rope_minibert import MiniBertRotary, rotate, sinusoidal_positions
 from .sequences_minibert import (
     BatchTokens,
     PackedSequences,
@@ -72,8 +72,6 @@ from .sequences_minibert import (
     find_outside,
     refuse_cache,
 )
-
-MaybeTensor = torch.Tensor | None
 
 logger = logging.get_logger(__name__)
 
@@ -106,126 +104,6 @@ def output_std(config: MiniBertConfig) -> float:
     if not config.scaled_output_init:
         return config.initializer_range
     return config.initializer_range / (2 * config.num_hidden_layers) ** 0.5
-
-
-# --- positions ---
-
-
-def rotary_frequencies(
-    width: int, theta: float | torch.Tensor, device: torch.device
-) -> torch.Tensor:
-    """theta^(-2i / width) (Su et al. 2021, eq. 15), [width / 2], in fp32."""
-    return theta ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
-
-
-def rotary_angles(
-    positions_bs: torch.Tensor, frequencies: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, frequencies], always in
-    fp32."""
-    angles = positions_bs.to(torch.float32)[..., None, None] * frequencies
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate the pairs (x_i, x_{i + width / 2}) of the first `width` elements of each head.
-
-    Args:
-        x: [b, s, heads, head width].
-        cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them; the sines of the first half
-            are negative.
-    """
-    width = cos.shape[-1]
-    if width < x.shape[-1]:
-        rotated = rotate(x[..., :width], cos, sin)
-        return torch.cat((rotated, x[..., width:]), dim=-1)
-    first, second = x.chunk(2, dim=-1)
-    swapped = torch.cat((second, first), dim=-1)
-    return torch.addcmul(x * cos.to(x.dtype), swapped, sin.to(x.dtype))
-
-
-def sinusoidal_positions(positions_bs: torch.Tensor, width: int) -> torch.Tensor:
-    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines
-    interleaved."""
-    frequencies = rotary_frequencies(width, 10_000.0, positions_bs.device)
-    cos, sin = rotary_angles(positions_bs, frequencies)
-    return torch.stack((sin, cos), dim=-1).flatten(2)
-
-
-class MiniBertRotary:
-    """The rotary angles of one kind of layer, scaled as `rope_parameters` say. It is no module and
-    holds numbers, not buffers, so that nothing is lost or rounded when weights are loaded or cast.
-
-    "dynamic" and "longrope" depend on the longest text of the batch, as in Transformers: if it is
-    longer than the length trained for, it changes the vectors of the other texts too.
-
-    Attributes:
-        rope_type: one of Transformers' types of scaling.
-        width: how many elements of a head rotate.
-        theta: the base of the frequencies, of the types "default" and "dynamic".
-        factor: how many times as long texts may be, of the type "dynamic".
-        frequencies: those of all other types.
-        long_frequencies: of the type "longrope", those of texts beyond `trained_length`.
-        scaling: what cosines and sines are multiplied by.
-    """
-
-    def __init__(self, config: MiniBertConfig, layer_type: str):
-        parameters = config.rope_parameters[layer_type]
-        head_width = config.hidden_size // config.num_attention_heads
-        self.rope_type = parameters["rope_type"]
-        self.width = int(head_width * (parameters.get("partial_rotary_factor") or 1.0))
-        self.theta = parameters["rope_theta"]
-        self.factor = parameters.get("factor")
-        self.trained_length = config.max_position_embeddings
-        self.frequencies: list[float] | None = None
-        self.long_frequencies: list[float] | None = None
-        self.scaling = 1.0
-        if self.rope_type in ("default", "dynamic"):
-            return
-        compute = ROPE_INIT_FUNCTIONS[self.rope_type]
-        with torch.device("cpu"):  # models are built on the meta device
-            frequencies, self.scaling = compute(config, "cpu", None, layer_type)
-            self.frequencies = frequencies.tolist()
-            if self.rope_type == "longrope":
-                self.trained_length = parameters["original_max_position_embeddings"]
-                longer, _ = compute(config, "cpu", self.trained_length + 1, layer_type)
-                self.long_frequencies = longer.tolist()
-
-    def __call__(
-        self, positions_bs: torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The cosines and sines that `rotate` takes, [b, s, 1, width] each: computed in fp32, then
-        rounded to `dtype`, once for all layers."""
-        cos, sin = rotary_angles(positions_bs, self._frequencies(positions_bs))
-        cos = torch.cat((cos, cos), dim=-1) * self.scaling
-        sin = torch.cat((-sin, sin), dim=-1) * self.scaling
-        return cos.to(dtype), sin.to(dtype)
-
-    def _frequencies(self, positions_bs: torch.Tensor) -> torch.Tensor:
-        """[width / 2]"""
-        device = positions_bs.device
-        if self.rope_type == "default":
-            return rotary_frequencies(self.width, self.theta, device)
-        if self.rope_type == "dynamic":
-            theta = self._dynamic_theta(longest_text(positions_bs))
-            return rotary_frequencies(self.width, theta, device)
-        frequencies = torch.tensor(self.frequencies, device=device)
-        if self.rope_type == "longrope":
-            is_beyond = longest_text(positions_bs) > self.trained_length
-            longer = torch.tensor(self.long_frequencies, device=device)
-            frequencies = torch.where(is_beyond, longer, frequencies)
-        return frequencies
-
-    def _dynamic_theta(self, length: torch.Tensor) -> torch.Tensor:
-        """NTK-aware scaling: beyond the length trained for, the base grows with the length."""
-        growth = self.factor * length / self.trained_length - (self.factor - 1)
-        exponent = self.width / (self.width - 2)
-        return torch.where(length > self.trained_length, self.theta * growth**exponent, self.theta)
-
-
-def longest_text(positions_bs: torch.Tensor) -> torch.Tensor:
-    """The highest position plus 1; 1 if there is no token, as `max` refuses an empty tensor."""
-    return F.pad(positions_bs.flatten(), (0, 1)).max() + 1
 
 
 # --- embeddings ---
@@ -634,10 +512,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
-        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
-        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        cu_seq_lens_q: MaybeTensor = None, cu_seq_lens_k: MaybeTensor = None,
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None, cu_seq_lens_k: torch.Tensor | None = None,
         max_length_q: int | None = None, max_length_k: int | None = None,
         padded_output: bool = True, is_causal: bool | None = None, **kwargs,
     ) -> MiniBertModelOutput:  # fmt: skip
@@ -737,9 +615,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self,
         sequences: PackedSequences,
         layer_tokens: UnpaddedTokens | None,
-        input_ids: MaybeTensor,
-        inputs_embeds: MaybeTensor,
-        token_type_ids: MaybeTensor,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The embeddings, [b, s, d], and the positions, [b, s], of the padded rows; or of
         `layer_tokens` as one row, which may end in rows of padding (see `num_padding_rows`)."""
@@ -881,7 +759,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self,
         tokens: BatchTokens,
         hidden_td: torch.Tensor,
-        pooled: MaybeTensor,
+        pooled: torch.Tensor | None,
         states: list[torch.Tensor] | None,
         attentions: list[torch.Tensor | None] | None,
         layer_arguments: dict[AttentionKey, dict[str, Any]],
@@ -1021,11 +899,11 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
     def predict_tokens(
         self,
         outputs: MiniBertModelOutput,
-        labels_t: MaybeTensor,
+        labels_t: torch.Tensor | None,
         sparse_prediction: bool | None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        masked_lm_positions: MaybeTensor = None,
-    ) -> tuple[torch.Tensor, MaybeTensor]:
+        masked_lm_positions: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. `labels_t`, [tokens],
         and `masked_lm_positions` refer to the unpadded tokens."""
         hidden_td = outputs.unpadded
@@ -1047,9 +925,9 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
     def _decode(
         self,
         hidden_td: torch.Tensor,
-        labels_t: MaybeTensor,
+        labels_t: torch.Tensor | None,
         num_items_in_batch: int | torch.Tensor | None,
-    ) -> tuple[torch.Tensor, MaybeTensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The logits of these tokens, [tokens, vocabulary], and the loss if they have labels."""
         padding_rows = num_padding_rows(hidden_td)
         if padding_rows:
@@ -1091,11 +969,11 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
-        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
-        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, sparse_prediction: bool | None = None,
-        masked_lm_positions: MaybeTensor = None,
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None, sparse_prediction: bool | None = None,
+        masked_lm_positions: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> MaskedLMOutput:  # fmt: skip
         """Predict masked tokens.
@@ -1149,10 +1027,10 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
-        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
-        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, next_sentence_label: MaybeTensor = None,
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None, next_sentence_label: torch.Tensor | None = None,
         sparse_prediction: bool | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         num_rows_in_batch: int | torch.Tensor | None = None, **kwargs,
@@ -1249,10 +1127,10 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
-        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
-        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, sparse_prediction: bool = False,
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None, sparse_prediction: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> CausalLMOutput:  # fmt: skip
         """Predict next tokens.
@@ -1291,7 +1169,7 @@ HeadOutput = (
     | MultipleChoiceModelOutput
     | TokenClassifierOutput
 )
-LogitsAndLoss = tuple[torch.Tensor, MaybeTensor]
+LogitsAndLoss = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class MiniBertTaskModel(MiniBertPreTrainedModel):
@@ -1302,10 +1180,10 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
-        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
-        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None,
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None, num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
     ) -> HeadOutput:  # fmt: skip
         """The inputs of `MiniBertModel`, and `labels` as `_predict` describes them."""
@@ -1429,7 +1307,7 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, 1)
 
-    def encode(self, *inputs: MaybeTensor, **kwargs) -> MiniBertModelOutput:
+    def encode(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
         """Encode each choice as a row; the pooled output is [batch, choices, width]."""
         choices = next(x.shape[1] for x in inputs if x is not None)
         rows = [None if x is None else x.flatten(0, 1) for x in inputs]
@@ -1556,10 +1434,10 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
 
     @can_return_tuple
     def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None,
-        token_type_ids: MaybeTensor = None, position_ids: MaybeTensor = None,
-        inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        start_positions: MaybeTensor = None, end_positions: MaybeTensor = None,
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None, end_positions: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> QuestionAnsweringModelOutput:  # fmt: skip
         """Find the answer.
@@ -1591,7 +1469,7 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
     def _loss(
         logits_bs: torch.Tensor,
         column_b: torch.Tensor,
-        real_bs: MaybeTensor,
+        real_bs: torch.Tensor | None,
         num_items_in_batch: int | torch.Tensor | None,
     ) -> torch.Tensor:
         length = logits_bs.shape[1]

@@ -122,7 +122,7 @@ def build(head: str, seed: int = 0, **fields):
 # What goes to the Hub beside the weights.
 CODE = {
     f"{name}_minibert.py"
-    for name in ("configuration", "compat", "sequences", "cpu", "attention", "modeling")
+    for name in ("configuration", "rope", "compat", "sequences", "cpu", "attention", "modeling")
 }
 
 

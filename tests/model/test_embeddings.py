@@ -12,12 +12,8 @@ from transformers.models.gpt_neox.modeling_gpt_neox import (
 )
 
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.modeling_minibert import (
-    MiniBertForMaskedLM,
-    MiniBertModel,
-    MiniBertRotary,
-    rotate,
-)
+from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
+from minibert.rope_minibert import MiniBertRotary, rotate
 from minibert.training.conversion import from_native, to_native
 
 TRAINED, WIDTH = 32, 12  # the longest text that the models were trained for; of a head

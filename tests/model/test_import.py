@@ -48,7 +48,7 @@ ORDERS = [
     "from transformers import AutoModel; import minibert",
     "import minibert; from transformers import Trainer",
     "from minibert import MiniBertForMaskedLM",
-    "from minibert.configuration_minibert import MiniBertConfig",
+    *(f"from minibert import {name.removesuffix('.py')}" for name in sorted(CODE)),
 ]
 
 CHECK = """
