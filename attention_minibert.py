@@ -61,6 +61,11 @@ def move_to(value: Any, device: torch.device | str | int) -> Any:
     return value
 
 
+def round_up(number: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below `number`."""
+    return -(-number // step) * step
+
+
 class AttentionDispatch:
     """How the layers of one kind attend over the unpadded tokens, in one forward.
 
@@ -229,31 +234,30 @@ class PackedRow:
     num_tokens: int = 0
 
 
-class PackedDispatch(AttentionDispatch):
-    """Documents packed into rows of few lengths. A row has a block-diagonal mask; rows of one
-    length share a call. For example, documents of 50, 100, 20 and 60 tokens:
+class RowsDispatch(AttentionDispatch):
+    """Documents in rows of slots. A row has a block-diagonal mask; rows of one length share a call.
+    For example, documents of 50, 100, 20 and 60 tokens, packed by `PackedDispatch`:
 
         call 0   two rows of 64    [60 tokens, 4 empty slots] [50 tokens, 14 empty slots]
         call 1   one row of 128    [100 tokens, 20 tokens, 8 empty slots]
 
-    It serves CPUs, where oneDNN builds a kernel for each shape in half precision, which takes ten
-    times as long as running it; and, as `OneCallDispatch`, devices without flash attention.
+    Its subclasses differ in which rows there are:
+
+                          documents in a row   length of a row              rows in a call
+        PackedDispatch    as many as fit       a multiple of ROW_STEP       a multiple of ROW_COUNT
+        OneCallDispatch   as many as fit       that of the longest document any number
+        GroupsDispatch    one                  a multiple of LENGTH_STEP    any number
     """
 
-    name = "documents packed into rows"
-    allow_packing = True  # whether a row may hold several documents
-    length_step = ROW_STEP  # row lengths are multiples of this
-    count_step = ROW_COUNT  # and so are the numbers of rows of one length
+    allow_packing: bool  # whether a row may hold several documents
 
     def row_length(self, length: int) -> int:
         """The length of the row that is started for a document of this length."""
-        return -(-length // self.length_step) * self.length_step
+        raise NotImplementedError
 
     def num_rows(self, filled: int) -> int:
         """The number of rows in a call for this many with documents."""
-        if filled <= self.count_step:
-            return filled
-        return -(-filled // self.count_step) * self.count_step
+        return filled
 
     def prepare(self):
         # Which documents are in which row, and which rows share a call.
@@ -380,26 +384,41 @@ class PackedDispatch(AttentionDispatch):
         return [part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, self.shapes)]
 
 
-class OneCallDispatch(PackedDispatch):
-    """Packed rows that are all as long as the longest document, in one call, for devices without
-    flash attention."""
+class PackedDispatch(RowsDispatch):
+    """Rows of few shapes, for training on CPU: oneDNN builds a kernel for each shape in half
+    precision, which takes ten times as long as running it."""
+
+    name = "documents packed into rows"
+    allow_packing = True
+
+    def row_length(self, length: int) -> int:
+        return round_up(length, ROW_STEP)
+
+    def num_rows(self, filled: int) -> int:
+        return filled if filled <= ROW_COUNT else round_up(filled, ROW_COUNT)
+
+
+class OneCallDispatch(RowsDispatch):
+    """Rows that are all as long as the longest document, in one call, for devices without flash
+    attention."""
 
     name = "one packed call"
-    count_step = 1
+    allow_packing = True
 
     def row_length(self, length: int) -> int:
         return max(self.tokens.lengths)
 
 
-class GroupsDispatch(PackedDispatch):
+class GroupsDispatch(RowsDispatch):
     """One row for each document, documents of similar length in one call, for inference on CPU:
     SDPA's kernel there is fastest for lengths that are multiples of `LENGTH_STEP`, and takes up to
     twice as long for others."""
 
     name = "documents of similar length together"
     allow_packing = False
-    length_step = LENGTH_STEP
-    count_step = 1
+
+    def row_length(self, length: int) -> int:
+        return round_up(length, LENGTH_STEP)
 
 
 class BlocksDispatch(AttentionDispatch):

@@ -64,8 +64,9 @@ from .cpu_minibert import (
 )
 from .rope_minibert import MiniBertRotary, rotate, sinusoidal_positions
 from .sequences_minibert import (
-    BatchTokens,
     PackedSequences,
+    PaddedRows,
+    UnpaddedRow,
     UnpaddedTokens,
     check_inputs,
     check_shapes,
@@ -98,6 +99,11 @@ def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
     return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
 
 
+def build_dropout(config: MiniBertConfig, rate: float | None) -> MiniBertDropout:
+    """Dropout at this rate; None: at the `hidden_dropout` of the config."""
+    return MiniBertDropout(config.hidden_dropout if rate is None else rate)
+
+
 def output_std(config: MiniBertConfig) -> float:
     """The initial standard deviation of projections into the residual stream (Radford et al. 2019;
     Shoeybi et al. 2019)."""
@@ -124,15 +130,14 @@ class MiniBertEmbeddings(nn.Module):
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
-        self.width = width = config.embedding_size or config.hidden_size
-        if not -1 < (config.pad_token_id or 0) < config.vocab_size:
+        width = config.embedding_size or config.hidden_size
+        padding = config.pad_token_id
+        if padding is not None and not 0 <= padding < config.vocab_size:
             raise ValueError(
-                f"pad_token_id={config.pad_token_id}: it must be below "
-                f"vocab_size={config.vocab_size}"
+                f"pad_token_id={padding}: it must be below vocab_size={config.vocab_size}"
             )
-        self.tok_embeddings = nn.Embedding(
-            config.vocab_size, width, padding_idx=config.pad_token_id
-        )
+        self.width = width
+        self.tok_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=padding)
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
@@ -141,8 +146,7 @@ class MiniBertEmbeddings(nn.Module):
         if config.type_vocab_size:
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.norm = build_norm(config, width) if config.embedding_norm else nn.Identity()
-        rate = config.embedding_dropout
-        self.dropout = MiniBertDropout(config.hidden_dropout if rate is None else rate)
+        self.dropout = build_dropout(config, config.embedding_dropout)
         self.projection = nn.Identity()
         if width != config.hidden_size:
             self.projection = build_linear(
@@ -384,14 +388,14 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
 
     Args:
         unpadded: the final states of the unpadded tokens, [tokens, width].
-        sequences: the `UnpaddedTokens` that place those states in the batch. In a captured graph
-            all columns count as tokens: `AllColumns`.
+        tokens: the `UnpaddedTokens` that place those states in the batch. In a captured graph all
+            columns count as tokens: `AllColumns`.
         attention: how each kind of layer attended: the arguments of its `forward` by
             `AttentionKey`.
     """
 
     unpadded: torch.Tensor | None = None
-    sequences: Any = None
+    tokens: Any = None
     attention: Any = None
 
 
@@ -469,6 +473,66 @@ def count_visible(window: int | None) -> int | None:
     return None if window is None else window + 1
 
 
+class LayerOutputs:
+    """The outputs of every layer that the caller, or else the config, asks for. They are collected
+    while the layers run.
+
+    Attributes:
+        wanted_states: indices of the hidden states that are kept, of those before each layer and
+            after the last one. As in Transformers, a list may ask for some of them; -1 is the last
+            one, and numbers out of range select nothing.
+        wants_attentions: whether the probabilities are kept.
+        are_wanted: whether anything is kept.
+    """
+
+    def __init__(self, config: MiniBertConfig, keywords: dict[str, Any]):
+        states = keywords.get("output_hidden_states", config.output_hidden_states)
+        attentions = keywords.get("output_attentions", config.output_attentions)
+        self.config = config
+        self.wants_states = bool(states)
+        self.wants_attentions = bool(attentions)
+        self.are_wanted = self.wants_states or self.wants_attentions
+        num_states = config.num_hidden_layers + 1
+        if not self.wants_states:
+            indices = []
+        elif states is True:
+            indices = range(num_states)
+        elif isinstance(states, int):
+            indices = [states]
+        else:
+            indices = states
+        self.wanted_states: set[int] = set()
+        for index in indices:
+            if -num_states <= index < num_states:
+                self.wanted_states.add(index % num_states)
+        self._states: list[torch.Tensor | None] = []
+        self._attentions: list[torch.Tensor] = []
+
+    def add_state(self, hidden_bsd: torch.Tensor) -> None:
+        is_wanted = len(self._states) in self.wanted_states
+        self._states.append(hidden_bsd if is_wanted else None)
+
+    def add_attention(self, probs: torch.Tensor | None) -> None:
+        if probs is not None:  # some backends give none
+            self._attentions.append(probs)
+
+    def hidden_states(
+        self, last_hidden_state: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...] | None:
+        """All states; None in place of those that are not wanted. The last one is
+        `last_hidden_state`, behind the final norm, unless the config says otherwise."""
+        if not self.wants_states:
+            return None
+        states = list(self._states)
+        is_tied = getattr(self.config, "tie_last_hidden_states", None) is not False
+        if is_tied and states[-1] is not None:
+            states[-1] = last_hidden_state
+        return tuple(states)
+
+    def attentions(self) -> tuple[torch.Tensor, ...] | None:
+        return tuple(self._attentions) if self.wants_attentions else None
+
+
 class MiniBertModel(MiniBertPreTrainedModel):
     """The encoder.
 
@@ -539,7 +603,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
             padded_output: False returns the unpadded tokens, see `MiniBertModelOutput`.
             is_causal: replaces the value of the config.
             kwargs: `output_hidden_states`, `output_attentions` and `return_dict`, by default as the
-                config says; all others are passed on to Transformers' attention functions.
+                config says; all others are passed on to Transformers' attention functions. A list
+                of indices as `output_hidden_states` keeps these states, and None for the others.
 
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or
@@ -548,55 +613,53 @@ class MiniBertModel(MiniBertPreTrainedModel):
         refuse_cache(kwargs)
         inputs = check_inputs(input_ids, inputs_embeds, self.embeddings.width)
         check_shapes(inputs, attention_mask, token_type_ids, position_ids, seq_idx)
-        wants_states = self._wants("output_hidden_states", kwargs)
-        wants_attentions = self._wants("output_attentions", kwargs)
+        layer_outputs = LayerOutputs(self.config, kwargs)
 
-        # Describe the batch, and find its tokens. A graph of static shapes cannot drop padding.
-        sequences = PackedSequences(
+        # Describe the batch, and choose what the layers run over.
+        batch = PackedSequences(
             *inputs.shape[:2], inputs.device, attention_mask, position_ids, seq_idx,
             cu_seq_lens_q, max_length_q,
         )  # fmt: skip
-        keeps_padding = needs_static_shapes(inputs)
-        tokens = sequences.keep_columns() if keeps_padding else sequences.find_tokens()
-        # The layers run over the same tokens, or, where `layer_tokens` is None, over padded rows.
-        wants_rows = wants_states or wants_attentions or sequences.mask_4d is not None
-        layer_tokens = None
-        if not keeps_padding and not wants_rows and self._attends_unpadded(tokens):
-            layer_tokens = tokens
-        if self.embeddings.position_embeddings is not None:
-            sequences.check_positions(self.embeddings.position_embeddings.num_embeddings)
-
-        hidden_bsd, positions_bs = self._embed(
-            sequences, layer_tokens, input_ids, inputs_embeds, token_type_ids
-        )
+        rows = self._choose_rows(batch, inputs, layer_outputs.are_wanted)
+        hidden_bsd, positions_bs = self._embed(rows, input_ids, inputs_embeds, token_type_ids)
 
         # Plan how each kind of layer attends, then run the layers.
-        keywords = kwargs | {"output_attentions": wants_attentions}
+        keywords = kwargs | {"output_attentions": layer_outputs.wants_attentions}
         keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
-        layer_arguments = self._plan_attention(
-            sequences, layer_tokens, hidden_bsd, positions_bs, keywords
-        )
-        hidden_bsd, states, attentions = self._run_layers(
-            hidden_bsd, layer_arguments, wants_states, wants_attentions
-        )
+        layer_arguments = self._plan_attention(rows, hidden_bsd, positions_bs, keywords)
+        hidden_bsd = self._run_layers(hidden_bsd, layer_arguments, layer_outputs)
         hidden_bsd = self.final_norm(hidden_bsd).to(inputs.device)  # `device_map` may have moved it
 
-        if layer_tokens is None:
-            hidden_td = tokens.unpad(hidden_bsd)
-        else:  # rows of padding may stand after the tokens
-            hidden_td = hidden_bsd.flatten(0, 1)[: len(tokens.document_ids)]
+        # After the layers, the tokens stand one after the other in either case.
+        hidden_td = rows.to_tokens(hidden_bsd)
         pooled = None
         if self.pooler is not None:
-            pooled = self.pooler(tokens.pool(hidden_td, self.pooling))
-        return self._build_outputs(
-            tokens, hidden_td, pooled, states, attentions, layer_arguments, padded_output
+            pooled = self.pooler(rows.tokens.pool(hidden_td, self.pooling))
+        last_hidden_state = None
+        if padded_output or layer_outputs.are_wanted:
+            last_hidden_state = rows.tokens.pad(hidden_td)
+        states = layer_outputs.hidden_states(last_hidden_state)
+        attentions = layer_outputs.attentions()
+        if padded_output:
+            return MiniBertModelOutput(last_hidden_state, pooled, states, attentions)
+        return MiniBertModelOutput(
+            last_hidden_state, pooled, states, attentions, hidden_td, rows.tokens, layer_arguments
         )
 
     # --- what forward does, in order ---
 
-    def _wants(self, name: str, keywords: dict[str, Any]) -> bool:
-        """Whether the caller, or else the config, asks for an output of every layer."""
-        return bool(keywords.get(name, getattr(self.config, name, False)))
+    def _choose_rows(
+        self, batch: PackedSequences, inputs: torch.Tensor, wants_every_layer: bool
+    ) -> UnpaddedRow | PaddedRows:
+        """What the layers run over: the unpadded tokens as one row wherever that is possible, else
+        the padded rows."""
+        if needs_static_shapes(inputs):  # a graph of static shapes cannot drop padding
+            return PaddedRows(batch.keep_columns())
+        tokens = batch.find_tokens()
+        needs_rows = wants_every_layer or batch.mask_4d is not None
+        if needs_rows or not self._attends_unpadded(tokens):
+            return PaddedRows(tokens)
+        return UnpaddedRow(tokens)
 
     def _attends_unpadded(self, tokens: UnpaddedTokens) -> bool:
         """Whether the attention backend works on these unpadded tokens."""
@@ -613,27 +676,27 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     def _embed(
         self,
-        sequences: PackedSequences,
-        layer_tokens: UnpaddedTokens | None,
+        rows: UnpaddedRow | PaddedRows,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The embeddings, [b, s, d], and the positions, [b, s], of the padded rows; or of
-        `layer_tokens` as one row, which may end in rows of padding (see `num_padding_rows`)."""
-        positions_bs = sequences.positions_bs
+        """The embeddings of the rows, [b, s, d], and their positions, [b, s]. An `UnpaddedRow` may
+        get rows of padding at its end, see `num_padding_rows`."""
+        batch = rows.tokens.batch
+        if self.embeddings.position_embeddings is not None:
+            batch.check_positions(self.embeddings.position_embeddings.num_embeddings)
         if token_type_ids is not None:
-            token_type_ids = token_type_ids.expand(sequences.shape)
-        if layer_tokens is None:
-            hidden_bsd = self.embeddings(input_ids, inputs_embeds, token_type_ids, positions_bs)
-            return hidden_bsd, positions_bs
-        positions_bs = layer_tokens.positions.unsqueeze(0)
+            token_type_ids = token_type_ids.expand(batch.shape)
+        positions_bs = rows.positions_bs
         hidden_bsd = self.embeddings(
-            layer_tokens.unpad_to_row(input_ids),
-            layer_tokens.unpad_to_row(inputs_embeds),
-            layer_tokens.unpad_to_row(token_type_ids),
+            rows.arrange(input_ids),
+            rows.arrange(inputs_embeds),
+            rows.arrange(token_type_ids),
             positions_bs,
         )
+        if isinstance(rows, PaddedRows):
+            return hidden_bsd, positions_bs
         # A hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`).
         hidden_bsd = hidden_bsd.reshape(1, -1, hidden_bsd.shape[-1])
         padding_rows = num_padding_rows(hidden_bsd[0], self.training)
@@ -653,15 +716,13 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     def _plan_attention(
         self,
-        sequences: PackedSequences,
-        layer_tokens: UnpaddedTokens | None,
+        rows: UnpaddedRow | PaddedRows,
         hidden_bsd: torch.Tensor,
         positions_bs: torch.Tensor,
         keywords: dict[str, Any],
     ) -> dict[AttentionKey, dict[str, Any]]:
-        """How each kind of layer attends to `layer_tokens`, or to the padded rows: the arguments of
-        `MiniBertLayer.forward` beside the states. `keywords` are those of Transformers' attention
-        functions."""
+        """How each kind of layer attends: the arguments of `MiniBertLayer.forward` beside the
+        states. `keywords` are those of Transformers' attention functions."""
         dtype = query_dtype(hidden_bsd)
         rotary = {name: angles(positions_bs, dtype) for name, angles in self.rotary.items()}
         layer_arguments = {}
@@ -669,23 +730,23 @@ class MiniBertModel(MiniBertPreTrainedModel):
             if key in layer_arguments:
                 continue
             window = self.windows[key.layer_type]
-            if layer_tokens is None:
-                arguments = self._plan_rows(sequences, hidden_bsd, window, keywords)
+            if isinstance(rows, PaddedRows):
+                arguments = self._plan_padded(rows, hidden_bsd, window, keywords)
             elif attention_backend(self.config) == "sdpa":
                 causal = keywords["is_causal"]
                 head_width = layer.attn.head_width
                 dispatch = choose_dispatch(
-                    layer_tokens, window, causal, key.dropout, dtype, head_width
+                    rows.tokens, window, causal, key.dropout, dtype, head_width
                 )
                 arguments = {"dispatch": dispatch}
             else:
-                arguments = self._plan_flash(layer_tokens, window, keywords)
+                arguments = self._plan_flash(rows, window, keywords)
             layer_arguments[key] = arguments | {"rotary": rotary.get(key.layer_type)}
         return layer_arguments
 
-    def _plan_rows(
+    def _plan_padded(
         self,
-        sequences: PackedSequences,
+        rows: PaddedRows,
         hidden_bsd: torch.Tensor,
         window: int | None,
         keywords: dict[str, Any],
@@ -698,7 +759,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if "attention_instances" in keywords:
             self._check_vllm()  # it keeps its requests apart itself
         else:
-            mask = sequences.interface_mask(self.config, hidden_bsd, window, keywords["is_causal"])
+            batch = rows.tokens.batch
+            mask = batch.interface_mask(self.config, hidden_bsd, window, keywords["is_causal"])
         if mask is not None and "flash" in backend:
             backend = "sdpa"  # flash attention takes no mask over pairs of tokens
         arguments = {
@@ -709,7 +771,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         return arguments | keywords
 
     def _plan_flash(
-        self, tokens: UnpaddedTokens, window: int | None, keywords: dict[str, Any]
+        self, row: UnpaddedRow, window: int | None, keywords: dict[str, Any]
     ) -> dict[str, Any]:
         """The arguments of Transformers' flash attention on the unpadded tokens."""
         arguments = {
@@ -718,10 +780,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
             "sliding_window": count_visible(window),
         }
         bounds = {
-            "cu_seq_lens_q": tokens.cu_seq_lens,
-            "cu_seq_lens_k": tokens.cu_seq_lens,
-            "max_length_q": tokens.longest,
-            "max_length_k": tokens.longest,
+            "cu_seq_lens_q": row.tokens.cu_seq_lens,
+            "cu_seq_lens_k": row.tokens.cu_seq_lens,
+            "max_length_q": row.tokens.longest,
+            "max_length_k": row.tokens.longest,
         }
         return arguments | keywords | bounds
 
@@ -737,49 +799,18 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self,
         hidden_bsd: torch.Tensor,
         layer_arguments: dict[AttentionKey, dict[str, Any]],
-        wants_states: bool,
-        wants_attentions: bool,
-    ) -> tuple[torch.Tensor, list[torch.Tensor] | None, list[torch.Tensor | None] | None]:
-        """Run the layers one after the other. Returns the last states; the states before each layer
-        and the last ones, if they are wanted; and the probabilities of each layer, if they are."""
-        states = [] if wants_states else None
-        attentions = [] if wants_attentions else None
+        layer_outputs: LayerOutputs,
+    ) -> torch.Tensor:
+        """Run the layers one after the other, and collect their outputs in `layer_outputs`."""
         for layer, key in self._passes():
-            if wants_states:
-                states.append(hidden_bsd)
-            hidden_bsd = layer(hidden_bsd, **layer_arguments[key])
-            if wants_attentions:
-                hidden_bsd, probs = hidden_bsd
-                attentions.append(probs)
-        if wants_states:
-            states.append(hidden_bsd)
-        return hidden_bsd, states, attentions
-
-    def _build_outputs(
-        self,
-        tokens: BatchTokens,
-        hidden_td: torch.Tensor,
-        pooled: torch.Tensor | None,
-        states: list[torch.Tensor] | None,
-        attentions: list[torch.Tensor | None] | None,
-        layer_arguments: dict[AttentionKey, dict[str, Any]],
-        padded_output: bool,
-    ) -> MiniBertModelOutput:
-        """The output for callers who need padded rows, or for the heads."""
-        last_hidden_state = None
-        if padded_output or states is not None or attentions is not None:
-            last_hidden_state = tokens.pad(hidden_td)
-        if states is not None:
-            if getattr(self.config, "tie_last_hidden_states", None) is not False:
-                states[-1] = last_hidden_state
-            states = tuple(states)
-        if attentions is not None:  # backends without probabilities give None
-            attentions = tuple(probs for probs in attentions if probs is not None)
-        if padded_output:
-            return MiniBertModelOutput(last_hidden_state, pooled, states, attentions)
-        return MiniBertModelOutput(
-            last_hidden_state, pooled, states, attentions, hidden_td, tokens, layer_arguments
-        )
+            layer_outputs.add_state(hidden_bsd)
+            if layer_outputs.wants_attentions:
+                hidden_bsd, probs = layer(hidden_bsd, **layer_arguments[key])
+                layer_outputs.add_attention(probs)
+            else:
+                hidden_bsd = layer(hidden_bsd, **layer_arguments[key])
+        layer_outputs.add_state(hidden_bsd)
+        return hidden_bsd
 
 
 # --- losses ---
@@ -911,13 +942,11 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
             # Their number depends on the values of the labels.
             cannot_find = masked_lm_positions is None and needs_traceable_ops(hidden_td)
             sparse_prediction = self.training and labels_t is not None and not cannot_find
-        if not sparse_prediction:
-            masked_lm_positions = None
-        elif masked_lm_positions is None and labels_t is not None:
+        if sparse_prediction and masked_lm_positions is None and labels_t is not None:
             masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
-        if masked_lm_positions is None:
+        if not sparse_prediction or masked_lm_positions is None:
             logits_tv, loss = self._decode(hidden_td, labels_t, num_items_in_batch)
-            return outputs.sequences.pad(logits_tv), loss
+            return outputs.tokens.pad(logits_tv), loss
         if labels_t is not None:
             labels_t = labels_t[masked_lm_positions]
         return self._decode(hidden_td[masked_lm_positions], labels_t, num_items_in_batch)
@@ -991,11 +1020,29 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
         logits, loss = self.predict_tokens(
             outputs, labels_t, sparse_prediction, count, masked_lm_positions
         )
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+def scale_by_targets(
+    loss: torch.Tensor, targets: torch.Tensor, num_items_in_batch: int | torch.Tensor | None
+) -> torch.Tensor:
+    """Scale the mean loss of a micro-batch by its share of the targets of an optimizer step, so
+    that the scaled losses of its micro-batches add up to a mean over the step:
+
+        loss · (targets of this micro-batch) / (targets of all micro-batches)
+
+    Args:
+        targets: the labels that `Trainer` counts, -100 where there is none.
+        num_items_in_batch: what it counted over all micro-batches; None: there is only this one.
+    """
+    if num_items_in_batch is None:
+        return loss
+    num_targets = (targets != -100).sum()
+    return mean_loss(loss * num_targets, num_targets, num_items_in_batch)
 
 
 class MiniBertForPreTraining(MiniBertLanguageModel):
@@ -1050,16 +1097,16 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
-        if next_sentence_label is not None:
+        if next_sentence_label is not None and num_rows_in_batch is None:
+            nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1))
+            targets = next_sentence_label if labels is None else labels
+            nsp_loss = scale_by_targets(nsp_loss, targets, num_items_in_batch)
+        elif next_sentence_label is not None:
             nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1), num_rows_in_batch)
-            if num_rows_in_batch is None and num_items_in_batch is not None:
-                counted = labels if labels is not None else next_sentence_label
-                share = (counted != -100).sum()
-                nsp_loss = mean_loss(nsp_loss * share, 1, num_items_in_batch)
         loss = mlm_loss
         if nsp_loss is not None:
             loss = nsp_loss if loss is None else loss + nsp_loss
@@ -1096,16 +1143,19 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         config = copy.deepcopy(config)
         config.is_causal = True
         super().__init__(config)
-        # Libraries for decoders (TRL, vLLM, fused losses) compute logits as
-        # `decoder(model(...).last_hidden_state)`.
-        self.model.register_forward_hook(self._finish_states)
+        # Libraries for decoders (TRL, fused losses) call the encoder themselves and compute logits
+        # as `decoder(model(...).last_hidden_state)`, without the head. So what the encoder returns
+        # to them has been through the head. A hook does that, as the head belongs to this class,
+        # and its weights are saved under this class's names: the encoder cannot hold it.
+        self.model.register_forward_hook(self._apply_head)
         self.post_init()
 
-    def _finish_states(self, module: nn.Module, inputs: tuple, outputs: Any) -> Any:
-        """Apply the head to what the encoder returns to such libraries."""
+    def _apply_head(self, module: nn.Module, inputs: tuple, outputs: Any) -> Any:
+        """The hook: `outputs` of the encoder, with the head applied to `last_hidden_state`."""
         if isinstance(outputs, tuple):
             return (self.head(outputs[0]), *outputs[1:])
-        if outputs.unpadded is None:  # otherwise the head runs later, on the tokens that need it
+        # What `encode` gets is left alone: the head runs later, on the tokens that need it.
+        if outputs.unpadded is None:
             outputs.last_hidden_state = self.head(outputs.last_hidden_state)
         return outputs
 
@@ -1148,10 +1198,12 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        shift = shift_labels is None
-        if not shift:
+        is_shifted = shift_labels is not None
+        if is_shifted:
             labels = shift_labels
-        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift)
+        labels_t, count = outputs.tokens.unpad_labels(
+            labels, num_items_in_batch, shift=not is_shifted
+        )
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -1173,8 +1225,8 @@ LogitsAndLoss = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class MiniBertTaskModel(MiniBertPreTrainedModel):
-    """Base of the models that take one kind of `labels`. A subclass builds the head and returns the
-    logits and the loss from `_predict`."""
+    """Base of the models that take one kind of `labels`. A subclass builds the encoder and the
+    head, and defines `output_class` and `_predict`."""
 
     output_class: type[HeadOutput]
 
@@ -1194,6 +1246,34 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
         logits, loss = self._predict(outputs, labels, num_items_in_batch)
         return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
 
+    def _predict(
+        self,
+        outputs: MiniBertModelOutput,
+        labels: torch.Tensor | None,
+        num_items_in_batch: int | torch.Tensor | None,
+    ) -> LogitsAndLoss:
+        """Compute the logits, and the loss if there are labels.
+
+        Args:
+            outputs: what `encode` returns.
+            labels: as the subclass describes them.
+            num_items_in_batch: the targets over all micro-batches, see `mean_loss`.
+        """
+        raise NotImplementedError
+
+
+def build_classifier_head(config: MiniBertConfig) -> nn.Module:
+    """What comes before the dropout and the last linear of a classifier: nothing in BERT, a dense
+    layer with activation and norm in ModernBERT."""
+    return nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
+
+
+def build_classifier(config: MiniBertConfig, classes: int) -> nn.Linear:
+    """The last linear of a classifier. ModernBERT initializes it with 1/√width; BERT as all other
+    layers."""
+    std = config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
+    return build_linear(config.hidden_size, classes, config.classifier_bias, std)
+
 
 class MiniBertClassifier(MiniBertTaskModel):
     """Base of the models that classify sequences or (`pooled=False`) tokens: head, dropout,
@@ -1203,12 +1283,9 @@ class MiniBertClassifier(MiniBertTaskModel):
         super().__init__(config)
         self.num_labels = classes
         self.model = MiniBertModel(config, add_pooling_layer=None if pooled else False)
-        self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
-        rate = config.classifier_dropout
-        self.dropout = MiniBertDropout(config.hidden_dropout if rate is None else rate)
-        # ModernBERT initializes its classifiers with 1/√width; BERT as all other layers.
-        std = config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
-        self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, std)
+        self.head = build_classifier_head(config)
+        self.dropout = build_dropout(config, config.classifier_dropout)
+        self.classifier = build_classifier(config, classes)
         self.post_init()
 
     def classify(self, states: torch.Tensor) -> torch.Tensor:
@@ -1219,7 +1296,7 @@ class MiniBertClassifier(MiniBertTaskModel):
         """One vector for each row or document, [n, width]."""
         if outputs.pooler_output is not None:
             return outputs.pooler_output
-        return outputs.sequences.pool(outputs.unpadded, self.model.pooling)
+        return outputs.tokens.pool(outputs.unpadded, self.model.pooling)
 
 
 class MiniBertForNextSentencePrediction(MiniBertTaskModel):
@@ -1347,11 +1424,11 @@ class MiniBertForTokenClassification(MiniBertClassifier):
     def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
-        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
         loss = None
         if labels_t is not None:
             loss = cross_entropy(logits_tc, labels_t, count)
-        return outputs.sequences.pad(logits_tc), loss
+        return outputs.tokens.pad(logits_tc), loss
 
 
 class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
@@ -1391,11 +1468,11 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where
         it is ignored."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
-        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
         loss = None
         if labels_t is not None:
             loss = self._loss(logits_t1.squeeze(1), labels_t, count)
-        return outputs.sequences.pad(logits_t1).squeeze(-1), loss
+        return outputs.tokens.pad(logits_t1).squeeze(-1), loss
 
     @staticmethod
     def _loss(
@@ -1411,7 +1488,7 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         return mean_loss(loss_sum, counted.sum(), count)
 
 
-class MiniBertForQuestionAnswering(MiniBertClassifier):
+class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
     """The encoder with scores for the start and the end of an answer (extractive question
     answering). The scores of padding are the lowest number of their type.
 
@@ -1430,7 +1507,13 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
     """
 
     def __init__(self, config: MiniBertConfig):
-        super().__init__(config, 2, pooled=False)
+        super().__init__(config)
+        self.num_labels = 2
+        self.model = MiniBertModel(config, add_pooling_layer=False)
+        self.head = build_classifier_head(config)
+        self.dropout = build_dropout(config, config.classifier_dropout)
+        self.classifier = build_classifier(config, 2)  # the start, the end
+        self.post_init()
 
     @can_return_tuple
     def forward(
@@ -1450,14 +1533,14 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        logits_tc = self.classify(outputs.unpadded)
-        logits = outputs.sequences.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
+        logits_tc = self.classifier(self.dropout(self.head(outputs.unpadded)))
+        logits = outputs.tokens.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = logits.unbind(-1)
         start_logits = start_logits.contiguous()
         end_logits = end_logits.contiguous()
         loss = None
         if start_positions is not None and end_positions is not None:
-            real_bs = outputs.sequences.batch.real_bs
+            real_bs = outputs.tokens.batch.real_bs
             start_loss = self._loss(start_logits, start_positions, real_bs, num_items_in_batch)
             end_loss = self._loss(end_logits, end_positions, real_bs, num_items_in_batch)
             loss = (start_loss + end_loss) / 2

@@ -577,10 +577,6 @@ class UnpaddedTokens(BatchTokens):
         x = x_bs.flatten(0, 1)
         return x if self.token_indices is None else x[self.token_indices]
 
-    def unpad_to_row(self, x_bs: torch.Tensor | None) -> torch.Tensor | None:
-        """All tokens as one row, [1, tokens, ...]. None stays None."""
-        return None if x_bs is None else self.unpad(x_bs).unsqueeze(0)
-
     def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
         """Undo `unpad`: [tokens, width] → [batch, length, width], with `fill` at padding."""
         if self.token_indices is not None:
@@ -645,6 +641,54 @@ class AllColumns(BatchTokens):
         weight_bs = is_pooled_bs.to(hidden_bsd.dtype)
         sum_bd = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
         return sum_bd / weight_bs.sum(1, keepdim=True).clamp(min=1)
+
+
+# --- what the layers run over ---
+
+
+class UnpaddedRow:
+    """The real tokens of all rows, as one row: the usual case.
+
+    Attributes:
+        tokens: the same tokens, for heads.
+        positions_bs: [1, tokens], the position of each token.
+    """
+
+    def __init__(self, tokens: UnpaddedTokens):
+        self.tokens = tokens
+        self.positions_bs = tokens.positions.unsqueeze(0)
+
+    def arrange(self, x_bs: torch.Tensor | None) -> torch.Tensor | None:
+        """Bring an input into this form: [batch, length, ...] → [1, tokens, ...]. None stays
+        None."""
+        return None if x_bs is None else self.tokens.unpad(x_bs).unsqueeze(0)
+
+    def to_tokens(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
+        """What the layers return → [tokens, width]. Rows of padding may stand after the tokens (see
+        `num_padding_rows`)."""
+        return hidden_bsd.flatten(0, 1)[: len(self.tokens.document_ids)]
+
+
+class PaddedRows:
+    """The rows of the batch with their padding: for attention functions that take a mask, for
+    outputs of every layer, and for captured graphs.
+
+    Attributes:
+        tokens: the tokens of these rows, for heads.
+        positions_bs: [batch, length], the position of each token.
+    """
+
+    def __init__(self, tokens: BatchTokens):
+        self.tokens = tokens
+        self.positions_bs = tokens.batch.positions_bs
+
+    def arrange(self, x_bs: torch.Tensor | None) -> torch.Tensor | None:
+        """Bring an input into this form, which it has."""
+        return x_bs
+
+    def to_tokens(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
+        """What the layers return → [tokens, width]."""
+        return self.tokens.unpad(hidden_bsd)
 
 
 # --- counting along rows, with operators that torch.export and ONNX have ---

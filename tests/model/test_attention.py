@@ -497,7 +497,7 @@ def test_which_dispatch_is_taken(
     if device != "cpu":
         for dispatch_class in (
             attention.AttentionDispatch,
-            attention.PackedDispatch,
+            attention.RowsDispatch,
             attention.BlocksDispatch,
             attention.DocumentsDispatch,
             attention.FlashDispatch,

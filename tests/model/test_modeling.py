@@ -391,6 +391,23 @@ def test_a_batch_of_one_token(head):
         outputs[0].sum().backward()
 
 
+@pytest.mark.parametrize(
+    "wanted, kept", [([0, 2], {0, 2}), ([-1], {2}), (1, {1}), ([9, -9], set())], ids=str
+)
+@torch.no_grad()
+def test_some_hidden_states_are_returned_without_the_others(wanted, kept):
+    """As by newer versions of Transformers: None stands in the places of the others."""
+    model = build("ForMaskedLM").eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    states = model(ids, output_hidden_states=True).hidden_states
+    selected = model(ids, output_hidden_states=wanted).hidden_states
+    assert {index for index, state in enumerate(selected) if state is not None} == kept
+    assert len(selected) == len(states) == 3
+    for index in kept:
+        assert torch.equal(selected[index], states[index])
+    assert model(ids, output_hidden_states=[]).hidden_states is None
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_checkpointing_gives_the_same_gradients(family):
     texts, found = Texts(VOCAB), []
