@@ -374,7 +374,7 @@ class RowsDispatch(AttentionDispatch):
         v_parts = self._gather_rows(v)
         calls = zip(self.kernels, self.biases, q_parts, k_parts, v_parts)
         for kernel, bias, q_rhqd, k_rhkd, v_rhkd in calls:
-            out_rhqd = kernel(q_rhqd, k_rhkd, v_rhkd, bias, False, self.dropout)
+            out_rhqd = kernel(q_rhqd, k_rhkd, v_rhkd, bias, is_causal=False, dropout=self.dropout)
             outs.append(out_rhqd.transpose(1, 2).flatten(0, 1))
         return torch.cat(outs).index_select(0, self.slot_of_token)
 
@@ -476,7 +476,9 @@ class BlocksDispatch(AttentionDispatch):
         q_ghqd = q.unflatten(0, (self.num_blocks, self.block)).transpose(1, 2)
         k_ghkd = self._with_neighbours(k)
         v_ghkd = self._with_neighbours(v)
-        out_ghqd = self.kernel(q_ghqd, k_ghkd, v_ghkd, self.bias, False, self.dropout)
+        out_ghqd = self.kernel(
+            q_ghqd, k_ghkd, v_ghkd, self.bias, is_causal=False, dropout=self.dropout
+        )
         return out_ghqd.transpose(1, 2).flatten(0, 1)[: self.num_tokens]
 
     def _with_neighbours(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,15 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
 """MiniBERT: embeddings, attention, layers, the encoder and every head, from top to bottom.
 
-What happens to a batch: `MiniBertModel.forward` describes it (`PackedSequences`), drops padding,
-embeds the real tokens, plans the attention of each kind of layer, and runs the layers over the
-unpadded tokens. It pads the result only for callers who need padded rows. The heads work on the
+What happens to a batch: `MiniBertModel.forward` describes it (`PackedSequences`), chooses what the
+layers run over (the real tokens as one `UnpaddedRow` wherever that is possible, else `PaddedRows`),
+embeds that, plans the attention of each kind of layer, and runs the layers. The heads work on the
 unpadded tokens; in training, logits over the vocabulary are computed at the labelled positions
-only.
+only. The result is padded only for callers who need padded rows.
+
+What this file takes from the others, in short: `rotate` turns queries and keys by their positions
+(`rope`), `dispatch.attend` is attention over unpadded tokens (`attention`), and `project` is a
+linear with its activation (`cpu`).
 
 Shape suffixes in all model files: `hidden_td` is [tokens, width].
 
@@ -164,7 +168,8 @@ class MiniBertEmbeddings(nn.Module):
         x = inputs_embeds
         if x is None:
             x = look_up(self.tok_embeddings, input_ids, "input_ids")
-        # Integrated gradients replace one row by several copies of it, by a hook.
+        # Libraries that explain models (integrated gradients) replace the one row by several copies
+        # of it, by a hook.
         if not needs_static_shapes(x):
             x = x.reshape(*position_ids.shape, x.shape[-1])
         if self.token_type_embeddings is not None:
@@ -261,6 +266,7 @@ class MiniBertAttention(nn.Module):
         """
         batch_size, length, width = hidden_states.shape
         heads = self.config.num_attention_heads
+        # Queries and keys stay together until they are rotated.
         qk, v = project(self.Wqkv, hidden_states).split((2 * width, width), dim=-1)
         qk = qk.view(batch_size, length, 2 * heads, self.head_width)
         v = v.view(batch_size, length, heads, self.head_width)
@@ -473,44 +479,42 @@ def count_visible(window: int | None) -> int | None:
     return None if window is None else window + 1
 
 
+def state_indices(wanted: bool | int | list[int] | None, num_states: int) -> set[int]:
+    """The indices of the hidden states that `output_hidden_states` asks for: True for all of them;
+    or, as in Transformers, one index or several, where -1 is the last state. Indices out of range
+    select nothing."""
+    if wanted is True:
+        return set(range(num_states))
+    if not wanted:
+        return set()
+    indices = [wanted] if isinstance(wanted, int) else wanted
+    return {index % num_states for index in indices if -num_states <= index < num_states}
+
+
 class LayerOutputs:
     """The outputs of every layer that the caller, or else the config, asks for. They are collected
     while the layers run.
 
     Attributes:
-        wanted_states: indices of the hidden states that are kept, of those before each layer and
-            after the last one. As in Transformers, a list may ask for some of them; -1 is the last
-            one, and numbers out of range select nothing.
+        wants_states: whether hidden states are kept, those of `kept_states`.
         wants_attentions: whether the probabilities are kept.
         are_wanted: whether anything is kept.
     """
 
-    def __init__(self, config: MiniBertConfig, keywords: dict[str, Any]):
-        states = keywords.get("output_hidden_states", config.output_hidden_states)
-        attentions = keywords.get("output_attentions", config.output_attentions)
+    def __init__(self, config: MiniBertConfig, keywords: dict[str, Any], num_layers: int):
+        wanted_states = keywords.get("output_hidden_states", config.output_hidden_states)
+        wanted_attentions = keywords.get("output_attentions", config.output_attentions)
         self.config = config
-        self.wants_states = bool(states)
-        self.wants_attentions = bool(attentions)
+        self.kept_states = state_indices(wanted_states, num_layers + 1)
+        self.wants_states = bool(wanted_states)
+        self.wants_attentions = bool(wanted_attentions)
         self.are_wanted = self.wants_states or self.wants_attentions
-        num_states = config.num_hidden_layers + 1
-        if not self.wants_states:
-            indices = []
-        elif states is True:
-            indices = range(num_states)
-        elif isinstance(states, int):
-            indices = [states]
-        else:
-            indices = states
-        self.wanted_states: set[int] = set()
-        for index in indices:
-            if -num_states <= index < num_states:
-                self.wanted_states.add(index % num_states)
         self._states: list[torch.Tensor | None] = []
         self._attentions: list[torch.Tensor] = []
 
     def add_state(self, hidden_bsd: torch.Tensor) -> None:
-        is_wanted = len(self._states) in self.wanted_states
-        self._states.append(hidden_bsd if is_wanted else None)
+        is_kept = len(self._states) in self.kept_states
+        self._states.append(hidden_bsd if is_kept else None)
 
     def add_attention(self, probs: torch.Tensor | None) -> None:
         if probs is not None:  # some backends give none
@@ -519,7 +523,7 @@ class LayerOutputs:
     def hidden_states(
         self, last_hidden_state: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...] | None:
-        """All states; None in place of those that are not wanted. The last one is
+        """All states; None in place of those that are not kept. The last one is
         `last_hidden_state`, behind the final norm, unless the config says otherwise."""
         if not self.wants_states:
             return None
@@ -613,7 +617,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         refuse_cache(kwargs)
         inputs = check_inputs(input_ids, inputs_embeds, self.embeddings.width)
         check_shapes(inputs, attention_mask, token_type_ids, position_ids, seq_idx)
-        layer_outputs = LayerOutputs(self.config, kwargs)
+        layer_outputs = LayerOutputs(self.config, kwargs, len(self._passes()))
 
         # Describe the batch, and choose what the layers run over.
         batch = PackedSequences(
@@ -697,7 +701,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         )
         if isinstance(rows, PaddedRows):
             return hidden_bsd, positions_bs
-        # A hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`).
+        # The hook that `MiniBertEmbeddings.forward` allows for may have made several rows.
         hidden_bsd = hidden_bsd.reshape(1, -1, hidden_bsd.shape[-1])
         padding_rows = num_padding_rows(hidden_bsd[0], self.training)
         if padding_rows:
@@ -756,8 +760,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         and graphs that are captured."""
         backend = attention_backend(self.config)
         mask = None
-        if "attention_instances" in keywords:
-            self._check_vllm()  # it keeps its requests apart itself
+        if "attention_instances" in keywords:  # vLLM, which keeps its requests apart itself
+            self._check_vllm()
         else:
             batch = rows.tokens.batch
             mask = batch.interface_mask(self.config, hidden_bsd, window, keywords["is_causal"])
@@ -814,6 +818,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
 
 # --- losses ---
+
+LogitsAndLoss = tuple[torch.Tensor, torch.Tensor | None]
 
 
 def mean_loss(
@@ -934,12 +940,12 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         sparse_prediction: bool | None,
         num_items_in_batch: int | torch.Tensor | None = None,
         masked_lm_positions: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> LogitsAndLoss:
         """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. `labels_t`, [tokens],
         and `masked_lm_positions` refer to the unpadded tokens."""
         hidden_td = outputs.unpadded
         if sparse_prediction is None:
-            # Their number depends on the values of the labels.
+            # In a graph labelled positions cannot be looked for: their number depends on values.
             cannot_find = masked_lm_positions is None and needs_traceable_ops(hidden_td)
             sparse_prediction = self.training and labels_t is not None and not cannot_find
         if sparse_prediction and masked_lm_positions is None and labels_t is not None:
@@ -956,7 +962,7 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         hidden_td: torch.Tensor,
         labels_t: torch.Tensor | None,
         num_items_in_batch: int | torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> LogitsAndLoss:
         """The logits of these tokens, [tokens, vocabulary], and the loss if they have labels."""
         padding_rows = num_padding_rows(hidden_td)
         if padding_rows:
@@ -1028,7 +1034,7 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
 
 
 def scale_by_targets(
-    loss: torch.Tensor, targets: torch.Tensor, num_items_in_batch: int | torch.Tensor | None
+    loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: int | torch.Tensor | None
 ) -> torch.Tensor:
     """Scale the mean loss of a micro-batch by its share of the targets of an optimizer step, so
     that the scaled losses of its micro-batches add up to a mean over the step:
@@ -1036,12 +1042,12 @@ def scale_by_targets(
         loss · (targets of this micro-batch) / (targets of all micro-batches)
 
     Args:
-        targets: the labels that `Trainer` counts, -100 where there is none.
+        labels: those that `Trainer` counts; -100 is no target.
         num_items_in_batch: what it counted over all micro-batches; None: there is only this one.
     """
     if num_items_in_batch is None:
         return loss
-    num_targets = (targets != -100).sum()
+    num_targets = (labels != -100).sum()
     return mean_loss(loss * num_targets, num_targets, num_items_in_batch)
 
 
@@ -1101,12 +1107,11 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
-        if next_sentence_label is not None and num_rows_in_batch is None:
-            nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1))
-            targets = next_sentence_label if labels is None else labels
-            nsp_loss = scale_by_targets(nsp_loss, targets, num_items_in_batch)
-        elif next_sentence_label is not None:
+        if next_sentence_label is not None:
             nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1), num_rows_in_batch)
+            if num_rows_in_batch is None:
+                counted_labels = next_sentence_label if labels is None else labels
+                nsp_loss = scale_by_targets(nsp_loss, counted_labels, num_items_in_batch)
         loss = mlm_loss
         if nsp_loss is not None:
             loss = nsp_loss if loss is None else loss + nsp_loss
@@ -1221,7 +1226,6 @@ HeadOutput = (
     | MultipleChoiceModelOutput
     | TokenClassifierOutput
 )
-LogitsAndLoss = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class MiniBertTaskModel(MiniBertPreTrainedModel):
@@ -1478,6 +1482,7 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
     def _loss(
         logits_t: torch.Tensor, labels_t: torch.Tensor, count: int | torch.Tensor | None
     ) -> torch.Tensor:
+        """The mean binary cross-entropy of the labelled tokens."""
         labels_t = labels_t.to(logits_t.device)
         counted = labels_t != -100
         logits_t = at_least_fp32(logits_t)
@@ -1555,6 +1560,8 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
         real_bs: torch.Tensor | None,
         num_items_in_batch: int | torch.Tensor | None,
     ) -> torch.Tensor:
+        """The mean cross-entropy of the columns, [batch]. A column on padding or outside the row
+        becomes `length`, which is ignored."""
         length = logits_bs.shape[1]
         column_b = column_b.view(-1).clamp(0, length)
         if real_bs is not None:

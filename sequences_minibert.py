@@ -5,10 +5,10 @@
 `cu_seq_lens_q`) into one description of the padded batch. A *document* is one sequence of a packed
 row; a row that is not packed is one document. From the description come
 
-- `UnpaddedTokens`: the real tokens of all rows, one after the other, [tokens, ...]. The model works
+- `UnpaddedTokens`: the real tokens of all rows, one after the other, [tokens, ...]. The heads work
   on these. In a graph that cannot drop padding, `AllColumns` stands for them;
-- a dense boolean mask for attention functions that need padded rows (eager, flex, a user's own,
-  export).
+- what the layers run over: these tokens as one `UnpaddedRow`; or `PaddedRows`, with a mask, for
+  attention functions that need them (eager, flex, a user's own, export).
 
 One rule holds for every attention function. Token i sees token j if both belong to the same
 document, |position_i - position_j| <= window (local layers), and position_j <= position_i (causal
