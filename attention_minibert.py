@@ -241,12 +241,12 @@ class RowsDispatch(AttentionDispatch):
         call 0   two rows of 64    [60 tokens, 4 empty slots] [50 tokens, 14 empty slots]
         call 1   one row of 128    [100 tokens, 20 tokens, 8 empty slots]
 
-    Its subclasses differ in which rows there are:
+    Its subclasses say which rows there are:
 
-                          documents in a row   length of a row              rows in a call
-        PackedDispatch    as many as fit       a multiple of ROW_STEP       a multiple of ROW_COUNT
-        OneCallDispatch   as many as fit       that of the longest document any number
-        GroupsDispatch    one                  a multiple of LENGTH_STEP    any number
+                          documents in a row   length of a row           rows in a call
+        PackedDispatch    as many as fit       a multiple of ROW_STEP    a multiple of ROW_COUNT
+        OneCallDispatch   as many as fit       the longest document's    any number
+        GroupsDispatch    one                  a multiple of LENGTH_STEP any number
     """
 
     allow_packing: bool  # whether a row may hold several documents
@@ -256,7 +256,7 @@ class RowsDispatch(AttentionDispatch):
         raise NotImplementedError
 
     def num_rows(self, filled: int) -> int:
-        """The number of rows in a call for this many with documents."""
+        """The number of rows in a call where this many hold documents; the others are empty."""
         return filled
 
     def prepare(self):
