@@ -1,6 +1,7 @@
 """`minibert finetune embed --kind`: sentence-transformers opens what is saved; losses by name."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from embedding_models import TRAINING
 from helpers import refusal, run, write_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
+from minibert.training.embeddings import losses
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.evaluate import measure, print_table
 from minibert.training.embeddings.losses import find_loss, make_loss
@@ -118,6 +120,15 @@ def test_losses_by_name(toy, tmp_path, name, rows):
     run("finetune", "embed", write_rows(tmp_path / "rows.jsonl", rows), "--model", toy / "model", "--output_dir",
         tmp_path / "out", *TRAINING, "--max_steps", "2", "--loss", name, *more)  # fmt: skip
     assert json.loads((tmp_path / "out/report.json").read_text())["steps"] == 2
+
+
+def test_negatives_are_gathered_where_there_are_several_processes(toy, monkeypatch):
+    model = SparseEncoder(str(toy / "model"), device="cpu")
+    for num_processes, gathers in ((1, False), (2, True)):
+        state = SimpleNamespace(num_processes=num_processes)
+        monkeypatch.setattr(losses, "PartialState", lambda state=state: state)
+        loss = make_loss(model, "sparse", find_loss("auto", "sparse", "none"), None, ())
+        assert loss.loss.gather_across_devices is gathers
 
 
 def test_a_loss_has_its_arguments(toy):

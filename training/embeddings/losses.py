@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from sentence_transformers.multi_vector_encoder import losses as multi_vector
 from sentence_transformers.sentence_transformer import losses as dense
 from sentence_transformers.sparse_encoder import losses as sparse
@@ -85,7 +86,8 @@ def make_loss(
     splade_weights = dict(SPLADE)
     defaults = {}
     if "gather_across_devices" in inspect.signature(loss_class).parameters:
-        defaults["gather_across_devices"] = True
+        # a single process would be warned that it has nothing to gather
+        defaults["gather_across_devices"] = PartialState().num_processes > 1
     try:
         arguments = defaults | dict(json.loads(loss_kwargs or "{}"))
         for name in SPLADE:
