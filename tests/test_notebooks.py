@@ -1,5 +1,6 @@
 """The notebooks of docs/notebooks run, and are saved with what they print and draw."""
 
+import ast
 import base64
 import contextlib
 import io
@@ -56,6 +57,25 @@ def test_exercises_are_unsolved_and_their_solutions_right(path):
         assert "hide-input" in solution.metadata.tags
         printed = "".join(output.text for output in solution.outputs)
         assert printed.splitlines()[-1] == "right"
+
+
+@each_notebook
+def test_check_answers_any_type(path):
+    """An answer that its judge cannot read gets a sentence, and no traceback."""
+    cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+    (source,) = [cell.source for cell in cells if "def exercise(judge)" in cell.source]
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    (exercise,) = [node for node in functions if node.name == "exercise"]
+    namespace = {}
+    exec(ast.unparse(exercise), namespace)
+    check = namespace["exercise"](lambda number: None if number > 0 else "too small")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for answer in (None, 1, 0, "one"):
+            check(answer)
+    first_lines = printed.getvalue().splitlines()[:3]
+    assert first_lines == ["not yet", "right", "too small"]
+    assert "TypeError" in printed.getvalue().splitlines()[3]
 
 
 @each_notebook
