@@ -80,7 +80,7 @@ lengths_of_documents = st.lists(st.integers(0, 40), min_size=1, max_size=40).fil
     window=st.sampled_from([1, 7, 1000]),
 )
 def test_every_document_comes_back(monkeypatch, mode, lengths, seq_length, window):
-    monkeypatch.setattr(packing, "WINDOW", window)
+    monkeypatch.setattr(packing, "DOCUMENTS_PER_WINDOW", window)
     documents, dataset = numbered(lengths)
     rows = list(pack_documents(dataset, Ids, seq_length, mode))
     assert all(0 < len(row["input_ids"]) <= seq_length for row in rows)
@@ -128,7 +128,7 @@ def test_order_of_the_corpus_is_kept():
     assert pairs[::2].tolist() == pairs[1::2].tolist()
 
 
-@pytest.mark.parametrize("mode", packing.MODES)
+@pytest.mark.parametrize("mode", packing.PACKING_MODES)
 def test_fill_rate(mode):
     _, dataset = numbered([5, 17, 3, 3, 8])
     rows = pack_documents(dataset, Ids, 9, mode)
@@ -140,7 +140,7 @@ def test_fill_rate(mode):
 
 def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
     """Not even where other processes have left rows in the cache: documents on disk, more than a window of them."""
-    texts = [f"{'the list ' * (i % 7)}number {i}" for i in range(packing.WINDOW + 500)]
+    texts = [f"{'the list ' * (i % 7)}number {i}" for i in range(packing.DOCUMENTS_PER_WINDOW + 500)]
     tokenizer = train_tokenizer(texts[:50], vocab_size=200)
     datasets.Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "texts")
     documents = datasets.load_from_disk(tmp_path / "texts")

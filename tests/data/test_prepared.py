@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Windows and shards of which a few hundred documents fill several."""
-    monkeypatch.setattr(packing, "WINDOW", 64)
+    monkeypatch.setattr(packing, "DOCUMENTS_PER_WINDOW", 64)
     monkeypatch.setattr(prepared, "ROWS_IN_SHARD", 20)
 
 

@@ -1,11 +1,15 @@
 """`PretrainingTrainer` as one uses a `Trainer`: from text, tokens or packed rows, with every objective, as a stream."""
 
+import contextlib
 import copy
 import functools
 import itertools
 import json
 import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import datasets
 import pytest
@@ -475,3 +479,30 @@ def test_a_training_of_hours_says_how_long_it_takes(text, tmp_path, capsys):
     args = settings(tmp_path / "clock", minutes=5, max_steps=-1)
     trainer = PretrainingTrainer(MiniBertConfig.minibert("tiny"), args, train_dataset=text)
     assert LongTrainingCallback not in map(type, trainer.callback_handler.callbacks)
+
+
+class SlowTerm:
+    """A term of a loss that waits for the other thread when it is added."""
+
+    def __init__(self, both_threads):
+        self.both_threads = both_threads
+
+    def detach(self):
+        # with a lock, the other thread cannot come here
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.both_threads.wait(timeout=0.3)
+        return 1
+
+
+def test_terms_of_two_threads_are_all_added():
+    """The halves of a batch compute their losses at the same time: none of their terms is lost."""
+    trainer = object.__new__(PretrainingTrainer)
+    trainer.state = TrainerState()
+    trainer.objective = SimpleNamespace(loss_name=lambda name: name)
+    trainer.extension = None
+    trainer._begin_records("text")
+    both_threads = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        outputs = [{"a_loss": SlowTerm(both_threads)}, {"a_loss": SlowTerm(both_threads)}]
+        list(pool.map(trainer._add_loss_terms, outputs))
+    assert trainer._loss_terms == {"a_loss": 2}

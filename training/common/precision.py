@@ -11,7 +11,8 @@ from transformers import PreTrainedConfig, TrainingArguments
 # Caches of kernels that oneDNN and torch make for every new shape in bf16 on CPU, up to 1,024 in
 # either, of 0.2 to 0.5 MB each; both read it when they make the first one.
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "256"}
-# What accelerate sets in a model to compute it in autocast.
+# What accelerate sets in a model to compute it in autocast. (Its `unwrap_model` would undo other
+# wrappers, too.)
 AUTOCAST_ATTRIBUTES = ("forward", "_original_forward")
 
 

@@ -295,13 +295,17 @@ def _tokenizer_sample(
     return mix_streams(streams, corpus, seed, endless=False).take(SAMPLE_DOCUMENTS)
 
 
+def check_stream_ends(training: TrainingArguments) -> None:
+    """Refuse (a ValueError) a training on a stream that has no end."""
+    if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
+        raise ValueError("max_steps: a stream has no end; give max_steps or minutes")
+
+
 def set_up_stream(training: TrainingArguments) -> None:
     """Set up a training on a stream, in place. Every rank reads its own part (by default,
     `accelerate` lets the first rank read for all, and fails on batches of unequal width).
-    Checkpoints are written every `save_steps` instead of every epoch, since a stream has only one.
-    A ValueError if the training has no end."""
-    if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
-        raise ValueError("max_steps: a stream has no end; give max_steps or minutes")
+    Checkpoints are written every `save_steps` instead of every epoch, since a stream has only
+    one."""
     training.accelerator_config.dispatch_batches = False
     if training.save_strategy == "epoch":
         training.save_strategy = SaveStrategy.STEPS

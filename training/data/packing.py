@@ -16,14 +16,28 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import special_ids
-from .tables import map_tables
-from .tokenized import smallest_dtype
+from .tables import DatasetOrStream, map_tables
+from .tokenized import smallest_dtype, tokenize_documents
 
-MODES = ("packed", "padded")
+PACKING_MODES = ("packed", "padded")
 
 # The number of documents packed together. The last rows of a window are not full; larger windows
 # have fewer of these.
-WINDOW = 4096
+DOCUMENTS_PER_WINDOW = 4096
+
+
+def tokenize_and_pack(
+    documents: DatasetOrStream,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    seq_length: int,
+    packing: str,
+    num_proc: int | None = None,
+) -> DatasetOrStream:
+    """Make rows from documents (column `text`), in `pretrain` and `prepare` alike:
+    `tokenize_documents` and then `pack_documents`."""
+    tokenized = tokenize_documents(documents, tokenizer, num_proc)
+    return pack_documents(tokenized, tokenizer, seq_length, packing)
 
 
 def pack_documents(
@@ -50,7 +64,7 @@ def pack_documents(
         tokenized,
         pack_table,
         desc="Packing",
-        batch_size=WINDOW,
+        batch_size=DOCUMENTS_PER_WINDOW,
         mode=mode,
         seq_length=seq_length,
         **special_ids(tokenizer),
@@ -59,8 +73,8 @@ def pack_documents(
 
 def check_packing(mode: str, seq_length: int) -> None:
     """Refuse (a ValueError) an unknown mode, and a `seq_length` with no room for a token."""
-    if mode not in MODES:
-        raise ValueError(f"packing: {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if mode not in PACKING_MODES:
+        raise ValueError(f"packing: {mode!r} is unknown; use one of {', '.join(PACKING_MODES)}")
     if seq_length < 3:
         raise ValueError(
             f"seq_length must be at least 3 ([CLS], one token, [SEP]), got {seq_length}"

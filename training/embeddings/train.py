@@ -32,14 +32,7 @@ from ..evaluation import metrics
 from ..evaluation.baselines import describe_few_rows, judge
 from ..evaluation.intervals import Interval
 from ..evaluation.plots import plot_training
-from ..hub.card import (
-    Result,
-    SplitFacts,
-    add_source,
-    describe_data,
-    facts_from_trainer,
-    save_card,
-)
+from ..hub.card import Result, SplitFacts, add_source, describe_data, facts_from_trainer, save_card
 from ..hub.example import Example
 from ..hub.origin import read_origin
 from ..hub.push import check_push, push_output

@@ -83,7 +83,7 @@ class HubMixin:
         if not self.is_world_process_zero():
             return None
         self.create_model_card(**card)
-        self._finish_current_push()
+        self._finish_current_push()  # private: `Trainer.push_to_hub`, which this replaces, calls it
         options = {"revision": self.args.hub_revision, "private": self.args.hub_private_repo}
         with hub_errors(self.args.output_dir, repository_of(self.args), **options):
             job = self._upload(self.args.output_dir, commit_message, token, revision)
@@ -92,6 +92,7 @@ class HubMixin:
             return job
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        # private: the method that uploads after a checkpoint; `Trainer`'s uploads the whole folder
         current = self.push_in_progress
         busy = current is not None and not current.is_done() and not self.args.hub_always_push
         if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END or busy:

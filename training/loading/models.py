@@ -5,11 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from transformers import (
-    AutoConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
 from ...tokenization.coverage import check_loaded_tokenizer

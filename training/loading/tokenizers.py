@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-from transformers import (
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...tokenization.coverage import check_loaded_tokenizer
 from ...tokenization.saved import follow_tokenizer_file, tokens_with_capitals

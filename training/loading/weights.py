@@ -6,9 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from transformers import (
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 
 from ..common.printing import warn
 

@@ -1,9 +1,6 @@
 """The callbacks that every training has."""
 
-from transformers import (
-    PrinterCallback,
-    Trainer,
-)
+from transformers import PrinterCallback, Trainer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from .console_log import ConsoleLog

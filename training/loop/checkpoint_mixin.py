@@ -6,9 +6,7 @@ from typing import NoReturn
 
 import torch
 from accelerate import PartialState
-from transformers import (
-    TrainerState,
-)
+from transformers import TrainerState
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import rotate_checkpoints
@@ -21,7 +19,11 @@ from .signals import SaveAndStop
 class CheckpointMixin:
     """A mixin that stands before `Trainer`. Every checkpoint gets a manifest before an older one is
     removed. If a checkpoint cannot be written, an OSError names it; if rows cannot be read, one is
-    saved before the error."""
+    saved before the error.
+
+    `Trainer` has no public method for these moments: its private ones are overridden, and
+    tests/test_private_names.py lists them.
+    """
 
     def train(self, *args, **kwargs):
         try:
@@ -61,6 +63,7 @@ class CheckpointMixin:
             raise error
         if not (Path(self.args.output_dir) / f"checkpoint-{step}").exists():
             self.args.save_only_model = False
+            # private: the public `save_model` saves neither optimizer nor progress
             self._save_checkpoint(self.model_wrapped, None)
             self.control = self.callback_handler.on_save(self.args, self.state, self.control)
         # the traceback of a worker ends with the reason
@@ -70,12 +73,14 @@ class CheckpointMixin:
         ) from error
 
     def _save(self, output_dir=None, *args, **kwargs):
+        # private: all that writes a folder ends here, checkpoints too
         super()._save(output_dir, *args, **kwargs)
         pickled = Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME)
         pickled.unlink(missing_ok=True)  # nothing reads it
 
     def _run_epoch(self, *args, **kwargs):
-        # A training that was killed after its last step does no further one when it is resumed.
+        # Private: a training that was killed after its last step does no further one when it is
+        # resumed. No callback is asked before the first step of an epoch.
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
         if not self.control.should_training_stop:
             super()._run_epoch(*args, **kwargs)
@@ -84,7 +89,8 @@ class CheckpointMixin:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        # Transformers silently forgets the best checkpoint if the folder was moved
+        # Private: Transformers silently forgets the best checkpoint if the folder was moved. The
+        # state of the checkpoint is loaded just before this method is called.
         state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
         if state.best_model_checkpoint is None:
             self.state.best_model_checkpoint = None
@@ -100,7 +106,7 @@ class CheckpointMixin:
     def _get_train_sampler(self, *args, **kwargs):
         sampler = super()._get_train_sampler(*args, **kwargs)
         if isinstance(sampler, LengthGroupedSampler):
-            # it has no seed: a resumed training would see another order
+            # private: it has no seed, so that a resumed training would see another order
             seed = self.args.data_seed
             if seed is None:
                 seed = self.args.seed
@@ -109,6 +115,7 @@ class CheckpointMixin:
         return sampler
 
     def _save_checkpoint(self, *args, **kwargs):
+        # private: `on_save` comes too late, when older checkpoints are removed
         folder = Path(self.args.output_dir)
         name = f"checkpoint-{self.state.global_step}"
         limit = self.args.save_total_limit

@@ -9,9 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from transformers import (
-    TrainingArguments,
-)
+from transformers import TrainingArguments
 
 from ..common.files import check_folder, printable, write_json
 from ..common.processes import of_first_rank

@@ -3,9 +3,7 @@
 import time
 from typing import Any
 
-from transformers import (
-    TrainerCallback,
-)
+from transformers import TrainerCallback
 
 # Entries of the log that a line does not show (by the ends of their names), and other names for
 # those that it shows.

@@ -6,11 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import (
-    TrainerCallback,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from ..common.printing import warn
 

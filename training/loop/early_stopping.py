@@ -2,9 +2,7 @@
 
 import math
 
-from transformers import (
-    EarlyStoppingCallback,
-)
+from transformers import EarlyStoppingCallback
 
 
 class EarlyStopping(EarlyStoppingCallback):

@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import (
-    TrainerCallback,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 
@@ -90,7 +86,8 @@ def restore_learning_rates(scheduler: Any) -> None:
         rates.append(base_rate * factor(scheduler.last_epoch))
     for group, rate in zip(scheduler.optimizer.param_groups, rates):
         group["lr"] = rate
-    scheduler.load_state_dict(scheduler.state_dict() | {"_last_lr": rates})  # which is logged
+    # private: `get_last_lr`, which is logged, has no public setter
+    scheduler.load_state_dict(scheduler.state_dict() | {"_last_lr": rates})
 
 
 def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:

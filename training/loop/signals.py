@@ -9,10 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accelerate import PartialState
-from transformers import (
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 from ..common.processes import on_any_rank

@@ -10,10 +10,10 @@ from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step, without_bars
 from ..data.documents import check_sources, name_of_entry
 from ..data.mixtures import Corpus, split_corpus
-from ..data.packing import check_packing, pack_documents
+from ..data.packing import check_packing, tokenize_and_pack
 from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..data.tables import Rows
-from ..data.tokenized import check_tokenization, tokenize_documents
+from ..data.tokenized import check_tokenization
 from ..hub.card import describe_data
 from ..loading.tokenizers import saved_tokenizer
 from .config import RowsConfig
@@ -72,9 +72,13 @@ def prepare(
         check_tokenization(documents.sample, row_tokenizer, args.max_lost_text)
         rows = {}
         for split in SPLITS:
-            texts = getattr(documents, split).select_columns("text")
-            tokens = tokenize_documents(texts, row_tokenizer, args.num_proc)
-            rows[split] = pack_documents(tokens, row_tokenizer, args.seq_length, args.packing)
+            rows[split] = tokenize_and_pack(
+                getattr(documents, split).select_columns("text"),
+                row_tokenizer,
+                seq_length=args.seq_length,
+                packing=args.packing,
+                num_proc=args.num_proc,
+            )
         arguments = vars(args) | vars(corpus) | dict(seed=seed, tokenizer=tokenizer)
         arguments["data"] = [describe_data(name_of_entry(entry)) for entry in corpus.data]
         save_rows(written, rows, row_tokenizer, vars(args), arguments)

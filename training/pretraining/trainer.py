@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -57,7 +58,13 @@ from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
 from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
 from .sizes import LongTrainingCallback, size_in_time, size_with_enough_steps
-from .training_data import PreparedRowsData, Source, make_rows, sample_of, take_training_data
+from .training_data import (
+    PreparedRowsData,
+    TrainingData,
+    make_rows,
+    sample_of,
+    take_training_data,
+)
 
 # Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
 MIN_TOKENS_PER_PARAMETER = 2
@@ -126,24 +133,26 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.budget = None
         if args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
-        source = take_training_data(train_dataset)
-        self.streamed = source.streaming
+        data = take_training_data(train_dataset)
+        data.check(args, eval_dataset)
+        data.apply_settings(args)
+        self.streamed = data.streaming
 
         # Objective
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
 
         # Checks, before hours of reading
-        check_before_reading(args, self.objective, config, model, source, eval_dataset)
-        tokenizer = open_tokenizer(processing_class, model, source)
+        check_before_reading(args, self.objective, config, model, data)
+        tokenizer = open_tokenizer(processing_class, model, data)
         args = resolve_precision(args)
         set_seed(args.seed)
 
         # Documents → tokenizer → rows; the other processes find in caches what the first one makes
         with nullcontext() if self.streamed else first_process_first():
-            documents = source.read(args, eval_dataset)
+            documents = data.read(args, eval_dataset)
             tokenizer, self.extension = self._make_tokenizer(tokenizer, args, config, documents)
-            if source.has_text:
+            if data.has_text:
                 check_tokenization(documents.train, tokenizer, args.max_lost_text)
             config = self._fit_config(config, tokenizer)
             train_rows = make_rows(documents.train, tokenizer, self.objective)
@@ -163,7 +172,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         callbacks = [*(callbacks or []), *filter(None, [self.budget])]
         options |= dict(processing_class=tokenizer, callbacks=callbacks)
         super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
-        self._begin_records(source.description)
+        self._begin_records(data.description)
         self._add_own_callbacks(collator)
 
     def _add_own_callbacks(self, collator: MaskedLMCollator) -> None:
@@ -199,7 +208,11 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.start_metrics: Mapping[str, float] = {}
         self.report: dict[str, Any] | None = None
         self.training_seconds: float | None = None
-        self._loss_terms: dict[str, torch.Tensor] = {}  # sums since the last log
+        # Sums since the last log. Two threads may compute losses (`CpuDataParallelMixin`); the lock
+        # keeps both terms. Which one is added first may change the last bit of a sum: only an
+        # objective that has no terms is computed so.
+        self._loss_terms: dict[str, torch.Tensor] = {}
+        self._loss_terms_lock = threading.Lock()
 
     def _make_tokenizer(
         self,
@@ -427,13 +440,18 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if not self._loss_terms:
-            self._terms_since = self.state.global_step
-        for name, term in outputs.items():
-            if name.endswith("_loss"):
-                name = self.objective.loss_name(name)
-                self._loss_terms[name] = self._loss_terms.get(name, 0) + term.detach()
+        self._add_loss_terms(outputs)
         return (loss, outputs) if return_outputs else loss
+
+    def _add_loss_terms(self, outputs: Mapping[str, torch.Tensor]) -> None:
+        """Add the terms of a loss to the sums for the log."""
+        with self._loss_terms_lock:
+            if not self._loss_terms:
+                self._terms_since = self.state.global_step
+            for name, term in outputs.items():
+                if name.endswith("_loss"):
+                    name = self.objective.loss_name(name)
+                    self._loss_terms[name] = self._loss_terms.get(name, 0) + term.detach()
 
     def log(self, logs, *args, **kwargs):
         if self._loss_terms and "loss" in logs:
@@ -471,7 +489,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         )
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        inputs = self._prepare_inputs(inputs)
+        inputs = self._prepare_inputs(inputs)  # private; `Trainer.prediction_step` does it
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
         loss = outputs["loss"].float()[None]
@@ -595,12 +613,11 @@ def check_before_reading(
     objective: Objective,
     config: MiniBertConfig,
     model: MiniBertConfig | PreTrainedModel | str,
-    source: Source,
-    eval_dataset: Any,
+    data: TrainingData,
 ) -> None:
-    """Refuse (a ValueError) what would end the training only after hours of reading."""
-    source.check(args, eval_dataset)
-    objective.check(config, source.streaming)
+    """Refuse (a ValueError) what would end the training only after hours of reading. The settings
+    and the data alone are checked already."""
+    objective.check(config, data.streaming)
     check_folder(Path(args.output_dir))
     if args.push_to_hub:
         check_push(args)
@@ -611,7 +628,7 @@ def check_before_reading(
             " useless; to adapt it to your text, use `minibert finetune embed --pairs_from title`"
         )
     is_new = isinstance(model, MiniBertConfig)
-    if args.extend_vocabulary is not None and (is_new or not source.has_text):
+    if args.extend_vocabulary is not None and (is_new or not data.has_text):
         raise ValueError(
             "extend_vocabulary: it needs text and a trained model; give them as train_dataset and"
             " model (--data and --model_name_or_path)"
@@ -621,15 +638,15 @@ def check_before_reading(
 def open_tokenizer(
     tokenizer: PreTrainedTokenizerBase | str | None,
     model: MiniBertConfig | PreTrainedModel | str,
-    source: Source,
+    data: TrainingData,
 ) -> PreTrainedTokenizerBase | None:
     """A copy of the tokenizer that is given, or the one that is named, or that of the saved model
     or of prepared rows; None if one is to be trained. A ValueError for another one than the rows
     were made with."""
     path = config_path(model)
-    rows = None
-    if isinstance(source, PreparedRowsData):
-        rows = source.rows
+    prepared_rows = None
+    if isinstance(data, PreparedRowsData):
+        prepared_rows = data.rows
     if isinstance(tokenizer, (str, os.PathLike)):
         if path is not None:
             raise ValueError(
@@ -640,11 +657,11 @@ def open_tokenizer(
         tokenizer = copy.deepcopy(tokenizer)  # its longest input is set
     elif path is not None:
         tokenizer = saved_tokenizer(path)
-    elif rows is not None:
-        tokenizer = saved_tokenizer(rows.folder)
-    if rows is not None:
-        rows.check_tokenizer(tokenizer)
-    if tokenizer is None and not source.has_text:
+    elif prepared_rows is not None:
+        tokenizer = saved_tokenizer(prepared_rows.folder)
+    if prepared_rows is not None:
+        prepared_rows.check_tokenizer(tokenizer)
+    if tokenizer is None and not data.has_text:
         raise ValueError(
             "processing_class: rows without text need the tokenizer that made them; give it"
         )

@@ -1,5 +1,8 @@
-"""What a pretraining is given to train on: a corpus, prepared rows, or a data set. Each is checked
-before anything is read, and read into documents or rows for training and validation."""
+"""What a pretraining is given to train on: a corpus, prepared rows, or a data set.
+
+Each is checked before anything is read, decides some of the settings, and is read into documents or
+rows for training and validation.
+"""
 
 import abc
 import os
@@ -17,6 +20,7 @@ from ..data.mixtures import (
     VALIDATION_DOCUMENTS,
     Corpus,
     CorpusSplits,
+    check_stream_ends,
     first_rows,
     mix_streams,
     set_up_stream,
@@ -29,7 +33,7 @@ from .config import PretrainingConfig, RowsConfig
 from .objectives import OBJECTIVES, Objective
 
 
-class Source(abc.ABC):
+class TrainingData(abc.ABC):
     """What to train on."""
 
     streaming = False
@@ -38,8 +42,12 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
-        """Refuse (a ValueError), before anything is read, what cannot be trained on. Sets the
-        fields of `args` that the rows decide, in place."""
+        """Refuse (a ValueError), before anything is read, what cannot be trained on."""
+
+    def apply_settings(self, args: PretrainingConfig) -> None:
+        """Set, in place, the fields of `args` that these data decide."""
+        if self.streaming:
+            set_up_stream(args)
 
     @abc.abstractmethod
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
@@ -47,7 +55,7 @@ class Source(abc.ABC):
         tokenizer on."""
 
 
-class CorpusData(Source):
+class CorpusData(TrainingData):
     """Text in files or on the Hub."""
 
     def __init__(self, corpus: Corpus):
@@ -59,7 +67,7 @@ class CorpusData(Source):
         _check_no_validation(eval_dataset)
         check_sources(self.corpus.data)
         if self.streaming:
-            set_up_stream(args)
+            check_stream_ends(args)
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
         documents = split_corpus(self.corpus, validation_size=args.validation_size, seed=args.seed)
@@ -68,7 +76,7 @@ class CorpusData(Source):
         return documents
 
 
-class PreparedRowsData(Source):
+class PreparedRowsData(TrainingData):
     """Rows that `minibert prepare` made; they come with their tokenizer."""
 
     has_text = False
@@ -99,9 +107,12 @@ class PreparedRowsData(Source):
             f"the rows in {folder!r} were prepared with",
             "leave it out, or prepare rows with it",
         )
-        vars(args).update(self.rows.settings)
         if self.streaming:
-            set_up_stream(args)
+            check_stream_ends(args)
+
+    def apply_settings(self, args: PretrainingConfig) -> None:
+        super().apply_settings(args)
+        vars(args).update(self.rows.settings)
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
         print(self.rows.describe())
@@ -112,7 +123,7 @@ class PreparedRowsData(Source):
         return CorpusSplits(train, self.rows.load("validation"), sample)
 
 
-class DatasetData(Source):
+class DatasetData(TrainingData):
     """A data set of documents or rows, in memory or as a stream."""
 
     def __init__(self, dataset: datasets.Dataset | datasets.IterableDataset):
@@ -121,13 +132,14 @@ class DatasetData(Source):
         self.has_text = "text" in columns_of(dataset)
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
-        if self.streaming:
-            if eval_dataset is None:
-                raise ValueError(
-                    "eval_dataset: needed, since nothing can be held out of an IterableDataset;"
-                    " give one"
-                )
-            set_up_stream(args)
+        if not self.streaming:
+            return
+        if eval_dataset is None:
+            raise ValueError(
+                "eval_dataset: needed, since nothing can be held out of an IterableDataset;"
+                " give one"
+            )
+        check_stream_ends(args)
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
         train = self.dataset
@@ -143,8 +155,9 @@ class DatasetData(Source):
         return CorpusSplits(train, validation, train)
 
 
-def take_training_data(data: Any) -> Source:
-    """The source of a trainer's `train_dataset`: a `Corpus`, paths, a data set, or other rows."""
+def take_training_data(data: Any) -> TrainingData:
+    """A trainer's `train_dataset` as training data: a `Corpus`, paths, a data set, or records in
+    memory."""
     if data is None:
         raise ValueError("train_dataset: needed; give a data set, a folder of text, or Corpus(…)")
     data = as_dataset(data, "train_dataset")

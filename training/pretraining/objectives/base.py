@@ -15,8 +15,7 @@ from ....configuration_minibert import MiniBertConfig
 from ....tokenization import adapt_tokenizer
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from ...data.packing import check_packing, pack_documents, unigram_counts
-from ...data.tokenized import tokenize_documents
+from ...data.packing import check_packing, pack_documents, tokenize_and_pack, unigram_counts
 from ...hub.example import Example
 from ...loading.models import load_pretrained
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
@@ -80,7 +79,13 @@ class Objective(abc.ABC):
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
     ) -> datasets.Dataset:
         """Make rows for the collator from documents (column `text`)."""
-        return self.pack(tokenize_documents(documents, tokenizer, self.args.num_proc), tokenizer)
+        return tokenize_and_pack(
+            documents,
+            tokenizer,
+            seq_length=self.args.seq_length,
+            packing=self.args.packing,
+            num_proc=self.args.num_proc,
+        )
 
     def pack(
         self, tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
