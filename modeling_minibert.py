@@ -405,26 +405,6 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
     attention: Any = None
 
 
-@dataclass
-class MiniBertForPreTrainingOutput(ModelOutput):
-    """Output of `MiniBertForPreTraining`.
-
-    Args:
-        loss: the sum of `mlm_loss` and `nsp_loss`, or one of them if only its labels were given.
-        prediction_logits: [batch, length, vocabulary], or [labelled positions, vocabulary] with
-            `sparse_prediction`.
-        seq_relationship_logits: [batch, 2]; class 0 means that segment B follows segment A.
-    """
-
-    loss: torch.Tensor | None = None
-    prediction_logits: torch.Tensor | None = None
-    seq_relationship_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-    mlm_loss: torch.Tensor | None = None
-    nsp_loss: torch.Tensor | None = None
-
-
 class MiniBertPreTrainedModel(PreTrainedModel):
     """What Transformers must know about all MiniBERT models, and how weights are initialized."""
 
@@ -438,7 +418,7 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
 
-    def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
+    def encode(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
         """Run the encoder without padding its output."""
         return self.model(*inputs, padded_output=False, return_dict=True, **kwargs)
 
@@ -568,6 +548,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.pooler = MiniBertPooler(config) if pooler else None
         # The last token of a decoder is the only one that has seen all others.
         self.pooling = "last" if config.is_causal else config.classifier_pooling
+        # For each kind of layer: how far its tokens see (None: everywhere), and its rotary angles.
         self.windows: dict[str, int | None] = {}
         for layer_type in config.layer_types:
             is_local = layer_type == "sliding_attention"
@@ -1031,6 +1012,26 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
             outputs, labels_t, sparse_prediction, count, masked_lm_positions
         )
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+@dataclass
+class MiniBertForPreTrainingOutput(ModelOutput):
+    """Output of `MiniBertForPreTraining`.
+
+    Args:
+        loss: the sum of `mlm_loss` and `nsp_loss`, or one of them if only its labels were given.
+        prediction_logits: [batch, length, vocabulary], or [labelled positions, vocabulary] with
+            `sparse_prediction`.
+        seq_relationship_logits: [batch, 2]; class 0 means that segment B follows segment A.
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    mlm_loss: torch.Tensor | None = None
+    nsp_loss: torch.Tensor | None = None
 
 
 def scale_by_targets(
