@@ -24,7 +24,7 @@ from .cpu_minibert import (
     LENGTH_STEP,
     ROW_COUNT,
     ROW_STEP,
-    SHORT,
+    SHORT_LENGTH,
     AttentionKernel,
     choose_cpu_kernel,
 )
@@ -192,7 +192,7 @@ class DocumentsDispatch(AttentionDispatch):
         sizes: list[int] = []
         is_shared: list[bool] = []
         for length in self.tokens.lengths:
-            if sizes and sizes[-1] + length <= SHORT:
+            if sizes and sizes[-1] + length <= SHORT_LENGTH:
                 sizes[-1] += length
                 is_shared[-1] = True
             else:
@@ -561,13 +561,13 @@ def _choose_on_cpu(
     # Not with dropout: GradCache repeats with gradients what it computed without, and needs the
     # same random numbers.
     is_inference = not torch.is_grad_enabled() and not dropout
-    if choose_cpu_kernel(dtype, dropout, SHORT, SHORT) is None:
+    if choose_cpu_kernel(dtype, dropout, SHORT_LENGTH, SHORT_LENGTH) is None:
         # Short documents get SDPA. Long ones may get chunked attention (in fp32), which takes the
         # rows of a group one by one itself.
         return GroupsDispatch if is_inference else DocumentsDispatch
     # Short documents get unfused attention, which holds the scores of a whole call. If most tokens
     # are in longer documents, each of these has a call of its own, so that they stay in the cache.
-    tokens_in_short = sum(length for length in lengths if length < SHORT)
+    tokens_in_short = sum(length for length in lengths if length < SHORT_LENGTH)
     if 2 * tokens_in_short <= sum(lengths):
         return DocumentsDispatch
     return GroupsDispatch if is_inference else PackedDispatch

@@ -57,7 +57,7 @@ SPECIAL_IDS = (
 MAX_LAYERS = 10_000
 MAX_LABELS = 1_000_000
 # The smallest values of whole numbers. A window of 2 is one neighbour on each side.
-SMALLEST = {
+MIN_VALUES = {
     "vocab_size": 1,
     "hidden_size": 1,
     "num_hidden_layers": 1,
@@ -392,7 +392,7 @@ class MiniBertConfig(PreTrainedConfig):
         self._validate_positions()
 
     def _validate_numbers(self):
-        for field, smallest in SMALLEST.items():
+        for field, smallest in MIN_VALUES.items():
             value = getattr(self, field)
             if value < smallest:
                 raise ValueError(f"{field}={value}: it must be at least {smallest}")

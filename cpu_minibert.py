@@ -49,7 +49,7 @@ FUSED_DTYPES = fused_dtypes()
 # --- attention kernels: softmax(q kᵀ / √d + bias) v for [..., heads, queries, head width] ---
 
 # Documents shorter than this share kernel calls.
-SHORT = 128
+SHORT_LENGTH = 128
 # The length of a packed row is a multiple of ROW_STEP. The number of rows of one length is a
 # multiple of ROW_COUNT, if there are more than ROW_COUNT.
 ROW_STEP = 64
@@ -289,15 +289,15 @@ class CrossEntropyByRows(torch.autograd.Function):
     """The sum of the cross-entropies of [targets, classes], in fp32; targets with a negative label
     are ignored.
 
-    It computes `ROWS` rows at a time: what they need besides the logits stays in the cache.
+    It computes `ROWS_AT_ONCE` rows at a time: what they need besides the logits stays in the cache.
     Separate operators write four tensors of the size of the logits and read them back.
     """
 
-    ROWS = 64
+    ROWS_AT_ONCE = 64
 
     @staticmethod
     def forward(logits, labels):
-        parts = logits.split(CrossEntropyByRows.ROWS)
+        parts = logits.split(CrossEntropyByRows.ROWS_AT_ONCE)
         log_sums = torch.cat([at_least_fp32(rows).logsumexp(-1) for rows in parts])
         at_labels = at_least_fp32(logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1))
         return (log_sums - at_labels).masked_fill(labels < 0, 0).sum(), log_sums
@@ -319,8 +319,8 @@ class CrossEntropyByRows(torch.autograd.Function):
             hits = F.one_hot(labels, logits.shape[1])
             return ((probs - hits) * scale.unsqueeze(1)).to(logits.dtype), None
         out = torch.empty_like(logits)
-        for start in range(0, len(logits), CrossEntropyByRows.ROWS):
-            rows = slice(start, start + CrossEntropyByRows.ROWS)
+        for start in range(0, len(logits), CrossEntropyByRows.ROWS_AT_ONCE):
+            rows = slice(start, start + CrossEntropyByRows.ROWS_AT_ONCE)
             labels_t1 = labels[rows].unsqueeze(1)
             probs = (at_least_fp32(logits[rows]) - log_sums[rows].unsqueeze(1)).exp_()
             probs.scatter_add_(1, labels_t1, probs.new_full(labels_t1.shape, -1))

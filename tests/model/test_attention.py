@@ -131,7 +131,7 @@ def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
     if backend == "sdpa, blocks":
         monkeypatch.setattr(attention, "LOCAL_BLOCK", 2)
     elif backend == "sdpa, one call a document":
-        monkeypatch.setattr(attention, "SHORT", 1)
+        monkeypatch.setattr(attention, "SHORT_LENGTH", 1)
     elif backend == "sdpa, like lengths":
         monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: unfused_attention)
     elif implementation == "flash_attention_2":
@@ -239,7 +239,7 @@ def test_the_plans_of_the_truth_table_ran(monkeypatch):
         with monkeypatch.context() as patch:
             implementation, keywords = prepare(backend, patch)
             if backend == "sdpa":
-                patch.setattr(attention, "SHORT", 10)
+                patch.setattr(attention, "SHORT_LENGTH", 10)
             _, inputs, _ = describe("packed, seq_idx")
             config = MiniBertConfig(
                 vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
