@@ -19,9 +19,6 @@ ABSOLUTE_PATH = re.compile(
     r"(?<![\w.:/-])/(?:home|root|tmp|usr|opt|var|work|mnt|Users)/|[A-Z]:\\\\"
 )
 
-NEEDS_DATA = ("09_many_languages",)  # the others make up rows in the quick mode
-needs_data = pytest.mark.skipif(not os.environ.get("MINIBERT_DATA"), reason="needs MINIBERT_DATA")
-
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -103,17 +100,11 @@ def test_pages_print_what_they_say(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=needs_data) if path.stem in NEEDS_DATA else path
-        for path in NOTEBOOKS
-    ],
-    ids=lambda path: path.stem,
-)
+@each_notebook
 def test_runs(path, tmp_path, monkeypatch):
-    """With the small sizes, in folders with the files that the notebooks read."""
+    """With the small sizes and no data, in folders with the files that the notebooks read."""
     monkeypatch.setenv("MINIBERT_QUICK", "1")
+    monkeypatch.delenv("MINIBERT_DATA", raising=False)
     folder = tmp_path / "docs" / "notebooks"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs"))
     results = tmp_path / "benchmarks" / "results"

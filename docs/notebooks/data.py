@@ -1,4 +1,5 @@
-"""The data of notebooks 6 to 9: the folder in MINIBERT_DATA, or public data sets from the Hub.
+"""The data of notebooks 6 to 9: the folder in MINIBERT_DATA, or public data sets from the Hub and
+GitHub.
 
 A notebook calls `data_folder("sst2", "nli")`. Only `datasets` is needed.
 """
