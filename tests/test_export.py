@@ -173,9 +173,9 @@ def test_the_folder(folder, tokenizer, tmp_path, capsys):
     with torch.no_grad():
         expected = MiniBertModel.from_pretrained(folder)(**inputs).last_hidden_state
     inputs.setdefault("token_type_ids", torch.zeros_like(inputs["input_ids"]))
-    actual = onnx_outputs(tmp_path / "out" / exporting.GRAPH, **inputs)["last_hidden_state"]
+    actual = onnx_outputs(tmp_path / "out" / exporting.GRAPH_FILE, **inputs)["last_hidden_state"]
     assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-    rounded = onnx_outputs(tmp_path / "out" / exporting.GRAPH_INT8, **inputs)["last_hidden_state"]
+    rounded = onnx_outputs(tmp_path / "out" / exporting.INT8_GRAPH_FILE, **inputs)["last_hidden_state"]
     assert not torch.equal(rounded, actual)
     pooled = (mean_of(x, inputs["attention_mask"]) for x in (rounded, expected))
     assert torch.cosine_similarity(*pooled).min() > 0.98
@@ -238,14 +238,14 @@ def test_where_tokens_are_pooled_there_is_no_head(tokenizer, tmp_path):
     minibert.export(source, tmp_path / "st", format="sentence-transformers", normalize=True)
     minibert.export(tmp_path / "st", tmp_path / "pooled")
     inputs = inputs_of("Model", "right", True)
-    assert list(onnx_outputs(tmp_path / "saved" / exporting.GRAPH, **inputs)) == ["logits"]
+    assert list(onnx_outputs(tmp_path / "saved" / exporting.GRAPH_FILE, **inputs)) == ["logits"]
     modules = json.loads((tmp_path / "pooled" / "modules.json").read_text())
     assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Normalize"]
     tokens = AutoTokenizer.from_pretrained(tmp_path / "pooled")(
         TEXTS, padding=True, return_tensors="pt"
     )
     inputs = dict(tokens) | dict(token_type_ids=torch.zeros_like(tokens["input_ids"]))
-    states = onnx_outputs(tmp_path / "pooled" / exporting.GRAPH, **inputs)["last_hidden_state"]
+    states = onnx_outputs(tmp_path / "pooled" / exporting.GRAPH_FILE, **inputs)["last_hidden_state"]
     vectors = torch.nn.functional.normalize(mean_of(states, inputs["attention_mask"]))
     assert_close(
         vectors,

@@ -20,13 +20,13 @@ from .adapt import plain_backend
 # all of it is cut badly, and more is lost in the longer ones.
 MAX_LOST_SHARE = 0.05
 MAX_LOST_SHARE_IN_LONG_WORDS = 0.01
-LONG_WORD = 100
+MIN_LONG_WORD_CHARACTERS = 100
 # Bounds for what a tokenizer's replacements may make of a text, which is else longer than memory is
 # large.
 MAX_REPLACEMENT_LENGTH = 1000
 MAX_GROWTH = 100
 # Letters of several scripts, one of which no vocabulary has.
-PROBE = "a b1 Éé, 中 \U00010380!\n\nc"
+PROBE_TEXT = "a b1 Éé, 中 \U00010380!\n\nc"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,9 @@ class Coverage:
     unknown: int  # of the tokens
     characters: int
     lost: Counter[str]  # how often each character is lost
-    in_long_words: int = 0  # characters in unknown words of more than `LONG_WORD` characters
+    in_long_words: int = (
+        0  # characters in unknown words of more than `MIN_LONG_WORD_CHARACTERS` characters
+    )
 
     @property
     def lost_share(self) -> float:
@@ -91,7 +93,7 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
                 continue
             unknown += 1
             length = end - start
-            if length > LONG_WORD:
+            if length > MIN_LONG_WORD_CHARACTERS:
                 in_long_words += length
         characters_before = _count_characters(text)
         decoded = backend.decode(regular_ids, skip_special_tokens=False)
@@ -189,7 +191,7 @@ def check_loaded_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
         return
     check_growth(tokenizer.backend_tokenizer, name)
     try:
-        tokenizer.decode(tokenizer(PROBE)["input_ids"])
+        tokenizer.decode(tokenizer(PROBE_TEXT)["input_ids"])
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise

@@ -23,7 +23,7 @@ from .words import UNSPACED
 
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far
 # below what tells two ways to cut a word apart, far above rounding.
-PREFERENCE = 1e-6
+SCORE_PER_SAVED_PIECE = 1e-6
 # The share of the texts that new words are measured on.
 HELD_OUT_SHARE = 0.1
 MODEL_TYPES = ("WordPiece", "BPE", "Unigram")
@@ -261,7 +261,7 @@ def _add_unigram_pieces(
         vocab.append([content_of[token_id], lowest_score])
     for word, pieces in pieces_of.items():
         score = sum(scores[piece.id] for piece in pieces)
-        vocab.append([word, score + PREFERENCE * (len(pieces) - 1)])
+        vocab.append([word, score + SCORE_PER_SAVED_PIECE * (len(pieces) - 1)])
 
 
 def _reload(tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> PreTrainedTokenizerFast:

@@ -32,9 +32,12 @@ MAX_SHARE_WITH_CAPITALS = 0.01
 def sample_ids(
     tokenizer: PreTrainedTokenizerBase, add_special_tokens: bool = True
 ) -> list[list[int]]:
-    """The ids of `SAMPLE_TEXTS`."""
+    """The ids of `SAMPLE_TEXTS`, by the tokenizer of Transformers."""
     options = {"add_special_tokens": add_special_tokens, "truncation": False, "verbose": False}
-    return [tokenizer(text, **options)["input_ids"] for text in SAMPLE_TEXTS]
+    ids = []
+    for text in SAMPLE_TEXTS:
+        ids.append(tokenizer(text, **options)["input_ids"])
+    return ids
 
 
 def sample_ids_of_file(backend: Tokenizer, add_special_tokens: bool = True) -> list[list[int]]:
@@ -42,9 +45,10 @@ def sample_ids_of_file(backend: Tokenizer, add_special_tokens: bool = True) -> l
     tokenizer.json."""
     backend.no_truncation()
     backend.no_padding()
-    return [
-        backend.encode(text, add_special_tokens=add_special_tokens).ids for text in SAMPLE_TEXTS
-    ]
+    ids = []
+    for text in SAMPLE_TEXTS:
+        ids.append(backend.encode(text, add_special_tokens=add_special_tokens).ids)
+    return ids
 
 
 def follow_tokenizer_file(
@@ -65,15 +69,14 @@ def follow_tokenizer_file(
     backend = Tokenizer.from_file(str(file))
     check_growth(backend, repr(str(tokenizer.name_or_path)))
     # Without a template in the file, the class says where special tokens go.
-    with_template = backend.post_processor is not None
-    expected = sample_ids_of_file(backend, with_template)
-    if sample_ids(tokenizer, with_template) == expected:
+    has_template = backend.post_processor is not None
+    ids_of_file = sample_ids_of_file(backend, has_template)
+    if sample_ids(tokenizer, has_template) == ids_of_file:
         return tokenizer
-    special_tokens = {
-        name: token
-        for name, token in tokenizer.special_tokens_map.items()
-        if isinstance(token, str) and backend.token_to_id(token) is not None
-    }
+    special_tokens = {}
+    for name, token in tokenizer.special_tokens_map.items():
+        if isinstance(token, str) and backend.token_to_id(token) is not None:
+            special_tokens[name] = token
     followed = TokenizersBackend(
         tokenizer_file=str(file),
         name_or_path=tokenizer.name_or_path,
@@ -83,7 +86,7 @@ def follow_tokenizer_file(
         truncation_side=tokenizer.truncation_side,
         **special_tokens,
     )
-    if sample_ids(followed, with_template) != expected:
+    if sample_ids(followed, has_template) != ids_of_file:
         raise ValueError(
             f"tokenizer: {str(file)!r} gives other ids than the tokenizer that Transformers makes"
             " of it; save it again by a current version of tokenizers"
@@ -94,15 +97,17 @@ def follow_tokenizer_file(
 def tokens_with_capitals(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """The tokens with capitals of a cased vocabulary, if the tokenizer lower-cases all text so that
     it never gives them; none for any other tokenizer."""
-    normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
+    if not tokenizer.is_fast:
+        return []
+    normalizer = tokenizer.backend_tokenizer.normalizer
     if normalizer is None or normalizer.normalize_str("A") != "a":
         return []
     special_tokens = tokenizer.get_added_vocab()
-    tokens = [
-        token
-        for token in tokenizer.get_vocab()
-        if token != token.lower()
-        and token not in special_tokens
-        and not token.startswith(("[", "<"))
-    ]
-    return tokens if len(tokens) > MAX_SHARE_WITH_CAPITALS * len(tokenizer) else []
+    tokens = []
+    for token in tokenizer.get_vocab():
+        is_special = token in special_tokens or token.startswith(("[", "<"))
+        if token != token.lower() and not is_special:
+            tokens.append(token)
+    if len(tokens) <= MAX_SHARE_WITH_CAPITALS * len(tokenizer):
+        return []
+    return tokens

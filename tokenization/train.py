@@ -31,7 +31,7 @@ UNK = "[UNK]"
 CLS = "[CLS]"
 SEP = "[SEP]"
 MASK = "[MASK]"
-SPECIAL = [PAD, UNK, CLS, SEP, MASK]  # in the order of their ids
+SPECIAL_TOKENS = [PAD, UNK, CLS, SEP, MASK]  # in the order of their ids
 TrainFunction = Callable[..., Tokenizer]
 # SentencePiece's default share of the text that the alphabet covers, and about the number of
 # characters in BERT's English vocabulary, up to which rarer ones are taken in where there is room.
@@ -40,15 +40,17 @@ USUAL_ALPHABET_SIZE = 1000
 # Characters of text from which training takes seconds, and progress bars are worth it.
 MIN_CHARACTERS_FOR_PROGRESS = 2_000_000
 
-SPACE = "▁"
+SPACE_MARK = "▁"
 BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 # Unigram's words are GPT-2's (Radford et al., 2019) with "▁" for the space, and with combining
 # marks kept beside their letters, without which the words of Indic scripts fall to pieces. Its
 # chunks are whatever stands between spaces.
-WHITESPACE = r"[▁\s]+(?![^▁\s])|[▁\s]+"
-WORDS = r"'(?:[sdmt]|ll|ve|re)|▁?[\p{L}\p{M}]+|▁?\p{N}+|▁?[^▁\s\p{L}\p{M}\p{N}]+|" + WHITESPACE
-CHUNKS = r"▁?[^▁\s]+|" + WHITESPACE
+WHITESPACE_PATTERN = r"[▁\s]+(?![^▁\s])|[▁\s]+"
+WORD_PATTERN = (
+    r"'(?:[sdmt]|ll|ve|re)|▁?[\p{L}\p{M}]+|▁?\p{N}+|▁?[^▁\s\p{L}\p{M}\p{N}]+|" + WHITESPACE_PATTERN
+)
+CHUNK_PATTERN = r"▁?[^▁\s]+|" + WHITESPACE_PATTERN
 
 
 @checked_keywords
@@ -128,7 +130,9 @@ def train_tokenizer(
 
 def _make_post_processor(algorithm: str) -> processors.PostProcessor:
     """`[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]`."""
-    frame = processors.BertProcessing((SEP, SPECIAL.index(SEP)), (CLS, SPECIAL.index(CLS)))
+    frame = processors.BertProcessing(
+        (SEP, SPECIAL_TOKENS.index(SEP)), (CLS, SPECIAL_TOKENS.index(CLS))
+    )
     if algorithm != "bpe":
         return frame
     # Without the first, a token's offsets take in the space before it.
@@ -202,7 +206,7 @@ def _train_wordpiece(
     backend.decoder = decoders.WordPiece()
 
     letters = {char: count for char, count in character_counts.items() if not char.isspace()}
-    alphabet = _choose_alphabet(letters, vocab_size - len(SPECIAL))
+    alphabet = _choose_alphabet(letters, vocab_size - len(SPECIAL_TOKENS))
     continuing_pieces = []
     for char in alphabet:
         # Chinese characters and punctuation are words of their own and continue none.
@@ -222,7 +226,7 @@ def _train_wordpiece(
         WordPieceTrainer,
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=SPECIAL + continuing_pieces,
+        special_tokens=SPECIAL_TOKENS + continuing_pieces,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
     )
@@ -245,7 +249,7 @@ def _train_bpe(
         BpeTrainer,
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=SPECIAL,
+        special_tokens=SPECIAL_TOKENS,
         initial_alphabet=alphabet,
     )
     backend.model = trained.model
@@ -255,20 +259,20 @@ def _train_unigram(
     backend: Tokenizer, train: TrainFunction, character_counts: Counter[str], vocab_size: int
 ) -> None:
     backend.model = models.Unigram()
-    spaces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
-    words = pre_tokenizers.Split(Regex(WORDS), "isolated")
-    chunks = pre_tokenizers.Split(Regex(CHUNKS), "isolated")
+    spaces = pre_tokenizers.Metaspace(SPACE_MARK, prepend_scheme="first", split=False)
+    words = pre_tokenizers.Split(Regex(WORD_PATTERN), "isolated")
+    chunks = pre_tokenizers.Split(Regex(CHUNK_PATTERN), "isolated")
     decoding_steps = [
-        decoders.Replace(SPACE, " "),
+        decoders.Replace(SPACE_MARK, " "),
         decoders.ByteFallback(),
         decoders.Fuse(),
         decoders.Strip(" ", 1, 0),
     ]
     backend.decoder = decoders.Sequence(decoding_steps)
 
-    reserved = SPECIAL + BYTE_PIECES
+    reserved = SPECIAL_TOKENS + BYTE_PIECES
     letters = {char: count for char, count in character_counts.items() if char != " "}
-    alphabet = {SPACE, *_choose_alphabet(letters, vocab_size - len(reserved))}
+    alphabet = {SPACE_MARK, *_choose_alphabet(letters, vocab_size - len(reserved))}
     _check_vocab_size(vocab_size, {"bytes": BYTE_PIECES, "characters": alphabet})
     # The trainer takes its first pieces from what repeats in the list of distinct words, where even
     # a frequent word stands once: "this" is found in "this," and "this." only. So it is trained on
@@ -287,7 +291,7 @@ def _train_unigram(
     scores = {}
     for piece, score in trained_pieces:
         is_within_word = len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1
-        if piece in SPECIAL or not (piece in alphabet or is_within_word):
+        if piece in SPECIAL_TOKENS or not (piece in alphabet or is_within_word):
             continue
         if len(piece) == 1 and score <= highest_unscored:
             score = lowest_score
@@ -297,7 +301,7 @@ def _train_unigram(
     ranked = sorted(scores, key=lambda piece: (piece not in alphabet, -scores[piece], piece))
     vocab = [(piece, 0.0) for piece in reserved]
     vocab += [(piece, scores[piece]) for piece in ranked[: vocab_size - len(reserved)]]
-    backend.model = models.Unigram(vocab, unk_id=SPECIAL.index(UNK), byte_fallback=True)
+    backend.model = models.Unigram(vocab, unk_id=SPECIAL_TOKENS.index(UNK), byte_fallback=True)
 
 
 MODEL_TRAINERS = {
@@ -331,7 +335,7 @@ def _choose_alphabet(character_counts: Mapping[str, int], room: int) -> list[str
 def _check_vocab_size(vocab_size: int, needed_tokens: Mapping[str, Collection[str]]) -> None:
     """Refuse (a ValueError) a size without room for the special tokens and these, by what they
     are."""
-    smallest = len(SPECIAL) + sum(map(len, needed_tokens.values()))
+    smallest = len(SPECIAL_TOKENS) + sum(map(len, needed_tokens.values()))
     if vocab_size < smallest:
         listed = ", ".join(f"{len(tokens)} {name}" for name, tokens in needed_tokens.items())
         raise ValueError(

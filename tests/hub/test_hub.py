@@ -388,7 +388,7 @@ def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
         "import json, os, of_the_user, huggingface_hub\n"
         "print(json.dumps([dict(os.environ), os.getcwd(), huggingface_hub.get_token()]))"
     )
-    monkeypatch.setattr(hub_push, "SCRIPT", script)
+    monkeypatch.setattr(hub_push, "VERIFY_SCRIPT", script)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "home" / "huggingface").mkdir(parents=True)
     (tmp_path / "home" / "huggingface" / "token").write_text("hf_of_the_login")
@@ -404,7 +404,7 @@ def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
     environment, folder, token = hub_push.verify_remote_code(tmp_path)
     assert "hf_secret" not in environment.values() and token is None and folder != str(Path.cwd())
     assert set(environment) - {"LC_CTYPE"} <= {
-        *hub_push.ENVIRONMENT, "HOME", "USERPROFILE", "HF_HOME", "PYTHONPATH", "TRANSFORMERS_VERBOSITY",
+        *hub_push.PASSED_VARIABLES, "HOME", "USERPROFILE", "HF_HOME", "PYTHONPATH", "TRANSFORMERS_VERBOSITY",
         "HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS",
     }  # fmt: skip
 
@@ -430,7 +430,7 @@ def test_the_check_knows_every_head_and_refuses_a_tokenizer_that_does_not_fit(to
             setattr(config, field, value)
         getattr(modeling_minibert, head)(config).save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)
-        return f"import runpy\nresult = runpy.run_path({str(hub_push.SCRIPT)!r})['load']({str(tmp_path / name)!r})"
+        return f"import runpy\nresult = runpy.run_path({str(hub_push.VERIFY_SCRIPT)!r})['load']({str(tmp_path / name)!r})"
 
     with Python(tmp_path, with_package=False) as python:
         for head in ("MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"):

@@ -153,7 +153,7 @@ def test_step_matches_torch_muon_on_separate_matrices(bf16, monkeypatch):
         monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)
         monkeypatch.setattr(torch, "bfloat16", torch.float32)  # since torch 2.15
     monkeypatch.setattr(muon, "POLYNOMIALS", [(3.4445, -4.7750, 2.0315)] * 5)
-    monkeypatch.setattr(muon, "MARGIN", 1)
+    monkeypatch.setattr(muon, "ROUNDING_MARGIN", 1)
     model = tiny()
     heads = model.config.num_attention_heads
     assert heads > 1

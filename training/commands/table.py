@@ -138,7 +138,7 @@ COMMANDS = {
     ),
     "tokenizer": Command(
         "Train a tokenizer on text, or add words to one.",
-        "pretraining.tokenizer:make_tokenizer",
+        "pretraining.make_tokenizer:make_tokenizer",
         options=("data.mixtures:Corpus",),
         config="pretraining.config:TokenizerConfig",
     ),

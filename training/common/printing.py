@@ -20,21 +20,23 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: i
         digits: decimals of floating-point cells; format a cell yourself (as a string) where it
             needs other ones.
     """
-    lines = [list(map(printable, header))]
+    lines_of_cells = [list(map(printable, header))]
     for row in rows:
-        lines.append([format_cell(value, digits) for value in row])
-    # The first column and columns of words are aligned on the left, numbers on the right.
-    alignments = []
-    for column, cells in enumerate(zip(*lines)):
+        lines_of_cells.append([format_cell(value, digits) for value in row])
+    format_specs = []  # of each column, such as "<12"
+    for column, cells in enumerate(zip(*lines_of_cells)):
         width = max(map(len, cells))
-        has_only_words = all(isinstance(row[column], str) for row in rows)
-        alignment = "<" if column == 0 or has_only_words else ">"
-        alignments.append(f"{alignment}{width}")
-    aligned_lines = []
-    for cells in lines:
-        aligned_cells = map(format, cells, alignments)
-        aligned_lines.append("  ".join(aligned_cells).rstrip())
-    return "\n".join(aligned_lines)
+        is_left = column == 0 or _has_only_words(rows, column)
+        format_specs.append(f"<{width}" if is_left else f">{width}")
+    lines = []
+    for cells in lines_of_cells:
+        aligned_cells = map(format, cells, format_specs)
+        lines.append("  ".join(aligned_cells).rstrip())
+    return "\n".join(lines)
+
+
+def _has_only_words(rows: Sequence[Sequence[Any]], column: int) -> bool:
+    return all(isinstance(row[column], str) for row in rows)
 
 
 def format_cell(value: Any, digits: int = 4) -> str:
@@ -63,7 +65,10 @@ def format_scores(scores: Mapping[str, Mapping[str, float | str]]) -> str:
 
 def format_intervals(intervals: Mapping[str, tuple[float, float]]) -> dict[str, str]:
     """95 % intervals as cells of a table of scores."""
-    return {metric: f"{low:.3f}–{high:.3f}" for metric, (low, high) in intervals.items()}
+    cells = {}
+    for metric, (low, high) in intervals.items():
+        cells[metric] = f"{low:.3f}–{high:.3f}"
+    return cells
 
 
 def warn(text: str | None) -> None:
@@ -82,8 +87,8 @@ def print_next_step(*command: Any, warning: str | None = None) -> None:
     if warning:
         print("Next: read the WARNING above before you use the model")
         return
-    words = [str(word) for word in command]
-    print(f"Next: {printable(shlex.join(words))}")
+    command_line = shlex.join(map(str, command))
+    print(f"Next: {printable(command_line)}")
 
 
 @contextmanager

@@ -17,15 +17,15 @@ from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
 # logits.
 CROSS_ENCODER_FIELDS = ("sentence_transformers", "sbert_ce_default_activation_function")
 # Fields of every config that say nothing about the model, or that are converted apart.
-HOUSEKEEPING = {
+SKIPPED_FIELDS = {
     "architectures", "auto_map", "model_type", "transformers_version", "num_labels", "torch_dtype",
     "output_attentions", "max_position_embeddings",
 }  # fmt: skip
 # Fields that have the same name in every family.
 COMMON_FIELDS = ("id2label", "label2id", "problem_type", "dtype")
-POSITIONS = "model.embeddings.position_embeddings.weight"
+POSITION_TABLE = "model.embeddings.position_embeddings.weight"
 
-CLASSIFIERS = (
+CLASSIFIER_HEADS = (
     "ForSequenceClassification",
     "ForMultipleChoice",
     "ForTokenClassification",
@@ -89,7 +89,7 @@ class Architecture:
     def join(self, name: str, parts: list[torch.Tensor], native: PreTrainedConfig) -> torch.Tensor:
         """The MiniBERT parameter `name` from its native parts."""
         rows = torch.cat(parts)
-        if name == POSITIONS:
+        if name == POSITION_TABLE:
             return rows[self.first_position(native) :].clone()
         return rows
 
@@ -98,12 +98,12 @@ class Architecture:
     ) -> list[torch.Tensor]:
         """The native parts of the MiniBERT parameter `name`."""
         first_position = self.first_position(config)
-        if name != POSITIONS or first_position == 0:
+        if name != POSITION_TABLE or first_position == 0:
             return list(tensor.chunk(parts))
         unused_rows = tensor.new_zeros(first_position, tensor.shape[1])
         saved_tensors = (config.converted_rest or {}).get("tensors")
         if saved_tensors:
-            saved_rows = load_tensors(base64.b64decode(saved_tensors))[POSITIONS]
+            saved_rows = load_tensors(base64.b64decode(saved_tensors))[POSITION_TABLE]
             if saved_rows.shape == unused_rows.shape:
                 unused_rows = saved_rows.to(unused_rows)
         return [torch.cat([unused_rows, tensor])]
@@ -152,7 +152,7 @@ class Architecture:
             required["pad_token_id"] = 1
         if config.rope_parameters and self.switches["position_embedding_type"] == "rope":
             required["rope_parameters"] = _rotate_whole_heads(config.rope_parameters)
-        if head in CLASSIFIERS:
+        if head in CLASSIFIER_HEADS:
             required["add_pooling_layer"] = self.has_bert_heads
         elif head == "Model" and model.pooler is not None and not self.has_pooler:
             required["add_pooling_layer"] = False
@@ -182,7 +182,7 @@ class Architecture:
             table = native.base_model.embeddings.position_embeddings.weight.detach()
             rows = table[:first_position]
             if rows.any():
-                tensors = save_tensors({POSITIONS: rows.contiguous()})
+                tensors = save_tensors({POSITION_TABLE: rows.contiguous()})
                 rest["tensors"] = base64.b64encode(tensors).decode()
         return rest or None
 
@@ -191,7 +191,7 @@ class Architecture:
         converted = {*self.fields_of(head), *SPECIAL_IDS}
         converted_fields = {name: getattr(native, name, None) for name in converted}
         defaults = self.config_class(**converted_fields).to_dict()
-        ignored = {*converted, *CROSS_ENCODER_FIELDS, *HOUSEKEEPING}
+        ignored = {*converted, *CROSS_ENCODER_FIELDS, *SKIPPED_FIELDS}
         fields = {}
         for name, value in native.to_dict().items():
             if name in ignored or name.startswith("_"):

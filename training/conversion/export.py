@@ -30,18 +30,18 @@ from ..loading.load_errors import suppress_logging
 from ..loading.models import minibert_config
 from ..loading.saved_files import modules_of
 from . import convert, to_native
-from .checkpoints import load_checkpoint
 from .folders import save_tokenizer_and_modules, tokenizer_of
+from .load_native import load_checkpoint
 
 FormatName = Literal["onnx", "native", "sentence-transformers"]
 # The names that all three engines look for.
-GRAPH = "onnx/model.onnx"
-GRAPH_INT8 = "onnx/model_quantized.onnx"
-OPSET = 17
+GRAPH_FILE = "onnx/model.onnx"
+INT8_GRAPH_FILE = "onnx/model_quantized.onnx"
+ONNX_OPSET = 17
 # Of the largest output.
-TOLERANCE = 1e-3
+MAX_RELATIVE_ERROR = 1e-3
 # Rows and columns of what is compared.
-BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))
+COMPARED_SHAPES = ((2, 9), (3, 200), (1, 4), (1, 1))
 
 
 @checked_keywords
@@ -123,14 +123,14 @@ def _write_onnx(source: str, unfinished: Path) -> str:
     # They are no outputs of the graph.
     model.config.update({"output_hidden_states": False, "output_attentions": False})
     model.float().cpu().eval()
-    (unfinished / GRAPH).parent.mkdir()
-    trace(model, unfinished / GRAPH)
-    difference = compare(model, unfinished / GRAPH)
+    (unfinished / GRAPH_FILE).parent.mkdir()
+    trace(model, unfinished / GRAPH_FILE)
+    difference = compare(model, unfinished / GRAPH_FILE)
     print(
-        f"{GRAPH}: outputs as torch gives them, to {difference:.1e} (padding on either side,"
+        f"{GRAPH_FILE}: outputs as torch gives them, to {difference:.1e} (padding on either side,"
         " several lengths)"
     )
-    quantize(unfinished / GRAPH, unfinished / GRAPH_INT8)
+    quantize(unfinished / GRAPH_FILE, unfinished / INT8_GRAPH_FILE)
     config_model = _known_to_engines(model)
     config_model.config.architectures = [type(config_model).__name__]
     config_model.config.save_pretrained(unfinished)
@@ -190,7 +190,7 @@ def trace(model: PreTrainedModel, path: Path) -> None:
         # its shape is else taken for fixed
         dynamic_axes["logits"] = {0: "batch", 1: "choices"}
     outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
-    torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
+    torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, ONNX_OPSET)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of tracing; what comes out is compared
         torch.onnx.export(
@@ -200,7 +200,7 @@ def trace(model: PreTrainedModel, path: Path) -> None:
             dynamo=False,
             input_names=list(axes),
             output_names=output_names,
-            opset_version=OPSET,
+            opset_version=ONNX_OPSET,
             dynamic_axes=dynamic_axes,
         )
 
@@ -235,7 +235,7 @@ def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
     """Random tokens to call the model with, padded on the right, and on the left."""
     axes = graph_inputs(model)
     generator = torch.Generator().manual_seed(0)
-    for rows, columns in BATCHES:
+    for rows, columns in COMPARED_SHAPES:
         columns = min(columns, model.config.max_position_embeddings)
         sizes = {"batch": rows, "choices": 2, "length": columns}
         shape = [sizes[dimension] for dimension in axes["input_ids"].values()]
@@ -251,7 +251,7 @@ def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
 @torch.no_grad()
 def compare(model: PreTrainedModel, graph: Path) -> float:
     """The largest difference of outputs that onnxruntime computes to those of the model; a
-    ValueError if it is above `TOLERANCE` times the largest output."""
+    ValueError if it is above `MAX_RELATIVE_ERROR` times the largest output."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
@@ -265,7 +265,7 @@ def compare(model: PreTrainedModel, graph: Path) -> float:
             difference = float(np.abs(actual - expected).max())
             # Padding, where no answer begins, has the lowest number there is.
             real = expected[expected > np.finfo(expected.dtype).min]
-            if not difference <= TOLERANCE * max(1.0, np.abs(real).max()):
+            if not difference <= MAX_RELATIVE_ERROR * max(1.0, np.abs(real).max()):
                 raise ValueError(
                     f"{graph.name}: {name} differs by {difference:.1e} from the model's"
                 )

@@ -7,16 +7,21 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, Architecture, class_names, field_names
+from .architecture import CLASSIFIER_HEADS, Architecture, class_names, field_names
 
-POOLED = (
+POOLED_HEADS = (
     "ForPreTraining",
     "ForNextSentencePrediction",
     "ForSequenceClassification",
     "ForMultipleChoice",
 )
 # Heads with an activation before the vocabulary.
-WITH_ACTIVATION = ("ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForReplacedTokenDetection")
+HEADS_WITH_ACTIVATION = (
+    "ForMaskedLM",
+    "ForPreTraining",
+    "ForCausalLM",
+    "ForReplacedTokenDetection",
+)
 # The projections of a layer, by the names that decoders use in Transformers, and encoders that were
 # written after them.
 DECODER_PROJECTIONS = {
@@ -44,7 +49,12 @@ class BertArchitecture(Architecture):
 
     config_class = transformers.BertConfig
     classes = class_names(
-        "Bert", "Model", "ForMaskedLM", *POOLED, *CLASSIFIERS, ForCausalLM="BertLMHeadModel"
+        "Bert",
+        "Model",
+        "ForMaskedLM",
+        *POOLED_HEADS,
+        *CLASSIFIER_HEADS,
+        ForCausalLM="BertLMHeadModel",
     )
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act"
@@ -109,7 +119,7 @@ class BertArchitecture(Architecture):
                 f"is_decoder=False makes a {class_name} an encoder: load it as"
                 f" {self.classes['ForMaskedLM']}"
             )
-        if is_decoder and (is_pooled or head in POOLED):
+        if is_decoder and (is_pooled or head in POOLED_HEADS):
             raise ValueError(
                 f"is_decoder=True is not convertible for a {class_name} with a pooler: BERT pools"
                 " the first token, a causal MiniBERT the last"
@@ -125,9 +135,11 @@ class BertArchitecture(Architecture):
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         required = super().required(model, head)
-        if head in WITH_ACTIVATION:
+        if head in HEADS_WITH_ACTIVATION:
             required |= dict(classifier_activation=self._activation(model.config.hidden_act, head))
-        if head in POOLED or (head == "Model" and model.pooler is not None and self.has_pooler):
+        if head in POOLED_HEADS or (
+            head == "Model" and model.pooler is not None and self.has_pooler
+        ):
             required |= dict(
                 classifier_pooling="cls", is_causal=False, pooler_activation=self.pooler_activation
             )
@@ -139,7 +151,7 @@ class RobertaArchitecture(BertArchitecture):
     the padding is."""
 
     config_class = transformers.RobertaConfig
-    classes = class_names("Roberta", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)
+    classes = class_names("Roberta", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIER_HEADS)
     modules = BertArchitecture.modules | {
         "head.dense": ("lm_head.dense",),
         "head.norm": ("lm_head.layer_norm",),
@@ -173,7 +185,7 @@ class DistilBertArchitecture(BertArchitecture):
     """DistilBERT (Sanh et al. 2019): no segments, no pooler, ReLU in the heads for texts."""
 
     config_class = transformers.DistilBertConfig
-    classes = class_names("DistilBert", "Model", "ForMaskedLM", *CLASSIFIERS)
+    classes = class_names("DistilBert", "Model", "ForMaskedLM", *CLASSIFIER_HEADS)
     fields = field_names(
         "vocab_size attention_dropout max_position_embeddings initializer_range"
         " tie_word_embeddings",
@@ -214,7 +226,7 @@ class ElectraArchitecture(BertArchitecture):
 
     config_class = transformers.ElectraConfig
     classes = class_names(
-        "Electra", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS,
+        "Electra", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIER_HEADS,
         ForReplacedTokenDetection="ElectraForPreTraining",
     )  # fmt: skip
     fields = BertArchitecture.fields | dict(embedding_size="embedding_size")
@@ -273,7 +285,7 @@ class AlbertArchitecture(BertArchitecture):
     """ALBERT (Lan et al. 2019): one layer for all, and embeddings that are narrower than it."""
 
     config_class = transformers.AlbertConfig
-    classes = class_names("Albert", "Model", "ForMaskedLM", "ForPreTraining", *CLASSIFIERS)
+    classes = class_names("Albert", "Model", "ForMaskedLM", "ForPreTraining", *CLASSIFIER_HEADS)
     fields = BertArchitecture.fields | dict(
         embedding_size="embedding_size",
         classifier_dropout_prob="classifier_dropout",
@@ -390,7 +402,7 @@ class ModernBertArchitecture(Architecture):
     are. Every parameter has the same name."""
 
     config_class = transformers.ModernBertConfig
-    classes = class_names("ModernBert", "Model", "ForMaskedLM", *CLASSIFIERS)
+    classes = class_names("ModernBert", "Model", "ForMaskedLM", *CLASSIFIER_HEADS)
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
         " hidden_activation max_position_embeddings initializer_range initializer_cutoff_factor"

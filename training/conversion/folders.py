@@ -20,9 +20,9 @@ from ..loading.load_errors import wrap_load_errors
 from ..loading.models import saved_config
 from ..loading.saved_files import SENTENCE_CONFIGS, find_file, modules_of, read_json
 from ..loading.tokenizers import VOCABULARY_FILES, saved_tokenizer
-from .checkpoints import load_checkpoint
 from .compare import check_outputs, check_saved_tokenizer, sample_batch, sample_outputs
 from .families import ArchitectureName
+from .load_native import load_checkpoint
 from .native import from_native, to_native
 from .surgery import modify, parse_changes
 
@@ -33,7 +33,7 @@ PYLATE_SETTINGS = {
 }  # fmt: skip
 
 # The classes of models that are fine-tuned next.
-PRETRAINED = ("MiniBertModel", "MiniBertForMaskedLM", "MiniBertForPreTraining")
+PRETRAINED_CLASSES = ("MiniBertModel", "MiniBertForMaskedLM", "MiniBertForPreTraining")
 
 
 @checked_keywords
@@ -119,7 +119,7 @@ def convert(
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
     if modules and isinstance(model.config, MiniBertConfig):
         print_next_step("minibert", "embed", "TEXT", "--model", target)
-    elif type(model).__name__ in PRETRAINED:
+    elif type(model).__name__ in PRETRAINED_CLASSES:
         print_next_step("minibert", "finetune", "classify", "--model", target, "--data", "FOLDER")
     return target
 

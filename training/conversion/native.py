@@ -23,8 +23,8 @@ from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
 from ..loading.weights import untied_weights
 from .architecture import CROSS_ENCODER_FIELDS, Architecture
-from .checkpoints import load_checkpoint
 from .families import ARCHITECTURES, find_architecture
+from .load_native import load_checkpoint
 
 # Of a model that fits no architecture, the message names what the nearest ones need.
 NUM_NEAREST = 3

@@ -18,7 +18,7 @@ from .native import copy_generation_config
 
 # The last seven have no weights: they change which tokens a layer sees, how far angles turn, what
 # training drops.
-CHANGEABLE = (
+CHANGEABLE_FIELDS = (
     "position_embedding_type", "max_position_embeddings", "num_hidden_layers",
     "global_attn_every_n_layers", "layer_types", "local_attention", "rope_parameters",
     "hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout",
@@ -154,10 +154,10 @@ def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniB
     """The config with `changes`; a ValueError where one of them has no meaning for trained
     weights."""
     for name, value in changes.items():
-        if name not in CHANGEABLE:
+        if name not in CHANGEABLE_FIELDS:
             raise ValueError(
                 f"set: {name}={value!r} has no meaning for trained weights. What can be set:"
-                f" {', '.join(CHANGEABLE)}"
+                f" {', '.join(CHANGEABLE_FIELDS)}"
             )
     old_type = config.position_embedding_type
     new_type = changes.get("position_embedding_type", old_type)

@@ -18,9 +18,9 @@ SKIPPED_FOLDERS = frozenset(
 )
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.
 MIN_CHARACTERS = 36
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+DOCUMENTED_NODES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Docstrings stand in these; no docstring stands inside an expression.
-NESTING = (ast.stmt, ast.excepthandler, ast.match_case)
+NODES_TO_ENTER = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 def builtin_files() -> list[Path]:
@@ -64,10 +64,12 @@ def _docstrings(file: Path) -> Iterator[str]:
     while nodes:
         node = nodes.pop()
         docstring = None
-        if isinstance(node, DOCUMENTED):
+        if isinstance(node, DOCUMENTED_NODES):
             docstring = ast.get_docstring(node)
         if docstring:
             # A docstring may spell lone surrogates ("\\ud800"), which no UTF-8 file can hold.
             yield docstring.encode("utf-8", "ignore").decode().strip()
-        children = [child for child in ast.iter_child_nodes(node) if isinstance(child, NESTING)]
+        children = [
+            child for child in ast.iter_child_nodes(node) if isinstance(child, NODES_TO_ENTER)
+        ]
         nodes += reversed(children)  # the first one is taken next

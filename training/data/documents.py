@@ -24,8 +24,8 @@ from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
 from .tables import FORMATS, DatasetOrStream, map_tables, revision_of
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
-GUESS_ROWS = 100  # the column of the text is guessed from these rows
-GUESS_BYTES = 1 << 24  # blank lines are looked for in these bytes
+RECORDS_TO_GUESS_FROM = 100  # the column of the text is guessed from so many
+BYTES_TO_GUESS_FROM = 1 << 24  # blank lines are looked for in so many
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<entry>.+)", re.DOTALL)
 DataEntry = str | Path | DatasetOrStream  # an entry of `data`
@@ -34,7 +34,7 @@ DataEntry = str | Path | DatasetOrStream  # an entry of `data`
 def load_documents(
     data: Sequence[DataEntry] = (), *, text_column: str | None = None, sample_by: str = "auto"
 ) -> datasets.Dataset:
-    """Load documents: one column `text`, one row per document, in the order of `data`, without
+    """Load documents: one column `text`, one document an entry, in the order of `data`, without
     blank documents. With several entries of `data`, the column `source` (a `ClassLabel`) names the
     language or the entry of each document.
 
@@ -51,7 +51,7 @@ def load_documents(
         files = list(map(str, builtin_files()))
         version = tables.checksum(files) + revision_of(builtin_documents)
         return datasets.Dataset.from_generator(
-            _builtin_rows, gen_kwargs={"files": tuple(files), "version": version}
+            _builtin_texts, gen_kwargs={"files": tuple(files), "version": version}
         )
     parts = load_sources(data, text_column=text_column, sample_by=sample_by)
     for entry, part in zip(data, parts):
@@ -101,7 +101,7 @@ def load_sources(
 
 
 def _report_missing(texts: DatasetOrStream, entry: DataEntry) -> None:
-    """Print how many rows have no text, if they are not a stream."""
+    """Print how many records have no text, if they are not a stream."""
     if not isinstance(texts, datasets.Dataset):
         return
     missing = texts.data.table["text"].null_count
@@ -195,7 +195,7 @@ def _group_of(file: str, sample_by: str) -> FileGroup:
 
 def _layout(file: str, encoding: str) -> str:
     with open(file, "rb") as stream:
-        beginning = stream.read(GUESS_BYTES).decode(encoding, errors="replace").strip()
+        beginning = stream.read(BYTES_TO_GUESS_FROM).decode(encoding, errors="replace").strip()
     return "paragraph" if re.search(BLANK_LINE, beginning) else "line"
 
 
@@ -213,7 +213,7 @@ def _load_texts(
         return tables.load_files("text", source, name=version, **options)
     if group.file_format == "parquet":
         return _load_parquet(source, column, version, streaming)
-    return _load_rows(source, column, version, streaming)
+    return _load_records(source, column, version, streaming)
 
 
 def _load_parquet(
@@ -232,12 +232,12 @@ def _load_parquet(
     return _select_text(loaded, column)
 
 
-def _load_rows(
+def _load_records(
     files: list[str], column: str | None, version: str, streaming: bool
 ) -> DatasetOrStream:
     """The texts of JSON, csv and tsv files."""
-    first_rows = islice(read_records(files[0]), GUESS_ROWS)
-    table = tables.from_numbered_records(files[0], first_rows)
+    first_records = islice(read_records(files[0]), RECORDS_TO_GUESS_FROM)
+    table = tables.from_numbered_records(files[0], first_records)
     # a column of numbers is not a text, though its cells in a csv file are
     converted = tables.with_numbers([table])[0]
     column = _choose_column(tables.string_columns(converted), column, table.column_names)
@@ -247,7 +247,7 @@ def _load_rows(
         return datasets.IterableDataset.from_generator(
             _texts, gen_kwargs=arguments, features=features
         )
-    # a part of the key by which `datasets` caches the rows
+    # a part of the key by which `datasets` caches the texts
     arguments["version"] = version + revision_of(read_records) + revision_of(_texts)
     try:
         return datasets.Dataset.from_generator(_texts, gen_kwargs=arguments, features=features)
@@ -259,15 +259,15 @@ def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[st
     """Yield the texts in one column of JSON and csv files; other columns are not checked."""
     for file in files:
         has_column = False
-        row = {}
-        for line, row in read_records(file):
-            text = row.get(column)
+        record = {}
+        for line, record in read_records(file):
+            text = record.get(column)
             if text is not None and not isinstance(text, str):
                 raise ReadError(f"{file}, line {line}: {column}={text!r:.100} is not text")
-            has_column |= column in row
+            has_column |= column in record
             yield {"text": text}
-        if row and not has_column:
-            raise ReadError(f"{file!r} has no column {column!r}; it has {', '.join(row)}")
+        if record and not has_column:
+            raise ReadError(f"{file!r} has no column {column!r}; it has {', '.join(record)}")
 
 
 def _choose_column(
@@ -297,12 +297,12 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """Reduce a data set to its column of text, renamed to "text"."""
     table = dataset
     if not dataset.features:  # a stream may not know its columns before it is read
-        table = tables.from_records(list(islice(dataset, GUESS_ROWS)))
+        table = tables.from_records(list(islice(dataset, RECORDS_TO_GUESS_FROM)))
     name = _choose_column(tables.string_columns(table), name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")
 
 
-def _builtin_rows(files: Sequence[str], version: str) -> Iterator[dict[str, str]]:
+def _builtin_texts(files: Sequence[str], version: str) -> Iterator[dict[str, str]]:
     for document in builtin_documents(map(Path, files)):
         yield {"text": document}

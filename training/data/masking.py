@@ -21,10 +21,10 @@ IGNORE_INDEX = -100
 # The probabilities of spans of 1, 2, … words. "span": geometric with p = 0.2, at most
 # 10 words (SpanBERT, arXiv 1907.10529, 3.1). "ngram": in inverse proportion to the length, at most
 # 3 words (ALBERT, arXiv 1909.11942, 4.1).
-SPAN_P = 0.2
+GEOMETRIC_P = 0.2
 SPAN_MAX_WORDS = 10
 SPAN_WEIGHTS = {
-    "span": (1 - SPAN_P) ** np.arange(SPAN_MAX_WORDS),
+    "span": (1 - GEOMETRIC_P) ** np.arange(SPAN_MAX_WORDS),
     "ngram": 1 / np.arange(1, 4),
 }
 SPAN_LENGTHS = {masking: weights / weights.sum() for masking, weights in SPAN_WEIGHTS.items()}

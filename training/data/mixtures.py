@@ -36,14 +36,14 @@ SampleBy = Literal["auto", "line", "paragraph", "document", "sentence"]
 LANGUAGE_ALPHA = 0.3
 # An epoch has every document at least once. One of more than this many times the corpus is refused
 # as a mistake.
-LONGEST_EPOCH = 100
-MINIMUM_DOCUMENTS = 10  # of a corpus that is not streamed
+MAX_EPOCH_RATIO = 100
+MIN_DOCUMENTS = 10  # of a corpus that is not streamed
 # The number of held-out documents of a stream that are kept for validation.
 VALIDATION_DOCUMENTS = 1000
 # Of a stream, the rows in which token frequencies are counted, and the documents on which a
 # tokenizer is trained.
 SAMPLE_ROWS = 1000
-SAMPLE_DOCUMENTS = 100_000
+TOKENIZER_DOCUMENTS = 100_000
 
 
 @checked_class
@@ -53,7 +53,7 @@ class Corpus:
     refused.
 
     Args:
-        data: Files, folders, globs, data sets of the Hub, or rows in memory (a `Dataset`, a
+        data: Files, folders, globs, data sets of the Hub, or records in memory (a `Dataset`, a
             DataFrame of pandas, or dictionaries); one entry may stand alone.
         text_column: The column of the text; by default "text", or the only column of strings.
         sample_by: What a document of a text file is: a line, a paragraph between blank lines, or
@@ -168,9 +168,9 @@ def split_corpus(corpus: Corpus, *, validation_size: float, seed: int) -> Corpus
     if corpus.streaming:
         return _split_streams(corpus, validation_size, seed)
     documents = corpus.load()
-    if len(documents) < MINIMUM_DOCUMENTS:
+    if len(documents) < MIN_DOCUMENTS:
         raise ValueError(
-            f"data: a training needs {MINIMUM_DOCUMENTS} documents or more, got {len(documents)}"
+            f"data: a training needs {MIN_DOCUMENTS} documents or more, got {len(documents)}"
         )
     columns = ["text"]
     if corpus.has_languages and len(corpus.data) > 1:
@@ -208,7 +208,7 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
         )
     probabilities = corpus.probabilities(sizes)
     epoch = (sizes / probabilities).max()
-    if epoch > LONGEST_EPOCH * len(documents):
+    if epoch > MAX_EPOCH_RATIO * len(documents):
         raise ValueError(
             f"weights: an epoch with every document would have about {epoch:,.0f} documents (there"
             f" are {len(documents):,}); raise the smallest weights"
@@ -220,10 +220,10 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
         start += size
     mixed = _interleave(parts, probabilities, seed)
     counts = np.bincount(mixed.with_format("numpy")["source"][:], minlength=len(sizes))
-    rows = []
+    lines = []
     for name, size, count in zip(corpus.names, sizes.tolist(), counts.tolist()):
-        rows.append((name, size, count, f"{count / len(mixed):.1%}"))
-    print(format_table(("source", "documents", "sampled", "share"), rows))
+        lines.append((name, size, count, f"{count / len(mixed):.1%}"))
+    print(format_table(("source", "documents", "sampled", "share"), lines))
     return mixed
 
 
@@ -243,7 +243,7 @@ def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> CorpusS
         train_stream, held_out_stream = split_stream(stream, validation_size, seed)
         train.append(train_stream)
         held_out.append(held_out_stream)
-    validation = first_rows(*held_out, count=VALIDATION_DOCUMENTS)
+    validation = first_examples(*held_out, count=VALIDATION_DOCUMENTS)
     if not len(validation):
         raise ValueError(
             f"validation_size: {validation_size} holds out no document of the stream; raise it"
@@ -252,14 +252,14 @@ def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> CorpusS
     return CorpusSplits(mixed, validation, _tokenizer_sample(train, corpus, seed))
 
 
-def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
-    """The first rows of every stream, `count` in all if there are as many."""
+def first_examples(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
+    """The first documents or rows of every stream, `count` in all if there are as many."""
     count_by_stream = -(-count // len(streams))
-    rows: list[dict[str, Any]] = []
+    examples: list[dict[str, Any]] = []
     for stream in streams:
         first = islice(stream, count_by_stream)
-        rows += tqdm(first, desc="Reading rows", total=count_by_stream, delay=1, leave=False)
-    return datasets.Dataset.from_list(rows)
+        examples += tqdm(first, desc="Reading rows", total=count_by_stream, delay=1, leave=False)
+    return datasets.Dataset.from_list(examples)
 
 
 def mix_streams(
@@ -292,7 +292,7 @@ def _tokenizer_sample(
     streams: list[datasets.IterableDataset], corpus: Corpus, seed: int
 ) -> datasets.IterableDataset:
     """The first documents of the mixture, each once."""
-    return mix_streams(streams, corpus, seed, endless=False).take(SAMPLE_DOCUMENTS)
+    return mix_streams(streams, corpus, seed, endless=False).take(TOKENIZER_DOCUMENTS)
 
 
 def check_stream_ends(training: TrainingArguments) -> None:

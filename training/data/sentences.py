@@ -47,7 +47,7 @@ def split_sentences(text: str) -> list[str]:
 
 def strip_blank(table: pa.Table) -> pa.Table:
     """Column `text`: without white space at the ends, and without blank documents."""
-    text = table["text"].cast(pa.string())  # some rows of a stream may hold nothing but null
+    text = table["text"].cast(pa.string())  # a part of a stream may hold nothing but null
     text = pc.utf8_trim_whitespace(text)
     # null compares to null: dropped too
     return pa.table({"text": text.filter(pc.greater(pc.utf8_length(text), 0))})

@@ -32,8 +32,8 @@ FORMATS = {
     ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json",
     ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
 }  # fmt: skip
-TABLES = tuple(suffix for suffix, file_format in FORMATS.items() if file_format != "text")
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+TABLE_SUFFIXES = tuple(suffix for suffix, file_format in FORMATS.items() if file_format != "text")
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # "name" or "owner/name", and perhaps a configuration.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 STRING_TYPES = (
@@ -106,7 +106,8 @@ def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset
         )
     if file_format == "text":
         raise ValueError(
-            f"{field}: {file!r} is not a table; use a file that ends in one of {', '.join(TABLES)}"
+            f"{field}: {file!r} is not a table; use a file that ends in one of"
+            f" {', '.join(TABLE_SUFFIXES)}"
         )
     if file_format == "parquet":
         return _read_parquet(file)
@@ -406,7 +407,9 @@ def find_files(item: str, field: str = "data") -> list[str]:
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
     """`files_under` a folder with these suffixes. Compressed files are reported."""
     paths = files_under(folder)
-    compressed = [Path(path).name for path in paths if Path(path).suffix.lower() in COMPRESSED]
+    compressed = [
+        Path(path).name for path in paths if Path(path).suffix.lower() in COMPRESSED_SUFFIXES
+    ]
     if compressed:
         print(
             f"{str(folder)!r}: {len(compressed)} compressed files ({compressed[0]!r}, …) are left "

@@ -17,8 +17,8 @@ from .tables import DatasetOrStream, map_tables
 TOKENIZER_BATCH = 512
 # The coverage of a tokenizer is measured on this many documents, and on this many characters of
 # each.
-SAMPLE_DOCUMENTS = 1000
-SAMPLE_CHARACTERS = 10_000
+COVERAGE_DOCUMENTS = 1000
+COVERAGE_CHARACTERS = 10_000
 
 
 def tokenize_documents(
@@ -43,9 +43,10 @@ def check_tokenization(
     tokenizer loses, and refuse (a ValueError) one that loses too much, see
     `tokenization.check_coverage`."""
     if isinstance(documents, datasets.Dataset):
-        count = min(len(documents), SAMPLE_DOCUMENTS)
+        count = min(len(documents), COVERAGE_DOCUMENTS)
         documents = documents.select(np.linspace(0, len(documents) - 1, count).astype(int))
-    sample = (row["text"][:SAMPLE_CHARACTERS] for row in islice(documents, SAMPLE_DOCUMENTS))
+    first_documents = islice(documents, COVERAGE_DOCUMENTS)
+    sample = (document["text"][:COVERAGE_CHARACTERS] for document in first_documents)
     coverage = check_coverage(tokenizer, sample, max_lost_text)
     print(f"Tokenizer: {coverage.describe()}")
     return coverage

@@ -8,7 +8,7 @@ from ...keywords import checked_class
 from ..common.config_fields import option
 from ..common.processes import use_cpu_without_accelerator
 
-EPOCHS = 1.0
+DEFAULT_EPOCHS = 1.0
 
 
 @dataclass
@@ -16,7 +16,7 @@ class _Defaults:
     """Our defaults for fields of `TrainingArguments`."""
 
     learning_rate: float = option(5e-5, "Peak learning rate.")
-    num_train_epochs: float = option(EPOCHS, "Passes over the data.")
+    num_train_epochs: float = option(DEFAULT_EPOCHS, "Passes over the data.")
     warmup_steps: float = option(
         0.1, "Steps in which the learning rate rises; below 1, a share of all steps."
     )

@@ -60,7 +60,7 @@ ENCODER_CLASSES = {
     "multi-vector": "MultiVectorEncoder",
 }
 MAX_COUNTED_TEXTS = 2000  # whose lengths are looked at
-MANY_CUT = 0.01  # the share of them from which on it is said that they are cut
+MIN_CUT_SHARE = 0.01  # the share of them from which on it is said that they are cut
 NUM_SPECIAL_TOKENS = 4  # of a text or a pair, at most
 BATCH_TOKENS = 16384  # of a batch, with its padding
 PoolingName = Literal["mean", "cls"]
@@ -257,7 +257,7 @@ def warn_cut(model: SentenceTransformer, texts: Sequence[str]) -> None:
     documents = [prompt + text for text in texts[:MAX_COUNTED_TEXTS]]
     rows = model.tokenizer(documents, verbose=False).input_ids
     num_cut = sum(len(row) > model.max_seq_length for row in rows)
-    if num_cut > MANY_CUT * len(rows):
+    if num_cut > MIN_CUT_SHARE * len(rows):
         warn(
             f"{num_cut:,} of {len(rows):,} texts have more than {model.max_seq_length} tokens and"
             " are cut; use a larger --max_length, or shorter texts"

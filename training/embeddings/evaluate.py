@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 SHOWN_METRICS = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson", "active_dims")
 RANKS = (1, 10)
 SHARED_WORDS = "shared words (TF-IDF)"  # the baseline
-MAX_TEXTS = 8  # encoded at once, where each token has a score for every word of the vocabulary
+TEXTS_AT_ONCE = 8  # encoded at once, where each token has a score for every word of the vocabulary
 MAX_COUNTED_TEXTS = 200  # of which the numbers of sparse vectors that are not zero are counted
-MAX_QUERIES = 64  # compared with all passages at once
+QUERIES_AT_ONCE = 64  # compared with all passages at once
 RETRIEVAL_METRICS = tuple(f"{name}@{k}" for k in RANKS for name in ("hit", "recall", "mrr", "ndcg"))
 
 
@@ -308,7 +308,7 @@ def measure(
         texts = task["first"][:MAX_COUNTED_TEXTS]
         scores = metrics.correlations(predicted, task["label"])
     if isinstance(model, SparseEncoder):
-        vectors = model.encode_document(texts, batch_size=MAX_TEXTS, show_progress_bar=False)
+        vectors = model.encode_document(texts, batch_size=TEXTS_AT_ONCE, show_progress_bar=False)
         scores["active_dims"] = float(model.sparsity(vectors)["active_dims"])
     return scores
 
@@ -320,8 +320,8 @@ def similarities(
     from sentence_transformers.util import pairwise_cos_sim
 
     if not is_dense(model):
-        first_vectors = model.encode(first, batch_size=MAX_TEXTS)
-        second_vectors = model.encode(second, batch_size=MAX_TEXTS)
+        first_vectors = model.encode(first, batch_size=TEXTS_AT_ONCE)
+        second_vectors = model.encode(second, batch_size=TEXTS_AT_ONCE)
         return model.similarity_pairwise(first_vectors, second_vectors).tolist()
     first_vectors = encode(model, first, progress=progress)
     second_vectors = encode(model, second, progress=progress)
@@ -360,9 +360,11 @@ def _nearest(model: Encoder, task: Retrieval, count: int, progress: str | None) 
             indices.append([hit["corpus_id"] for hit in hits])
         return indices
     has_bar = progress is not None
-    vectors = model.encode_document(texts, batch_size=MAX_TEXTS, show_progress_bar=has_bar)
-    for start in range(0, len(queries), MAX_QUERIES):
-        batch = model.encode_query(queries[start : start + MAX_QUERIES], batch_size=MAX_TEXTS)
+    vectors = model.encode_document(texts, batch_size=TEXTS_AT_ONCE, show_progress_bar=has_bar)
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        batch = model.encode_query(
+            queries[start : start + QUERIES_AT_ONCE], batch_size=TEXTS_AT_ONCE
+        )
         similarity = model.similarity(batch, vectors)
         indices += similarity.topk(min(count, len(texts))).indices.tolist()
     return indices

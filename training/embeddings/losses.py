@@ -12,14 +12,14 @@ from sentence_transformers.sentence_transformer import losses as dense
 from sentence_transformers.sparse_encoder import losses as sparse
 
 # The losses for each kind of model, and what their names begin with.
-MODULES = {
+LOSS_MODULES = {
     "dense": (dense, ""),
     "sparse": (sparse, "Sparse"),
     "multi-vector": (multi_vector, "MultiVector"),
 }
 # Losses by the labels they learn from, the default first; those of no other name learn from pairs
 # and triples.
-BY_LABELS = {
+LOSSES_BY_LABELS = {
     "scores": (
         "CoSENTLoss",
         "CosineSimilarityLoss",
@@ -43,13 +43,13 @@ SPLADE = {
 
 def find_loss(name: str, encoder_type: str, labels: str) -> type[torch.nn.Module]:
     """The class of a loss, by its name with or without what the names of a type begin with; `auto`
-    by the labels, a key of `BY_LABELS`."""
-    module, prefix = MODULES[encoder_type]
+    by the labels, a key of `LOSSES_BY_LABELS`."""
+    module, prefix = LOSS_MODULES[encoder_type]
     classes = {}
     for class_name in module.__all__:
         if class_name.endswith("Loss"):
             classes[class_name.replace(prefix, "")] = getattr(module, class_name)
-    usable = [loss_name for loss_name in BY_LABELS[labels] if loss_name in classes]
+    usable = [loss_name for loss_name in LOSSES_BY_LABELS[labels] if loss_name in classes]
     if not usable:
         raise ValueError(
             f"kind: sentence-transformers has no loss that trains {encoder_type} on {labels}; give"
@@ -59,7 +59,7 @@ def find_loss(name: str, encoder_type: str, labels: str) -> type[torch.nn.Module
         return classes[usable[0]]
     loss_name = name.replace(prefix, "")
     needed_labels = "none"
-    for labels_of_losses, loss_names in BY_LABELS.items():
+    for labels_of_losses, loss_names in LOSSES_BY_LABELS.items():
         if loss_name in loss_names:
             needed_labels = labels_of_losses
     if loss_name not in classes or needed_labels != labels:

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from ..data.records import read_text
 from ..data.sentences import sentences_of
-from ..data.tables import TABLES, files_in, find_files, read_table
+from ..data.tables import TABLE_SUFFIXES, files_in, find_files, read_table
 from .texts import is_table, name_of_data, texts_of
 
 BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters
@@ -47,7 +47,7 @@ def read_documents(sources: Sequence[str | Path | Dataset]) -> list[Document]:
     title is the heading before the text, or else the first of several lines. Files are named as
     from the folder that all lie in.
     """
-    suffixes = (".txt", ".md", *TABLES)
+    suffixes = (".txt", ".md", *TABLE_SUFFIXES)
     files = []
     documents: list[Document] = []
     for source in sources:

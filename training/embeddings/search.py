@@ -32,7 +32,7 @@ from .texts import read_lines
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
-FILE = "index.safetensors"
+INDEX_FILE = "index.safetensors"
 NUM_CHECKED = 8  # passages by whose vectors a model is known to be that of an index
 MIN_COSINE = 0.999  # of their vectors with those of the index; in 16 bits it is above
 MAX_WORDS = 150  # of a passage
@@ -77,10 +77,10 @@ class Index:
     @classmethod
     def load(cls, folder: str | Path) -> Index:
         """Read an index; a ValueError if there is none, or its file is damaged."""
-        file = Path(folder, FILE)
+        file = Path(folder, INDEX_FILE)
         if not file.is_file():
             raise ValueError(
-                f"index: {str(folder)!r} has no {FILE}; build one in a new folder by --data"
+                f"index: {str(folder)!r} has no {INDEX_FILE}; build one in a new folder by --data"
             )
         with wrap_load_errors(file), safe_open(file, "np") as saved:
             rows = json.loads(saved.get_tensor("passages").tobytes())
@@ -117,7 +117,7 @@ class Index:
         rows = [(passage.id, passage.text) for passage in self.passages]
         passages = np.frombuffer(json.dumps(rows).encode(), np.uint8)
         tensors = {"vectors": self.vectors, "passages": passages}
-        with atomic_write(Path(folder, FILE)) as unfinished:
+        with atomic_write(Path(folder, INDEX_FILE)) as unfinished:
             metadata = {"model": self.model, "max_length": str(self.max_length)}
             if self.random_cosine is not None:
                 metadata["random_cosine"] = str(self.random_cosine)
@@ -257,7 +257,7 @@ def _build_index(
     root: Path, sources: list[str], model: str | None, max_length: int | None, dtype: str | None
 ) -> tuple[Index, SentenceTransformer]:
     # an index that is built again keeps its model
-    if model is None and (root / FILE).is_file():
+    if model is None and (root / INDEX_FILE).is_file():
         model = Index.load(root).model
     elif model is None:
         model = "runs/embed"

@@ -42,7 +42,7 @@ def open_teacher(
 def label_type_of(teacher: Any, columns: Sequence[str], encoder_type: str) -> str:
     """What the rows are labelled with, by their own scores or by a teacher, for a student of this
     `encoder_type` (dense, sparse, multi-vector): none, scores, margins or vectors, the keys of
-    `losses.BY_LABELS`."""
+    `losses.LOSSES_BY_LABELS`."""
     has_scores = "label" in columns
     has_negatives = "third" in columns
     if teacher is None:

@@ -1,6 +1,5 @@
 """Lines of a file, and columns of a table, as texts and numbers."""
 
-
 import math
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 
 from ..data.records import read_text
-from ..data.tables import TABLES, Rows, to_number
+from ..data.tables import TABLE_SUFFIXES, Rows, to_number
 
 TableOrPath = str | Path | Rows | DatasetDict  # of a table
 
@@ -25,7 +24,7 @@ def name_of_data(data: Any) -> str:
 
 
 def is_table(file: str | Path) -> bool:
-    return Path(file).suffix.lower() in TABLES
+    return Path(file).suffix.lower() in TABLE_SUFFIXES
 
 
 def texts_of(table: Dataset, column: str, where: str, blank: bool = True) -> list[str]:

@@ -46,7 +46,7 @@ from ..loop.checkpoints import checkpoint_to_resume, remove_checkpoints
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
-from .config import EPOCHS, EmbeddingConfig, RerankerConfig
+from .config import DEFAULT_EPOCHS, EmbeddingConfig, RerankerConfig
 from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
 from .evaluate import (
     RETRIEVAL_METRICS,
@@ -467,7 +467,7 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any)
     with lock_output(args):
         checkpoint = checkpoint_to_resume(args)
         check_training(args)
-        check_minutes(args, default_epochs=EPOCHS)
+        check_minutes(args, default_epochs=DEFAULT_EPOCHS)
         budget = None
         if args.minutes is not None:
             budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
 from ..conversion import ARCHITECTURES, count_positions, from_native
-from ..conversion.architecture import CLASSIFIERS
+from ..conversion.architecture import CLASSIFIER_HEADS
 from ..loading.load_errors import wrap_load_errors
 from ..loading.models import load_pretrained, saved_config
 from ..loading.tokenizers import saved_tokenizer
@@ -28,11 +28,11 @@ def read_config(path: str) -> PreTrainedConfig:
 
 
 def find_trained_head(config: PreTrainedConfig) -> str | None:
-    """The head that a model was trained with for a task (one of `CLASSIFIERS`), None for an encoder
-    to start from."""
+    """The head that a model was trained with for a task (one of `CLASSIFIER_HEADS`), None for an
+    encoder to start from."""
     if not config.architectures:
         return None
-    for head in CLASSIFIERS:
+    for head in CLASSIFIER_HEADS:
         if config.architectures[0].endswith(head):
             return head
     return None

@@ -170,7 +170,7 @@ def _tables_in(folder: Path) -> dict[str, list[str]]:
     """The tables in a folder by the beginning of their names."""
     shards: dict[str, list[str]] = {}  # by their name without a number
     for file in sorted(folder.iterdir()):
-        is_table = file.suffix.lower() in tables.TABLES or is_conll(file)
+        is_table = file.suffix.lower() in tables.TABLE_SUFFIXES or is_conll(file)
         if is_table and file.is_file():
             name = SHARD.sub("", file.stem).lower()
             shards.setdefault(name, []).append(str(file))

@@ -26,13 +26,13 @@ from ..loading.saved_files import read_json
 from ..loading.tokenizers import saved_tokenizer
 from ..loop.checkpoints import kept_step
 from .example import Example, run_example
-from .origin import REPOSITORY, OriginFacts, read_origin
+from .origin import REPOSITORY_NAME, OriginFacts, read_origin
 from .uploaded_files import CARD, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 LONGEST_VALUE = 1000  # characters of one value on a card
 # Texts of cards that a library wrote and nobody finished.
-UNFINISHED = (
+UNFINISHED_TEXTS = (
     "sentence_transformers_model_id", "cross_encoder_model_id", "[More Information Needed]",
     "generated automatically according to the information the Trainer had access to",
 )  # fmt: skip
@@ -67,9 +67,15 @@ SENTENCE_TRANSFORMERS = {
     ),
 }
 # What an evaluation by `Trainer` reports besides its metrics.
-COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets")
+COST_METRICS = (
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+    "model_preparation_time",
+    "targets",
+)
 # What a reader asks for first.
-HEADLINES = ("f1", "f1_micro", "f1_macro", "accuracy", "spearman", "perplexity")
+HEADLINE_METRICS = ("f1", "f1_micro", "f1_macro", "accuracy", "spearman", "perplexity")
 # What the card of a pretrained model shows of its report.
 PRETRAINING_METRICS = (
     "loss",
@@ -209,7 +215,7 @@ def is_generated(path: Path) -> bool:
 
 
 def is_unfinished(text: str) -> bool:
-    return any(words in text for words in UNFINISHED)
+    return any(words in text for words in UNFINISHED_TEXTS)
 
 
 def card_for(
@@ -454,8 +460,8 @@ def output_block(text: str) -> _Code:
 
 
 def headlines(results: Sequence[Result]) -> list[Result]:
-    """The finite results, to 4 digits: those of `HEADLINES` first, then what the baseline reaches
-    too, losses last."""
+    """The finite results, to 4 digits: those of `HEADLINE_METRICS` first, then what the baseline
+    reaches too, losses last."""
 
     metrics = list(dict.fromkeys(result.metric for result in results))
 
@@ -465,9 +471,9 @@ def headlines(results: Sequence[Result]) -> list[Result]:
             beats_baseline = True
         else:
             beats_baseline = is_better(result.metric, result.value, result.baseline)
-        position = len(HEADLINES)
-        if result.metric in HEADLINES:
-            position = HEADLINES.index(result.metric)
+        position = len(HEADLINE_METRICS)
+        if result.metric in HEADLINE_METRICS:
+            position = HEADLINE_METRICS.index(result.metric)
         return is_loss, not beats_baseline, position, metrics.index(result.metric)
 
     finite = [result for result in results if math.isfinite(result.value)]
@@ -477,7 +483,7 @@ def headlines(results: Sequence[Result]) -> list[Result]:
 
 def model_name(name: str | None) -> str | None:
     """`name` if it can be a model on the Hub (old ones have no owner) and is no path here."""
-    if not name or not REPOSITORY.fullmatch(name) or Path(name).exists():
+    if not name or not REPOSITORY_NAME.fullmatch(name) or Path(name).exists():
         return None
     return name
 
@@ -553,7 +559,7 @@ def facts_from_trainer(
     facts.training |= describe_training(training)
     for key, value in metrics.items():
         is_number = isinstance(value, (int, float))
-        if key.startswith("eval_") and is_number and not key.endswith(COSTS):
+        if key.startswith("eval_") and is_number and not key.endswith(COST_METRICS):
             metric = key.removeprefix("eval_")
             facts.results.append(Result(metric, value, data or "held-out data", "validation"))
     return facts

@@ -19,9 +19,9 @@ CARD = "README.md"
 MAX_CARD_BYTES = 1_000_000
 MAX_NAMES = 20
 # Codes of languages and licences.
-CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,49}")
+LANGUAGE_OR_LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,49}")
 # A repository of the Hub; old ones have no owner.
-REPOSITORY = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
+REPOSITORY_NAME = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
 
 
 @dataclass
@@ -44,10 +44,10 @@ def read_origin(source: str | Path) -> OriginFacts:
         base_model = base_model[0]
     license = metadata.get("license")
     return OriginFacts(
-        base_model=_match(REPOSITORY, base_model),
-        license=_match(CODE, license),
-        languages=_matches(CODE, metadata.get("language")),
-        datasets=_matches(REPOSITORY, metadata.get("datasets")),
+        base_model=_match(REPOSITORY_NAME, base_model),
+        license=_match(LANGUAGE_OR_LICENSE, license),
+        languages=_matches(LANGUAGE_OR_LICENSE, metadata.get("language")),
+        datasets=_matches(REPOSITORY_NAME, metadata.get("datasets")),
     )
 
 

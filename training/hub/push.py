@@ -27,11 +27,11 @@ from ..common.printing import format_table, print_next_step, warn
 from .card import CARD, card_for
 from .uploaded_files import ALLOWED, stage
 
-SCRIPT = Path(__file__).with_name("verify_remote_code.py")
-REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-MAX_NAMES = 20  # of files that are left out, in the message
+VERIFY_SCRIPT = Path(__file__).with_name("verify_remote_code.py")
+REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+MAX_LISTED_NAMES = 20  # of files that are left out, in the message
 # What an earlier model may have left, and what would be read instead of this one, or around it.
-REPLACED = [
+REPLACED_FILES = [
     "model*.safetensors",
     "model.safetensors.index.json",
     "adapter_config.json",
@@ -39,7 +39,7 @@ REPLACED = [
     "*_minibert.py",
 ]
 # The variables of the process that runs a model's code: no token, no secret.
-ENVIRONMENT = (
+PASSED_VARIABLES = (
     "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG",
     "LC_ALL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
@@ -150,8 +150,8 @@ def _print_contents(pushed: dict[str, Any], card: str) -> None:
     print(format_table(["file", "MB"], rows))
     left_out = pushed["left_out"]
     if left_out:
-        names = ", ".join(map(printable, left_out[:MAX_NAMES]))
-        if len(left_out) > MAX_NAMES:
+        names = ", ".join(map(printable, left_out[:MAX_LISTED_NAMES]))
+        if len(left_out) > MAX_LISTED_NAMES:
             names += " …"
         print(f"left out: {names}")
     saved = pushed["verified"]["saved"]
@@ -228,7 +228,7 @@ def _check_model(folder: Path) -> None:
         raise ValueError(
             f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())"
         )
-    for name in REQUIRED:
+    for name in REQUIRED_FILES:
         index = folder / f"{name}.index.json"  # of weights in several files
         if not (folder / name).is_file() and not index.is_file():
             raise ValueError(
@@ -239,7 +239,7 @@ def _check_model(folder: Path) -> None:
 
 def is_whole_model(folder: Path) -> bool:
     """Whether a folder has all files that `verify_remote_code` loads, of a MiniBERT."""
-    if not all((folder / name).is_file() for name in REQUIRED):
+    if not all((folder / name).is_file() for name in REQUIRED_FILES):
         return False
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return config.get("model_type") == MiniBertConfig.model_type
@@ -250,7 +250,7 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
     the saved head run (`verify_remote_code.py`, whose findings are returned: `saved`,
     `auto_classes`, `versions`). A ValueError says why it does not load there."""
     with tempfile.TemporaryDirectory() as home:
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        environment = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         # The token of `hf auth login` lies in the home folder.
         environment |= dict.fromkeys(("HOME", "USERPROFILE", "HF_HOME"), home)
         environment |= {
@@ -260,7 +260,7 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
         }
         # libraries may lie anywhere
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        command = [sys.executable, str(SCRIPT), str(folder)]
+        command = [sys.executable, str(VERIFY_SCRIPT), str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=home)
     if result.returncode:
         reason = (result.stderr.strip() or "no reason given").splitlines()[-1]
@@ -281,7 +281,7 @@ def upload(
         revision=revision,
         commit_message=message,
         allow_patterns=[*ALLOWED, *code],
-        delete_patterns=REPLACED,
+        delete_patterns=REPLACED_FILES,
         run_as_future=not wait,
     )
 

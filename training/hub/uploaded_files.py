@@ -38,7 +38,7 @@ ALLOWED = (
 CARD = "README.md"
 # What the configs name; these import the other model files.
 ROOT_FILES = ("configuration_minibert.py", "modeling_minibert.py")
-FOLDERS = tuple(pattern.split("/")[0] for pattern in ALLOWED if "/" in pattern)
+ALLOWED_FOLDERS = tuple(pattern.split("/")[0] for pattern in ALLOWED if "/" in pattern)
 
 
 def allowed(name: str) -> bool:
@@ -65,7 +65,7 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
     other_names = []
     for entry in sorted(folder.iterdir()):
         is_folder = entry.is_dir() and not entry.is_symlink()
-        if is_folder and any(fnmatchcase(entry.name, pattern) for pattern in FOLDERS):
+        if is_folder and any(fnmatchcase(entry.name, pattern) for pattern in ALLOWED_FOLDERS):
             paths = sorted(entry.iterdir())
         else:
             paths = [entry]
@@ -173,7 +173,9 @@ def _check_modules(folder: Path, staged: Path) -> None:
         raise ValueError(f"{folder}: modules.json is no list of modules; save the model again")
     for module in modules:
         path = str(module.get("path", ""))
-        if path and not any(fnmatchcase(path, name) and "/" not in path for name in FOLDERS):
+        if path and not any(
+            fnmatchcase(path, name) and "/" not in path for name in ALLOWED_FOLDERS
+        ):
             raise ValueError(
                 f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or"
                 " such"

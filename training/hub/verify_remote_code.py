@@ -21,9 +21,15 @@ import transformers  # noqa: E402
 from transformers.dynamic_module_utils import get_class_from_dynamic_module  # noqa: E402
 
 TEXTS = ["The first text is this one.", "A second text is a little longer than the first one is."]
+LIBRARIES = ("transformers", "huggingface_hub", "tokenizers", "torch")  # whose versions are told
 
 
 def load(folder: str) -> dict:
+    """Load the folder by each of its Auto classes, and run the head that was saved.
+
+    Returns:
+        `saved`, the class of that head; `auto_classes`, their names; `versions` of `LIBRARIES`.
+    """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
     check_vocabulary(tokenizer, config)
@@ -39,31 +45,31 @@ def load(folder: str) -> dict:
     if saved not in auto_classes.values():  # a head that no Auto class is for
         loader = get_class_from_dynamic_module(f"modeling_minibert.{saved}", folder)
         check_class(folder, loader, saved, saved, tokenizer)
-    libraries = ("transformers", "huggingface_hub", "tokenizers", "torch")
-    versions = {name: version(name) for name in libraries}
+    versions = {name: version(name) for name in LIBRARIES}
     return {"saved": saved, "auto_classes": list(auto_classes), "versions": versions}
 
 
 def check_vocabulary(tokenizer, config) -> None:
-    highest = max(tokenizer.get_vocab().values())
-    pads = {config.pad_token_id, tokenizer.pad_token_id} - {None}
-    if highest >= config.vocab_size or len(pads) > 1:
+    """End with a message if the model has no vector for a token, or pads by another one."""
+    highest_id = max(tokenizer.get_vocab().values())
+    padding_ids = {config.pad_token_id, tokenizer.pad_token_id} - {None}
+    if highest_id >= config.vocab_size or len(padding_ids) > 1:
         raise SystemExit(
-            f"the tokenizer does not fit the model: ids up to {highest} for {config.vocab_size}"
-            f" word vectors, padding {pads or 'none'}"
+            f"the tokenizer does not fit the model: ids up to {highest_id} for {config.vocab_size}"
+            f" word vectors, padding {padding_ids or 'none'}"
         )
 
 
 def check_class(folder: str, loader, name: str, saved: str, tokenizer) -> None:
     """Load the folder by an Auto class or a class (`loader`), which must give the folder's class
     `name`. The saved one must have all of its weights, and is run."""
+    is_saved = name == saved
     model, report = loader.from_pretrained(
         folder,
         attn_implementation="eager",
         trust_remote_code=True,
         output_loading_info=True,
-        ignore_mismatched_sizes=name
-        != saved,  # a classifier may have as many classes as another head
+        ignore_mismatched_sizes=not is_saved,  # another head may have other shapes
         dtype=torch.float32,
     )
     source = type(model).__module__
@@ -71,8 +77,11 @@ def check_class(folder: str, loader, name: str, saved: str, tokenizer) -> None:
         raise SystemExit(
             f"{loader.__name__} gave {source}.{type(model).__name__}, not the folder's {name}"
         )
-    if name == saved:
-        problems = {problem: sorted(names) for problem, names in report.items() if names}
+    if is_saved:
+        problems = {}
+        for problem, names in report.items():
+            if names:
+                problems[problem] = sorted(names)
         if problems:
             raise SystemExit(f"the weights do not fit {name}: {problems}")
         run_model(model.eval(), tokenizer)
@@ -81,7 +90,9 @@ def check_class(folder: str, loader, name: str, saved: str, tokenizer) -> None:
 def run_model(model: torch.nn.Module, tokenizer) -> None:
     """Compute the outputs for two texts of different lengths: no NaN may be in them."""
     has_padding = tokenizer.pad_token is not None
-    texts = TEXTS if has_padding else TEXTS[:1]
+    texts = TEXTS
+    if not has_padding:
+        texts = TEXTS[:1]
     batch = tokenizer(
         texts,
         padding=has_padding,

@@ -52,10 +52,13 @@ MODEL_OPTIONS = (
 )  # fmt: skip
 # `sentence_transformers.MultiVectorEncoder` has classes of its own for these, and does not import
 # PyLate.
-PYLATE = "pylate.models."
+PYLATE_PREFIX = "pylate.models."
 # Files whose text a model or tokenizer takes up, and so may save again.
 SETTINGS_SUFFIXES = (".json", ".jinja", ".txt", ".model", ".codes")
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")  # of weights in several
+WEIGHT_INDEXES = (
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+)  # of weights in several
 # Large files without any name of code.
 FILES_WITHOUT_CODE = (
     "tokenizer.json",
@@ -212,7 +215,7 @@ def check_links(folder: Path) -> None:
                 f"{printable(folder)}: {printable(name)} is a link to {printable(real_path)};"
                 " put a copy in its place if the model needs it"
             )
-    for name in INDEXES:
+    for name in WEIGHT_INDEXES:
         index = None
         with suppress(OSError, ValueError, RecursionError):  # loading it says what is wrong
             index = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -240,7 +243,7 @@ def check_published_code(folder: Path, trust_remote_code: bool = False) -> list[
     for reference in references_in(folder):
         if reference.is_of_library or reference.is_ours:
             continue
-        is_pylate = reference.key == "type" and reference.name.startswith(PYLATE)
+        is_pylate = reference.key == "type" and reference.name.startswith(PYLATE_PREFIX)
         if not FILE_AND_CLASS.fullmatch(reference.name) and not is_pylate:
             raise ValueError(
                 f"{reference}, which is no class of a file in the folder: code elsewhere is never"
@@ -295,7 +298,7 @@ def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
             )
     for file, content in {"modules.json": modules, **settings}.items():
         for reference in find_references(content, file):
-            if reference.key == "type" and reference.name.startswith(PYLATE):
+            if reference.key == "type" and reference.name.startswith(PYLATE_PREFIX):
                 continue
             if reference.key == "auto_map":
                 continue  # `drop_foreign_code` removes it from what is loaded

@@ -12,14 +12,19 @@ from ..common.precision import fast_bf16
 # The first polynomials a x + b x³ + c x⁵ of the Polar Express (Amsel et al. 2025, arXiv 2505.16932,
 # algorithm 1), which bring singular values to 1 in fewer steps than one polynomial over and over;
 # 1.01 is its margin for rounding.
-MARGIN = 1.01
+ROUNDING_MARGIN = 1.01
 UNSCALED_POLYNOMIALS = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
     (3.9486908534822946, -2.908902115956949, 0.5518191394370137),
     (3.3184196573706015, -2.488488024314874, 0.51004894012372),
 )
-POLYNOMIALS = [(a / MARGIN, b / MARGIN**3, c / MARGIN**5) for a, b, c in UNSCALED_POLYNOMIALS]
+POLYNOMIALS = [
+    (a / ROUNDING_MARGIN, b / ROUNDING_MARGIN**3, c / ROUNDING_MARGIN**5)
+    for a, b, c in UNSCALED_POLYNOMIALS
+]
+# The root mean square of AdamW's updates, to which Muon's are scaled.
+UPDATE_SIZE = 0.2
 # The share of the old momentum that is kept.
 MOMENTUM = 0.95
 # The learning rate at hidden size `MUON_WIDTH` and above; narrower models take a higher one.
@@ -60,17 +65,27 @@ class MuonAdamW(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:
         # The groups and the state are new objects after `load_state_dict`, so they are handed over
         # at every step.
+        muon_groups = []
+        adamw_groups = []
+        for group in self.param_groups:
+            if "parts" in group:
+                muon_groups.append(group)
+            else:
+                adamw_groups.append(group)
         self._adamw.state = self.state
-        self._adamw.param_groups = [group for group in self.param_groups if "parts" not in group]
+        self._adamw.param_groups = adamw_groups
         self._adamw.step()
-        self._step_muon([group for group in self.param_groups if "parts" in group])
+        self._step_muon(muon_groups)
 
     def _step_muon(self, muon_groups: list[dict[str, Any]]) -> None:
         # Matrices of one shape, device and rate are computed in one go: the matrices, and their
         # updates.
         batches: dict[tuple, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for group in muon_groups:
-            parameters = [p for p in group["params"] if p.grad is not None]
+            parameters = []
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameters.append(parameter)
             if not parameters:
                 continue
             updates = self._momentum_updates(parameters)
@@ -79,7 +94,7 @@ class MuonAdamW(torch.optim.Optimizer):
                 matrices_nrc = split_matrices(parameter, group["parts"])
                 updates_nrc = split_matrices(update, group["parts"])
                 rows, columns = matrices_nrc.shape[1:]
-                rate = 0.2 * group["lr"] * columns**0.5
+                rate = UPDATE_SIZE * group["lr"] * columns**0.5
                 key = (rows, columns, parameter.device, rate)
                 batch_matrices, batch_updates = batches.setdefault(key, ([], []))
                 batch_matrices.append(matrices_nrc)
@@ -118,7 +133,7 @@ def orthogonalize(x_nrc: torch.Tensor) -> torch.Tensor:
     Args:
         x_nrc: [matrices, rows, columns], not more rows than columns.
     """
-    x_nrc = x_nrc / (MARGIN * x_nrc.norm(dim=(1, 2), keepdim=True)).clamp(min=1e-7)
+    x_nrc = x_nrc / (ROUNDING_MARGIN * x_nrc.norm(dim=(1, 2), keepdim=True)).clamp(min=1e-7)
     for a, b, c in POLYNOMIALS:
         gram_nrr = x_nrc @ x_nrc.mT
         b_and_c_nrr = torch.baddbmm(gram_nrr, gram_nrr, gram_nrr, beta=b, alpha=c)
@@ -136,7 +151,9 @@ def block_matrices(model: nn.Module) -> dict[nn.Parameter, int]:
             num_heads = block.attn.config.num_attention_heads
             parts[block.attn.Wqkv.weight] = 3 * num_heads
             parts[block.attn.Wo.weight] = 1
-            parts[block.mlp.Wi.weight] = 2 if block.mlp.gated else 1
+            parts[block.mlp.Wi.weight] = 1
+            if block.mlp.gated:
+                parts[block.mlp.Wi.weight] = 2
             parts[block.mlp.Wo.weight] = 1
     return parts
 
@@ -160,15 +177,16 @@ def muon_optimizer(
             default `block_matrices(model)`. Give it for a model that is no MiniBERT.
         adamw: AdamW's `betas` and `eps`.
     """
-    parts_of = block_matrices(model) if matrices is None else matrices
+    if matrices is None:
+        matrices = block_matrices(model)
     muon_groups: dict[tuple, dict[str, Any]] = {}
     adamw_groups: dict[float, dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         decay = weight_decay if name in decayed else 0.0
-        if parameter in parts_of:
-            parts = parts_of[parameter]
+        if parameter in matrices:
+            parts = matrices[parameter]
             new_group = dict(params=[], weight_decay=decay, lr=muon_learning_rate, parts=parts)
             group = muon_groups.setdefault((parts, decay), new_group)
         else:

@@ -22,7 +22,10 @@ from ..loading.models import minibert_config
 from ..loop.arguments import check_training
 from ..optimization.clock import UNREACHABLE_STEPS, check_minutes
 
-ADAMW = ("adamw_torch_fused", "adamw_torch")  # values of --optim that can be combined with Muon
+ADAMW_OPTIMIZERS = (
+    "adamw_torch_fused",
+    "adamw_torch",
+)  # values of --optim that can be combined with Muon
 # The default learning rate by optimizer. With Muon, which has its own, it is that of embeddings,
 # norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
@@ -30,7 +33,7 @@ TRAINED_LEARNING_RATE = 1e-4  # AdamW's default for a trained model, which a lar
 # Without decay, Muon's matrices grow with every step, and the embeddings are lost among the outputs
 # of the layers.
 WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
-EPOCHS = 2.0
+DEFAULT_EPOCHS = 2.0
 PRESETS = ("bert", "modernbert", "minibert")
 MASKING_FIELDS = (
     "mlm_probability",
@@ -40,7 +43,7 @@ MASKING_FIELDS = (
     "random_replace_prob",
 )
 # Fields that may change when a checkpoint is resumed. (The tokenizer itself is compared.)
-FREE_FIELDS = (
+FIELDS_FREE_TO_CHANGE = (
     "num_proc",
     "minutes",
     "algorithm",
@@ -119,7 +122,9 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     bf16: bool | None = option(None, "Compute in bf16; by default if the hardware is fast at it.")
     per_device_train_batch_size: int = option(4, "Rows of a training batch, for each process.")
     per_device_eval_batch_size: int = option(8, "Rows of an evaluation batch, for each process.")
-    num_train_epochs: float | None = option(None, f"Passes over the rows; by default {EPOCHS:g}.")
+    num_train_epochs: float | None = option(
+        None, f"Passes over the rows; by default {DEFAULT_EPOCHS:g}."
+    )
     learning_rate: float | None = option(
         None,
         "Peak learning rate; by default 2e-3 with muon, 1e-3 with adamw, and 1e-4 for a trained"
@@ -205,7 +210,7 @@ def check_config(args: PretrainingConfig) -> None:
     check_training(args)
     for field in dataclasses.fields(PretrainingConfig):
         check_choice(field.name, getattr(args, field.name), field.type)
-    if args.optimizer == "muon" and args.optim.value not in ADAMW:
+    if args.optimizer == "muon" and args.optim.value not in ADAMW_OPTIMIZERS:
         raise ValueError(
             f"optimizer: muon cannot be combined with --optim {args.optim.value}; give one of them"
         )
@@ -239,7 +244,7 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
     args = copy.copy(args)
     is_new_mlm = new and args.objective == "mlm"
     if args.optimizer is None:
-        can_use_muon = args.optim.value in ADAMW and not shares_weights(args)
+        can_use_muon = args.optim.value in ADAMW_OPTIMIZERS and not shares_weights(args)
         args.optimizer = "muon" if is_new_mlm and can_use_muon else "adamw"
     if args.optimizer == "muon" and args.muon_learning_rate is None:
         # if this is None too, it depends on the width of the model
@@ -263,7 +268,7 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
             " it out"
         )
     if args.num_train_epochs is None:
-        args.num_train_epochs = EPOCHS
+        args.num_train_epochs = DEFAULT_EPOCHS
     if args.minutes is not None:
         args.max_steps = UNREACHABLE_STEPS
     return args

@@ -9,9 +9,9 @@ from scipy import sparse
 from transformers import PreTrainedModel
 
 # The number of neighbours on either side; each position is counted separately.
-WINDOW = 2
+NEIGHBOUR_DISTANCE = 2
 # About this many tokens of a corpus are read.
-ENOUGH_TOKENS = 4_000_000
+MAX_TOKENS_READ = 4_000_000
 # This many tokens, the most frequent ones, are counted as neighbours.
 NUM_NEIGHBOURS = 8192
 # The frequency of a context is raised to this power (Levy, Goldberg & Dagan 2015, section 3.2).
@@ -31,7 +31,7 @@ def word_vectors(
     occur, and for special tokens, which are no neighbours.
 
     Args:
-        rows: token ids; the first `ENOUGH_TOKENS` are read.
+        rows: token ids; the first `MAX_TOKENS_READ` are read.
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -52,9 +52,9 @@ def _first_tokens(rows: Iterable[Sequence[int]], special_ids: Sequence[int]) -> 
     num_tokens = 0
     for row in rows:
         parts.append(np.asarray(row, dtype=np.int64))
-        parts.append(np.full(WINDOW, -1))
+        parts.append(np.full(NEIGHBOUR_DISTANCE, -1))
         num_tokens += len(row)
-        if num_tokens >= ENOUGH_TOKENS:
+        if num_tokens >= MAX_TOKENS_READ:
             break
     ids = np.concatenate(parts)
     ids[np.isin(ids, special_ids)] = -1
@@ -69,7 +69,7 @@ def count_neighbours(ids: np.ndarray, vocab_size: int) -> sparse.coo_array:
     column = np.full(vocab_size + 1, -1)  # the last entry is for the id -1
     column[neighbours] = np.arange(len(neighbours))
     counts_by_position = []
-    for distance in range(1, WINDOW + 1):
+    for distance in range(1, NEIGHBOUR_DISTANCE + 1):
         before = ids[:-distance]
         after = ids[distance:]
         for word, neighbour in ((before, after), (after, before)):

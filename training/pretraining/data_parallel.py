@@ -13,7 +13,7 @@ import torch
 
 from ..common.processes import shared_cores
 from ..data.masking import IGNORE_INDEX
-from .config import ADAMW
+from .config import ADAMW_OPTIMIZERS
 
 
 class CpuDataParallelMixin:
@@ -24,11 +24,12 @@ class CpuDataParallelMixin:
 
     def _may_halve(self) -> bool:
         """Whether two threads give the same numbers in every run: they draw no random numbers, and
-        write nothing but gradients."""
+        write nothing but gradients. (The loss of mlm has no terms that the trainer sums for the
+        log.)"""
         args = self.args
         if args.device.type != "cpu" or args.world_size > 1 or torch.get_num_threads() % 2:
             return False
-        if args.objective != "mlm" or args.optim not in ADAMW:
+        if args.objective != "mlm" or args.optim not in ADAMW_OPTIMIZERS:
             return False
         if args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size:
             return False

@@ -11,7 +11,7 @@ from ..loading.load_errors import wrap_load_errors
 from ..loading.models import load_masked_lm, saved_config
 from ..loading.tokenizers import saved_tokenizer
 
-MASK = "[MASK]"
+MASK = "[MASK]"  # in a text of the user, whatever the tokenizer calls it
 
 
 @checked_keywords
@@ -29,16 +29,19 @@ def fill(
         For each text and each of its masks, the candidates of `pipeline("fill-mask")`, best first:
         `token_str`, `score`, `token` and `sequence`.
     """
-    texts = [text] if isinstance(text, str) else list(text)
-    filled = fill_masks(texts, model, top_k)
-    for masked_text, masks in zip(texts, filled):
+    texts = [text]
+    if not isinstance(text, str):
+        texts = list(text)
+    filled_texts = fill_masks(texts, model, top_k)
+    for masked_text, masks in zip(texts, filled_texts):
         print(printable(masked_text))
         for number, candidates in enumerate(masks, 1):
             if len(masks) > 1:
                 print(f"  mask {number}")
             for candidate in candidates:
-                print(f"  {candidate['score']:6.1%}  {printable(candidate['token_str'].strip())}")
-    return filled
+                token = printable(candidate["token_str"].strip())
+                print(f"  {candidate['score']:6.1%}  {token}")
+    return filled_texts
 
 
 def fill_masks(
@@ -51,15 +54,22 @@ def fill_masks(
         raise ValueError(
             f"model: the tokenizer of {model!r} has no mask token; use a masked language model"
         )
-    masked = [text.replace(MASK, tokenizer.mask_token) for text in texts]
-    for text in masked:
-        if tokenizer.mask_token not in text:
+    masked_texts = []
+    for text in texts:
+        masked_text = text.replace(MASK, tokenizer.mask_token)
+        if tokenizer.mask_token not in masked_text:
             raise ValueError(
                 f"text: {text!r} has no {MASK}; write it where a word is to be filled in"
             )
+        masked_texts.append(masked_text)
     with wrap_load_errors(model):
         loaded = load_masked_lm(model, AutoModelForMaskedLM)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
-    filled = [filler(text, top_k=min(top_k, loaded.config.vocab_size)) for text in masked]
-    # with a single mask, the pipeline leaves out the list of masks
-    return [masks if isinstance(masks[0], list) else [masks] for masks in filled]
+    num_candidates = min(top_k, loaded.config.vocab_size)
+    filled_texts = []
+    for masked_text in masked_texts:
+        masks = filler(masked_text, top_k=num_candidates)
+        if not isinstance(masks[0], list):  # with a single mask, the pipeline gives its candidates
+            masks = [masks]
+        filled_texts.append(masks)
+    return filled_texts

@@ -10,8 +10,8 @@ from .objectives import OBJECTIVES
 
 # Losses in the report of a pretraining, to compare its loss with.
 BASELINE_LOSSES = ("unigram_loss", "constant_loss", "start_loss")
-# The rows of the table: a name, and the keys of its loss and its accuracy in the report.
-COMPARED = (
+# The lines of the table: a name, and the keys of its loss and its accuracy in the report.
+COMPARED_MODELS = (
     ("MiniBERT", "validation_loss", "accuracy"),
     ("unigram", "unigram_loss", "unigram_accuracy"),
     ("always original", "constant_loss", "constant_accuracy"),
@@ -27,16 +27,16 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
             "The held-out documents have no position to predict: there is no score"
             " (--validation_size, --seq_length)"
         )
-    rows = []
-    for name, loss_key, accuracy_key in COMPARED:
+    table_lines = []
+    for name, loss_key, accuracy_key in COMPARED_MODELS:
         loss = report.get(loss_key)
         accuracy = report.get(accuracy_key)
         if loss is not None:
             share = "" if accuracy is None else f"{accuracy:.1%}"
-            rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", share))
+            table_lines.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", share))
     targets_name = OBJECTIVES[report["objective"]].targets_name
     lines = [f"At {report['targets']:,} {targets_name} of the held-out documents:"]
-    lines.append(format_table(("", "loss", "perplexity", "accuracy"), rows))
+    lines.append(format_table(("", "loss", "perplexity", "accuracy"), table_lines))
     for task, task_name in (("nsp", "next sentence"), ("sop", "sentence order")):
         loss = report.get(f"{task}_loss")
         if loss is not None:

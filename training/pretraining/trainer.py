@@ -50,7 +50,7 @@ from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_
 from ..loop.signals import leave_group
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
-from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
+from .config import FIELDS_FREE_TO_CHANGE, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
 from .new_words import extend_embeddings
@@ -71,7 +71,7 @@ MIN_TOKENS_PER_PARAMETER = 2
 MIN_EXAMPLES_OF_NEW_WORD = 50
 # Text that a trained model gains little from; a million words are more tokens.
 MIN_TOKENS_TO_CONTINUE = 1_000_000
-ON_CARD = (
+FIELDS_ON_CARD = (
     "embedding_init",
     "validation_size",
     "seq_length",
@@ -125,7 +125,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         config_overrides: Mapping[str, Any] | None = None,
         **options: Any,
     ):
-        # Settings
+        # Settings: the user's, their defaults, and what the data decide
         own_options = keyword_names(PretrainingTrainer)
         check_keywords(options, type(self).__name__, [*own_options, *keyword_names(Trainer)])
         self.is_new = isinstance(model, MiniBertConfig)
@@ -277,7 +277,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         settings = settings_of_steps(self.args)
         inherited = {field.name for field in dataclasses.fields(TrainingArguments)}
         for field in dataclasses.fields(self.args):
-            if field.name not in inherited and field.name not in FREE_FIELDS:
+            if field.name not in inherited and field.name not in FIELDS_FREE_TO_CHANGE:
                 settings[field.name] = getattr(self.args, field.name)
         settings |= self.objective.masking_options
         settings["by the clock"] = self.budget is not None
@@ -316,7 +316,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                 f"New weights, which {self.model.config._name_or_path!r} lacks:"
                 f" {', '.join(self.new_weights)}"
             )
-        self._describe()
+        self._print_size()
+        if not self.streamed and self.is_world_process_zero():
+            self._warn_of_little_text()
         if is_first and not (self.is_new or self.new_weights or shares_weights(self.args)):
             with random_state_kept():
                 self.start_metrics = self.evaluate(metric_key_prefix="start")
@@ -338,25 +340,28 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed
         )
 
-    def _describe(self) -> None:
-        """Print the number of rows and parameters; warn of too few tokens for the model, and of new
-        words that hardly occur (not for a stream, whose rows are not counted)."""
+    def _print_size(self) -> None:
+        """Print the number of rows and parameters."""
         parameters = self.model.num_parameters()
         length = self.args.seq_length
         filled = fill_rate(self.sample, length)
-        number = f"the first {len(self.sample):,}" if self.streamed else f"{len(self.sample):,}"
+        number = f"{len(self.sample):,}"
+        if self.streamed:  # its rows are not counted
+            number = f"the first {number}"
         print(
             f"{number} rows of up to {length} tokens, filled to {filled:.1%}; {parameters:,}"
             " parameters"
         )
-        if self.streamed or not self.is_world_process_zero():
-            return
+
+    def _warn_of_little_text(self) -> None:
+        """Warn of too few tokens for the model, and of new words that hardly occur."""
+        parameters = self.model.num_parameters()
         text_counts = self._count_tokens()
         counts = text_counts * self._expected_passes()
-        # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
-        is_counted = self.args.minutes is None and self.data_description != BUILTIN
         tokens_per_parameter = counts.sum() / parameters
-        if self.is_new and is_counted and tokens_per_parameter < MIN_TOKENS_PER_PARAMETER:
+        # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
+        is_expected = self.args.minutes is not None or self.data_description == BUILTIN
+        if self.is_new and not is_expected and tokens_per_parameter < MIN_TOKENS_PER_PARAMETER:
             warn(
                 f"about {counts.sum():,.0f} tokens for {parameters:,} parameters"
                 f" ({tokens_per_parameter:.1f} for each) are few; below {MIN_TOKENS_PER_PARAMETER},"
@@ -368,10 +373,10 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                 " with; expect little below a million words"
             )
         if self.new_ids:
-            examples = np.median(counts[self.new_ids])
-            if examples < MIN_EXAMPLES_OF_NEW_WORD:
+            num_examples = np.median(counts[self.new_ids])
+            if num_examples < MIN_EXAMPLES_OF_NEW_WORD:
                 warn(
-                    f"half of the {len(self.new_ids):,} new words are trained on {examples:.0f}"
+                    f"half of the {len(self.new_ids):,} new words are trained on {num_examples:.0f}"
                     " times or less and learn little; use a smaller --extend_vocabulary, or more"
                     " text"
                 )
@@ -541,7 +546,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                 baselines[name] = self.report[name]
         plot_training(self.state.log_history, folder / "loss.png", self.objective.metric, baselines)
         write_json(folder / "report.json", self.report)
-        recipe = {name: getattr(self.args, name) for name in ON_CARD}
+        recipe = {name: getattr(self.args, name) for name in FIELDS_ON_CARD}
         recipe |= self.objective.masking_options
         self.card = write_card(
             folder,

@@ -21,7 +21,7 @@ from ..data.mixtures import (
     Corpus,
     CorpusSplits,
     check_stream_ends,
-    first_rows,
+    first_examples,
     mix_streams,
     set_up_stream,
     split_corpus,
@@ -151,7 +151,7 @@ class DatasetData(TrainingData):
             validation = train.select(np.flatnonzero(is_held_out))
             train = train.select(np.flatnonzero(~is_held_out))
         elif isinstance(validation, datasets.IterableDataset):
-            validation = first_rows(validation, count=VALIDATION_DOCUMENTS)
+            validation = first_examples(validation, count=VALIDATION_DOCUMENTS)
         return CorpusSplits(train, validation, train)
 
 
@@ -171,11 +171,14 @@ def take_training_data(data: Any) -> TrainingData:
     return CorpusData(data)
 
 
-def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
-    """Make rows for the collator from text or from tokens; packed rows are returned as they are."""
-    columns = columns_of(rows)
+def make_rows(examples: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
+    """Make rows for the collator from documents, as text or as tokens; packed rows are returned as
+    they are."""
+    columns = columns_of(examples)
     if "text" in columns:
-        documents = rows if "source" in columns else rows.select_columns("text")
+        documents = examples
+        if "source" not in columns:
+            documents = examples.select_columns("text")
         return objective.rows(documents, tokenizer)
     if "input_ids" not in columns:
         raise ValueError(
@@ -183,26 +186,26 @@ def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objectiv
         )
     if not objective.packs_documents:
         if "token_type_ids" in columns and "next_sentence_label" in columns:
-            return rows
+            return examples
         raise ValueError(
             f"train_dataset: objective {objective.name} makes its pairs from text; give a column"
             " text"
         )
     if "position_ids" in columns:
-        return rows
-    return objective.pack(rows.select_columns("input_ids"), tokenizer)
+        return examples
+    return objective.pack(examples.select_columns("input_ids"), tokenizer)
 
 
 def sample_of(rows: Any) -> datasets.Dataset:
     """The rows; of a stream, the first ones."""
     if isinstance(rows, datasets.IterableDataset):
-        return first_rows(rows, count=SAMPLE_ROWS)
+        return first_examples(rows, count=SAMPLE_ROWS)
     return rows
 
 
-def columns_of(rows: Any) -> list[str]:
-    """The columns of a data set; for a stream that does not know them, those of its first row."""
-    return rows.column_names or list(next(iter(rows), {}))
+def columns_of(dataset: Any) -> list[str]:
+    """The columns of a data set; for a stream that does not know them, those of its first entry."""
+    return dataset.column_names or list(next(iter(dataset), {}))
 
 
 def _has_characters(texts: list[str | None]) -> list[bool]:

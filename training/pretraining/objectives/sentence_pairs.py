@@ -23,7 +23,7 @@ from .base import mean_metrics, token_score
 from .masked_lm import MaskedLM
 
 # Random pairs are made of segments of this many neighbouring documents.
-WINDOW = 2048
+DOCUMENTS_PER_WINDOW = 2048
 
 MIN_PAIR_LENGTH = 5
 # Values of `next_sentence_label`.
@@ -140,7 +140,7 @@ def make_sentence_pairs(
     )
     pairs = []
     for part in _split_languages(documents):
-        num_windows = -(-len(part) // WINDOW)
+        num_windows = -(-len(part) // DOCUMENTS_PER_WINDOW)
         # of equal size, so that none has a single document
         window_size = -(-len(part) // num_windows)
         pairs.append(map_tables(part, pair_table, batch_size=window_size, **options))
