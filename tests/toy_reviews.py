@@ -7,9 +7,10 @@ from helpers import write_rows
 
 from minibert import MiniBertConfig, train_tokenizer
 from minibert.training.cli.parser import parse
-from minibert.training.finetuning import run
+from minibert.training.finetuning.command_options import make_task, resolve_options
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.data import load_splits
+from minibert.training.finetuning.finetune import finetune as finetune_function
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.trainer import FinetuningTrainer
 
@@ -48,12 +49,11 @@ def prepare(task, *words):
     }
     model, size, args = (keywords.pop(name) for name in ("model", "validation_size", "args"))
     del keywords["task"], keywords["plan"]
-    cls, options, args = run.resolve_options(run.finetune, task, args, keywords, FinetuningConfig)
-    task = run.load_task(cls, options, model, args, trains=True)
-    splits = load_splits(task, **sources, validation_size=size, seed=args.seed)
+    cls, options, args = resolve_options(finetune_function, task, args, keywords, FinetuningConfig)
     return FinetuningTrainer(
-        task, model, args, splits.get("train"), splits.get("validation"), splits.get("test")
-    )
+        make_task(cls, model, options), model, args, sources["train"], sources["validation"],
+        sources["test"], validation_size=size, data=sources["data"], columns=sources["columns"],
+    )  # fmt: skip
 
 
 def finetune(task, *words):

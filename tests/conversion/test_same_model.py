@@ -243,7 +243,8 @@ def test_fine_tuning_reads_the_tokenizer_file(tokenizers, tmp_path, capsys):
     """Where it converts a model itself."""
     save_model(tmp_path, tokenizers["cased"], "BertTokenizer")
     config = finetuning_models.read_config(str(tmp_path))
-    tokenizer = finetuning_models.load_tokenizer(str(tmp_path), config, None)
+    tokenizer = finetuning_models.load_tokenizer(str(tmp_path))
+    finetuning_models.fit_tokenizer(tokenizer, config, None)
     assert tokenizer(TEXT)["input_ids"] == tokenizers["cased"](TEXT)["input_ids"]
     assert "tokenizer.json is used" in capsys.readouterr().out
     assert "token_type_ids" in tokenizer(TEXT)

@@ -9,8 +9,9 @@ from transformers import BertConfig
 
 from minibert import train_tokenizer
 from minibert.training.finetuning.columns import FILE, ROW
+from minibert.training.finetuning.examples import drop_unlabelled_test
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
-from minibert.training.finetuning.tasks.base import LABEL, drop_unlabelled_test
+from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
 from minibert.training.finetuning.tasks.classification import Classify, Nli
 from minibert.training.finetuning.tasks.problem_types import (

@@ -98,7 +98,7 @@ def finetune_commands() -> dict[str, Command]:
     for task_name, task in TASKS.items():
         commands[f"finetune {task_name}"] = Command(
             f"Train a model to {task.purpose}.",
-            "finetuning.run:finetune",
+            "finetuning.finetune:finetune",
             config="finetuning.config:FinetuningConfig",
             preset={"task": task_name},
             options=(f"finetuning.tasks.{task.reference}",),
@@ -112,7 +112,7 @@ def evaluate_commands() -> dict[str, Command]:
     for task_name, task in TASKS.items():
         commands[f"evaluate {task_name}"] = Command(
             f"Measure a model trained to {task.purpose}.",
-            "finetuning.run:evaluate",
+            "finetuning.evaluate:evaluate",
             config="finetuning.config:EvaluationConfig",
             preset={"task": task_name, **dict.fromkeys(task.training_options)},
             options=(f"finetuning.tasks.{task.reference}",),

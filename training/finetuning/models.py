@@ -1,9 +1,10 @@
 """The model that a task starts from."""
 
+import os
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...tokenization import check_fast
@@ -25,6 +26,39 @@ def read_config(path: str) -> PreTrainedConfig:
             f"model: {path!r} is a {config.model_type!r}; use one of {', '.join(model_types)}"
         )
     return config
+
+
+class StartModel:
+    """The model that a training or an evaluation starts from.
+
+    Args:
+        model: A folder, a Hub name, or a model in memory.
+
+    Attributes:
+        config: Its config.
+        name: What messages and reports call it.
+        is_loaded: Whether it is in memory.
+        has_trained_head: Whether it was trained for a task before.
+    """
+
+    def __init__(self, model: str | os.PathLike | PreTrainedModel):
+        self.model = model
+        self.is_loaded = isinstance(model, PreTrainedModel)
+        if self.is_loaded:
+            self.config = model.config
+            self.name = model.name_or_path or type(model).__name__
+        else:
+            self.config = read_config(str(model))
+            self.name = str(model)
+        self.has_trained_head = find_trained_head(self.config) is not None
+
+    def load(self, task: Task, seed: int) -> PreTrainedModel:
+        """The model with the labels of a task: the same for the same seed."""
+        if self.is_loaded:
+            self.model.config.update(task.config_fields())
+            return self.model
+        set_seed(seed)
+        return load_model(self.name, type(task), task.config_fields())
 
 
 def find_trained_head(config: PreTrainedConfig) -> str | None:
@@ -60,25 +94,28 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
     )
 
 
-def load_tokenizer(
-    path: str, config: PreTrainedConfig, max_length: int | None
-) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, which `fit_tokenizer` has seen. A ValueError if there is none."""
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a saved model. A ValueError if there is none, or a slow one."""
     try:
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}"
         ) from error
-    fit_tokenizer(tokenizer, config, max_length)
+    check_fast(tokenizer)
     return tokenizer
+
+
+def longest_input(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> int:
+    """In tokens: what both tokenizer and model allow."""
+    return min(count_positions(config), tokenizer.model_max_length)
 
 
 def fit_tokenizer(
     tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, max_length: int | None
 ) -> None:
-    """Set `model_max_length` to the longest input: `max_length`, or what both tokenizer and model
-    allow. A ValueError if the tokenizer or `max_length` does not fit the model."""
+    """Set `model_max_length` to `max_length`, or to the `longest_input`. A ValueError if the
+    tokenizer or `max_length` does not fit the model."""
     check_fast(tokenizer)
     num_ids = vocabulary_size(tokenizer)
     if num_ids > config.vocab_size:
@@ -93,7 +130,7 @@ def fit_tokenizer(
             f" use 3 up to the model's {num_positions} positions"
         )
     if max_length is None:
-        max_length = min(num_positions, tokenizer.model_max_length)
+        max_length = longest_input(tokenizer, config)
     tokenizer.model_max_length = max_length
     # RoBERTa has one segment; of a pair, the tokenizer may number two.
     if getattr(config, "type_vocab_size", 0) == 1:

@@ -2,6 +2,7 @@
 by rules of thumb, each with its reason."""
 
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,8 +11,12 @@ import datasets
 import numpy as np
 
 from ..common.files import printable
+from ..common.training_result import TrainingResult
 from .config import FinetuningConfig
+from .examples import check_before_reading, read_splits
+from .models import StartModel
 from .results import score_baseline
+from .splits import FilesOrRows
 from .survey import Survey, find_warnings, survey
 from .tasks.base import Task
 
@@ -34,6 +39,35 @@ class Setting(NamedTuple):
 
 
 Recipe = dict[str, Setting]  # by option
+
+
+def make_plan(
+    task: Task,
+    model: str | os.PathLike,
+    args: FinetuningConfig,
+    sources: Mapping[str, FilesOrRows],
+    columns: list[str] | None,
+    validation_size: float | None,
+) -> TrainingResult:
+    """Read the splits as a training would, and write a recipe.
+
+    Args:
+        sources: Where the splits are from: "data", "train", "validation" and "test".
+        columns: Names of the columns of csv files without a header row.
+        validation_size: As in `finetune`.
+    """
+    start = StartModel(model)
+    check_before_reading(type(task), start, args, do_train=True)
+    options: dict[str, Any] = {"model": str(model)}
+    for name, value in (*sources.items(), ("columns", columns)):
+        if value is not None:
+            options[name] = value
+    if validation_size is not None:
+        options["validation_size"] = validation_size
+    options |= task.options()
+    splits = read_splits(task, start, args, sources, columns, validation_size, do_train=True)
+    recipe = write_plan(task, splits, args, options)
+    return TrainingResult(None, task.tokenizer, recipe, Path(args.output_dir))
 
 
 def write_plan(

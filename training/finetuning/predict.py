@@ -28,7 +28,13 @@ from ..data.tables import Rows, as_dataset
 from ..loading.saved_files import modules_of
 from .columns import FILE, ROW, with_column
 from .config import EvaluationConfig
-from .models import find_trained_head, load_model, load_tokenizer, read_config
+from .models import (
+    find_trained_head,
+    fit_tokenizer,
+    load_model,
+    load_tokenizer,
+    read_config,
+)
 from .prediction_files import (
     CONSOLE,
     check_output,
@@ -274,7 +280,8 @@ def load_task_of(
                 f"{name}: {model!r} was trained for '{cls.name}', which does not take it;"
                 f" it takes {', '.join(usable)}"
             )
-    tokenizer = load_tokenizer(model, config, max_length)
+    tokenizer = load_tokenizer(model)
+    fit_tokenizer(tokenizer, config, max_length)
     return cls(tokenizer, **options)
 
 

@@ -23,7 +23,6 @@ from ..loop.checkpoints import remove_checkpoints
 from ..loop.divergence import few_steps_warning
 from .class_weights import describe_weights
 from .columns import ROW
-from .models import load_tokenizer, read_config
 from .results import FILES, Results
 from .splits import FilesOrRows
 from .tasks.base import LABEL
@@ -35,20 +34,13 @@ MIN_EPOCHS = 0.95
 MAX_EXAMPLE_CHARACTERS = 500
 
 
-def save_finetuned(
-    trainer: FinetuningTrainer, model: str, sources: Mapping[str, FilesOrRows], output: Path
-) -> dict[str, Any]:
-    """Save a model that was trained and measured, and print its scores. Returns the report.
-
-    Args:
-        model: Where the training started from.
-        sources: Where the rows are from, by split, for the card.
-        output: The folder.
-    """
+def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
+    """Save a model that was trained and measured into a folder, and print its scores. Returns the
+    report."""
     task = trainer.task
     report = {
         "task": task.name,
-        "model": model,
+        "model": trainer.settings["model"],
         "settings": trainer.settings,
         "precision": precision_of(trainer.args),
         "seed": trainer.args.seed,
@@ -60,8 +52,7 @@ def save_finetuned(
     )
     trained_length = task.tokenizer.model_max_length
     if task.name != "answer":  # which keeps its windows; others may read more than in training
-        tokenizer_before = load_tokenizer(model, read_config(model), None)
-        task.tokenizer.model_max_length = tokenizer_before.model_max_length
+        task.tokenizer.model_max_length = trainer.longest_input
     if not trainer.args.should_save:  # one of several processes saves
         return report
     trainer.reset_tokenizer()
@@ -70,7 +61,7 @@ def save_finetuned(
         task.tokenizer.save_pretrained(folder)
     trainer.state.save_to_json(str(output / LOG))
     files = {}
-    for name, source in sources.items():
+    for name, source in trainer.sources.items():
         if source is not None:
             files[name] = describe_rows_source(source)
     notes = list(trainer.row_warnings)

@@ -72,7 +72,7 @@ def load_splits(
     """
     sources = _find_splits(data)
     for split, source in (("train", train), ("validation", validation), ("test", test)):
-        parts = _as_parts(source)
+        parts = _as_parts(source, split)
         if parts:
             sources[split] = parts
     if not sources:
@@ -93,11 +93,11 @@ def load_splits(
 # --- Which tables are which split ---
 
 
-def _as_parts(source: FilesOrRows) -> list[Part]:
+def _as_parts(source: FilesOrRows, split: str) -> list[Part]:
     """What `--train`, `--validation` or `--test` names: files, or a data set in memory."""
     if source is None:
         return []
-    source = tables.as_dataset(source)
+    source = tables.as_dataset(source, split)
     if isinstance(source, datasets.Dataset):
         return [source]
     if isinstance(source, (str, os.PathLike)):

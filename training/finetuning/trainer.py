@@ -3,39 +3,35 @@
 import copy
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from datasets import Dataset, DatasetDict
-from transformers import PreTrainedConfig, PreTrainedModel, set_seed
+from transformers import PreTrainedModel
 from transformers.trainer_utils import get_last_checkpoint
 
 from ...keywords import checked_class
 from ..common.files import printable
 from ..common.precision import resolve_precision
 from ..common.printing import warn
-from ..loop.arguments import check_training, choose_best_metric
+from ..loop.arguments import choose_best_metric
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
+from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
 from .class_weights import sum_of_weights, weighted_loss
-from .config import EPOCHS, FinetuningConfig
+from .config import FinetuningConfig
+from .examples import check_before_reading, read_splits
 from .freezing import add_lora, freeze
-from .models import check_head, find_trained_head, fit_tokenizer, load_model, read_config
+from .models import StartModel, longest_input
 from .prediction_loop import TaskPredictor
 from .results import score_baseline, score_simple_model
-from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
+from .splits import FilesOrRows
 from .survey import find_warnings, survey
-from .tasks.base import LABEL, Predictions, Scores, Task, drop_unlabelled_test
+from .tasks.base import LABEL, Predictions, Scores, Task
 from .thresholds import undo_shift
-
-# What a new head reads: a head alone is better over the mean than over the first token, and where
-# all layers train it is not worse by more than chance (benchmarks/results/pooling.json).
-NEW_HEAD_POOLING = "mean"
 
 
 @checked_class
@@ -60,18 +56,24 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             the class `task.model_class`.
         args: The settings. The trainer uploads nothing: `finetune` does with `push_to_hub`, or
             call `minibert.push` on the saved folder.
-        train_dataset: The rows to train on: a `Dataset`, a DataFrame, dictionaries, or files.
-            Without them, the model is
-            measured only.
-        eval_dataset: The rows to validate on; by default some of the training rows.
-        test_dataset: The rows to test on, if there are any.
-        baseline_dataset: Of a model that is measured only, the rows that the baseline learns from.
-        validation_size: Training rows to hold out if there is no `eval_dataset`: a share below 1,
-            or a number.
+        train_dataset: The examples to train on: a `Dataset`, a DataFrame, dictionaries, or files.
+            Without them and without `data`, the model is measured only.
+        eval_dataset: The examples to validate on; by default some of the training examples.
+        test_dataset: The examples to test on, if there are any.
+        baseline_dataset: Of a model that is measured only, the examples that the baseline learns
+            from.
+        validation_size: Training examples to hold out if there is no `eval_dataset`: a share below
+            1, or a number; by default 0.1.
+        data: A folder, a Hub data set or a `DatasetDict` that has the splits which are not given.
+        columns: Names of the columns of csv and tsv files without a header row.
+        do_train: Whether to train; by default if there is a `train_dataset` or `data`. A model that
+            is measured only is compared with a baseline from the training examples of `data`.
 
     Attributes:
-        splits: The rows by split ("train", "validation", "test"), as `Task.read` returned them.
+        sources: Where the splits are from, as given: "data", "train", "validation", "test".
+        splits: The examples by split ("train", "validation", "test"), as `Task.read` returned them.
         encoded: The model inputs made of them.
+        longest_input: The tokens that tokenizer and model allow, whatever `task.max_length` says.
         baseline: The scores of guesses, by split.
         simple_scores: Those of a simple model that learned from the training rows, by split.
         label_counts: How often each label occurs, by split.
@@ -90,32 +92,39 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         eval_dataset: FilesOrRows = None,
         test_dataset: FilesOrRows = None,
         baseline_dataset: FilesOrRows = None,
-        validation_size: float = VALIDATION_SIZE,
+        validation_size: float | None = None,
+        data: FilesOrRows | DatasetDict = None,
+        columns: Sequence[str] | None = None,
+        do_train: bool | None = None,
     ):
+        # Checks, before anything is read
         args = copy.copy(FinetuningConfig() if args is None else args)
-        trains = train_dataset is not None
-        check_start(type(task), model, args, trains)
-        if trains and args.minutes is not None:
+        if do_train is None:
+            do_train = train_dataset is not None or data is not None
+        start = StartModel(model)
+        check_before_reading(type(task), start, args, do_train)
+        if do_train and args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
-        config = config_of(model)
-        choose_pooling(task, config)
-        fit_tokenizer(task.tokenizer, config, None)
+
+        # Examples and model inputs
         task_options = task.options()
+        self.longest_input = longest_input(task.tokenizer, start.config)
+        if train_dataset is None and not do_train:
+            train_dataset = baseline_dataset
+        self.sources = {
+            "data": data,
+            "train": train_dataset,
+            "validation": eval_dataset,
+            "test": test_dataset,
+        }
+        splits = read_splits(task, start, args, self.sources, columns, validation_size, do_train)
+        self._use_splits(task, splits, do_train)
 
-        splits = load_splits(
-            task,
-            train=train_dataset if trains else baseline_dataset,
-            validation=eval_dataset,
-            test=test_dataset,
-            validation_size=validation_size if trains else None,
-            seed=args.seed,
-        )
-        self._use_rows(task, read_for_task(task, splits, model, trains), trains)
-
-        if trains:
+        # Settings
+        if do_train:
             choose_metric(task, self.splits["validation"], args)
             check_label_smoothing(task, self.encoded["train"], args)
-        self.settings = settings_to_resume(task, task_options, model, args, self.encoded)
+        self.settings = settings_to_resume(task, task_options, start.name, args, self.encoded)
         args = resolve_precision(args)
         if self.budget is not None:
             args.max_steps = UNREACHABLE_STEPS
@@ -123,14 +132,15 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         args.push_to_hub = False
         args.hub_token = None  # checkpoints save the arguments
 
-        model = initial_model(task, model, args)
-        if trains:
+        # Model
+        model = start.load(task, args.seed)
+        if do_train:
             undo_shift(model)
-        self.new_weights = trains and find_trained_head(config) is None
+        self.new_weights = do_train and not start.has_trained_head
         self.num_parameters = model.num_parameters()
         self.frozen_modules: list[torch.nn.Module] = []
         training_options: dict[str, Any] = {}
-        if trains:
+        if do_train:
             self.frozen_modules = freeze(model, args.freeze)
             if args.lora is not None:
                 model = add_lora(model, args.lora)
@@ -140,12 +150,12 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         eval_rows = self.encoded.get("validation", self.encoded.get("test"))
         super().__init__(task, model, args, eval_dataset=eval_rows, **training_options)
 
-    def _use_rows(self, task: Task, splits: DatasetDict, trains: bool) -> None:
+    def _use_splits(self, task: Task, splits: DatasetDict, do_train: bool) -> None:
         """Score simple guesses and a simple model on the rows, then encode them. Training rows of a
         model that is measured only serve for these scores."""
         self.baseline = score_baseline(task, splits)
         self.simple_scores = score_simple_model(task, splits)
-        if not trains:
+        if not do_train:
             splits.pop("train", None)
         self.splits = splits
         print_splits(task, splits)
@@ -328,108 +338,6 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
 # --- the steps of `FinetuningTrainer.__init__` ---
 
 
-def check_start(
-    task: type[Task],
-    model: str | os.PathLike | PreTrainedModel,
-    args: FinetuningConfig,
-    trains: bool,
-) -> None:
-    """Refuse (a ValueError) what can be known before any row is read."""
-    check_training(args)
-    check_minutes(args, default_epochs=EPOCHS)
-    config = config_of(model)
-    if not isinstance(model, PreTrainedModel):
-        check_head(str(model), config, task, needed=not trains)
-    elif not isinstance(model, task.model_class):
-        raise ValueError(
-            f"model: a {type(model).__name__}; '{task.name}' needs a {task.model_class.__name__},"
-            " or a folder or a Hub name"
-        )
-    # Of the native models, ALBERT's layers share their weights.
-    shares_layers = getattr(config, "share_layers", config.model_type == "albert")
-    if shares_layers and args.freeze not in ("none", "encoder"):
-        raise ValueError(
-            f"freeze={args.freeze!r}: with share_layers there is one layer; use none or encoder"
-        )
-    layers = [str(number) for number in range(1, config.num_hidden_layers + 1)]
-    if args.freeze not in ("none", "encoder", *layers):
-        raise ValueError(
-            f"freeze must be none, encoder or a number up to {config.num_hidden_layers},"
-            f" got {args.freeze!r}"
-        )
-
-
-def choose_pooling(task: Task, config: PreTrainedConfig) -> None:
-    """Let a new head read the mean, if the task names nothing else. Refuse (a ValueError) another
-    pooling than the one that a trained head learned to read."""
-    if not hasattr(task, "pooling"):
-        return
-    if find_trained_head(config) is None:
-        task.pooling = task.pooling or NEW_HEAD_POOLING
-        return
-    trained_pooling = getattr(config, "classifier_pooling", "cls")  # BERT has no such field
-    if task.pooling not in (None, trained_pooling):
-        raise ValueError(
-            f"pooling={task.pooling!r}: the head of this model was trained with"
-            f" {trained_pooling!r}; leave the option out, or start from a model without a head"
-        )
-
-
-def read_for_task(
-    task: Task,
-    splits: DatasetDict,
-    model: str | os.PathLike | PreTrainedModel,
-    trains: bool,
-) -> DatasetDict:
-    """Check all rows, and learn the labels, from the training rows or from a model that was trained
-    for the task before: the splits as `Task.read` returns them. Of a model that is measured only,
-    the training rows are for the baseline; they are left out if they do not fit the model."""
-    splits = DatasetDict(splits)
-    drop_unlabelled_test(task, splits)
-    if trains and "train" not in splits:
-        raise ValueError(
-            "train: there is no training split; give train_dataset (--train FILE), or a folder"
-            " that has one"
-        )
-    baseline_rows = None if trains else splits.pop("train", None)
-    if not splits:
-        raise ValueError(
-            "data: no validation or test split is given; give test_dataset (--test FILE), or a"
-            " folder that has one"
-        )
-    config = config_of(model)
-    has_trained_head = find_trained_head(config) is not None
-    splits = task.read(splits, config if has_trained_head else None)
-    has_head = has_trained_head or isinstance(model, PreTrainedModel)
-    if has_head and task.labels and len(task.labels) != config.num_labels:
-        model_labels = ", ".join(map(str, config.id2label.values()))
-        row_labels = ", ".join(map(str, task.labels))
-        raise ValueError(
-            f"model: {name_of_model(model)!r} was fine-tuned for {config.num_labels} labels"
-            f" ({model_labels}),"
-            f" not for {len(task.labels)} ({row_labels}); give all of them in its order,"
-            " or start from another model"
-        )
-    if baseline_rows is not None:
-        with suppress(ValueError):
-            splits["train"] = copy.copy(task).read(DatasetDict(train=baseline_rows), config)[
-                "train"
-            ]
-    return splits
-
-
-def config_of(model: str | os.PathLike | PreTrainedModel) -> PreTrainedConfig:
-    if isinstance(model, PreTrainedModel):
-        return model.config
-    return read_config(str(model))
-
-
-def name_of_model(model: str | os.PathLike | PreTrainedModel) -> str:
-    if isinstance(model, PreTrainedModel):
-        return model.name_or_path or type(model).__name__
-    return str(model)
-
-
 def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     print(
@@ -467,7 +375,7 @@ def check_label_smoothing(task: Task, encoded: Dataset, args: FinetuningConfig) 
 def settings_to_resume(
     task: Task,
     task_options: Mapping[str, Any],
-    model: str | os.PathLike | PreTrainedModel,
+    model_name: str,
     args: FinetuningConfig,
     encoded: Mapping[str, Dataset],
 ) -> dict[str, Any]:
@@ -476,21 +384,10 @@ def settings_to_resume(
         "task": task.name,
         **task_options,
         "text": {name: rows_checksum(rows) for name, rows in encoded.items()},
-        "model": name_of_model(model),
+        "model": model_name,
         "freeze": args.freeze,
         "lora": args.lora,
         "labels": list(task.labels),
         "by the clock": args.minutes is not None,
     }
     return json.loads(json.dumps(settings))
-
-
-def initial_model(
-    task: Task, model: str | os.PathLike | PreTrainedModel, args: FinetuningConfig
-) -> PreTrainedModel:
-    """The model before training: the same for the same seed."""
-    if isinstance(model, PreTrainedModel):
-        model.config.update(task.config_fields())
-        return model
-    set_seed(args.seed)
-    return load_model(str(model), type(task), task.config_fields())

@@ -31,10 +31,8 @@ from ...evaluation import intervals
 from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.intervals import Interval
 from ...evaluation.plots import plot_scores
-from ..columns import FILE, check_column, check_text_columns, find_column, with_column
+from ..columns import check_column, check_text_columns, find_column, with_column
 
-# How benchmarks write the labels of test rows that they keep to themselves.
-NO_LABEL = {"None", "", "-1", "-1.0"}
 # The column that `read` adds: what is to be predicted, as metrics take it.
 LABEL = "_label"
 # The column of encoded examples that says whether a text lost its end.
@@ -66,6 +64,7 @@ class Task(abc.ABC):
     do not change those of the caller."""
 
     tokenizer: PreTrainedTokenizerBase
+    max_length: int | None = None  # the longest input, in tokens; by default that of the model
 
     # --- what a subclass says ---
     name: ClassVar[str]
@@ -350,33 +349,6 @@ class Task(abc.ABC):
     def show_label(self, row: Mapping[str, Any], label: Any) -> str:
         """A label of a row (true or predicted) as a person reads it."""
         return str(label)
-
-
-def drop_unlabelled_test(task: Task, splits: datasets.DatasetDict) -> None:
-    """Remove the test split, and say so, if none of its rows has a label."""
-    first = next(iter(splits.values()))
-    test = splits.get("test")
-    if test is None or test is first:
-        return
-    column = task.find_labels(first)
-    test_labels = _labels_as_text(test, column)
-    # What other rows have as a label, such as -1, is one.
-    missing_labels = {*NO_LABEL, *task.no_gold} - _labels_as_text(first, column)
-    if test_labels and test_labels <= missing_labels:
-        print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")
-        del splits["test"]
-
-
-def _labels_as_text(split: datasets.Dataset, column: str) -> set[str]:
-    """The different labels of a column, of lists their items; "None" for a column that is
-    missing."""
-    if column not in split.column_names:
-        return {"None"}
-    labels = set()
-    for cell in split[column]:
-        items = cell if isinstance(cell, list) else [cell]
-        labels.update(map(str, items))
-    return labels
 
 
 def plot_f1_by_class(scores: Mapping[str, Mapping[str, float]], path: Path, note: str) -> None:

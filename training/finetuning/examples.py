@@ -1,0 +1,170 @@
+"""The examples of a fine-tuning: read, checked, and in the form that the task wants.
+
+A training, an evaluation and a plan begin with `check_before_reading` and `read_splits`.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from datasets import Dataset, DatasetDict
+
+from ..loop.arguments import check_training
+from ..optimization.clock import check_minutes
+from .columns import FILE
+from .config import EPOCHS, FinetuningConfig
+from .models import StartModel, check_head, fit_tokenizer
+from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
+from .tasks.base import Task
+
+# What a new head reads: a head alone is better over the mean than over the first token, and where
+# all layers train it is not worse by more than chance (benchmarks/results/pooling.json).
+NEW_HEAD_POOLING = "mean"
+# How benchmarks write the labels of test rows that they keep to themselves.
+NO_LABEL = {"None", "", "-1", "-1.0"}
+
+
+def check_before_reading(
+    task: type[Task], start: StartModel, args: FinetuningConfig, do_train: bool
+) -> None:
+    """Refuse (a ValueError) what can be known before any row is read."""
+    check_training(args)
+    check_minutes(args, default_epochs=EPOCHS)
+    config = start.config
+    if not start.is_loaded:
+        check_head(start.name, config, task, needed=not do_train)
+    elif not isinstance(start.model, task.model_class):
+        raise ValueError(
+            f"model: a {type(start.model).__name__}; '{task.name}' needs a"
+            f" {task.model_class.__name__}, or a folder or a Hub name"
+        )
+    # Of the native models, ALBERT's layers share their weights.
+    shares_layers = getattr(config, "share_layers", config.model_type == "albert")
+    if shares_layers and args.freeze not in ("none", "encoder"):
+        raise ValueError(
+            f"freeze={args.freeze!r}: with share_layers there is one layer; use none or encoder"
+        )
+    layers = [str(number) for number in range(1, config.num_hidden_layers + 1)]
+    if args.freeze not in ("none", "encoder", *layers):
+        raise ValueError(
+            f"freeze must be none, encoder or a number up to {config.num_hidden_layers},"
+            f" got {args.freeze!r}"
+        )
+
+
+def read_splits(
+    task: Task,
+    start: StartModel,
+    args: FinetuningConfig,
+    sources: Mapping[str, FilesOrRows],
+    columns: Sequence[str] | None,
+    validation_size: float | None,
+    do_train: bool,
+) -> DatasetDict:
+    """Load the splits, hold out validation examples if there are none, check all examples and learn
+    the labels. The task and its tokenizer are then ready to encode them.
+
+    Args:
+        sources: Where the splits are from: "data", "train", "validation" and "test".
+        columns: Names of the columns of csv files without a header row.
+        validation_size: The training examples to hold out: a share below 1, or a number; by default
+            `VALIDATION_SIZE`.
+        do_train: Whether the model is trained. For one that is measured only, nothing is held out,
+            and "train" is for the baseline.
+    """
+    if sources["validation"] is not None and validation_size is not None:
+        raise ValueError(
+            "validation_size: validation rows are given, so that none are held out; leave it out"
+        )
+    if validation_size is None:
+        validation_size = VALIDATION_SIZE
+    choose_pooling(task, start)
+    fit_tokenizer(task.tokenizer, start.config, task.max_length)
+    splits = load_splits(
+        task,
+        **sources,
+        columns=columns,
+        validation_size=validation_size if do_train else None,
+        seed=args.seed,
+    )
+    drop_unlabelled_test(task, splits)
+    return learn_from_splits(task, splits, start, do_train)
+
+
+def choose_pooling(task: Task, start: StartModel) -> None:
+    """Let a new head read the mean, if the task names nothing else. Refuse (a ValueError) another
+    pooling than the one that a trained head learned to read."""
+    if not hasattr(task, "pooling"):
+        return
+    if not start.has_trained_head:
+        task.pooling = task.pooling or NEW_HEAD_POOLING
+        return
+    trained_pooling = getattr(start.config, "classifier_pooling", "cls")  # BERT has no such field
+    if task.pooling not in (None, trained_pooling):
+        raise ValueError(
+            f"pooling={task.pooling!r}: the head of this model was trained with"
+            f" {trained_pooling!r}; leave the option out, or start from a model without a head"
+        )
+
+
+def drop_unlabelled_test(task: Task, splits: DatasetDict) -> None:
+    """Remove the test split, and say so, if none of its rows has a label."""
+    first = next(iter(splits.values()))
+    test = splits.get("test")
+    if test is None or test is first:
+        return
+    column = task.find_labels(first)
+    test_labels = _labels_as_text(test, column)
+    # What other rows have as a label, such as -1, is one.
+    missing_labels = {*NO_LABEL, *task.no_gold} - _labels_as_text(first, column)
+    if test_labels and test_labels <= missing_labels:
+        print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")
+        del splits["test"]
+
+
+def _labels_as_text(split: Dataset, column: str) -> set[str]:
+    """The different labels of a column, of lists their items; "None" for a column that is
+    missing."""
+    if column not in split.column_names:
+        return {"None"}
+    labels = set()
+    for cell in split[column]:
+        items = cell if isinstance(cell, list) else [cell]
+        labels.update(map(str, items))
+    return labels
+
+
+def learn_from_splits(
+    task: Task, splits: DatasetDict, start: StartModel, do_train: bool
+) -> DatasetDict:
+    """Check all rows, and learn the labels, from the training rows or from a model that was trained
+    for the task before: the splits as `Task.read` returns them. Of a model that is measured only,
+    the training rows are for the baseline; they are left out if they do not fit the model."""
+    if do_train and "train" not in splits:
+        raise ValueError(
+            "train: there is no training split; give train_dataset (--train FILE), or a folder"
+            " that has one"
+        )
+    baseline_rows = None if do_train else splits.pop("train", None)
+    if not splits:
+        raise ValueError(
+            "data: no validation or test split is given; give test_dataset (--test FILE), or a"
+            " folder that has one"
+        )
+    config = start.config
+    splits = task.read(splits, config if start.has_trained_head else None)
+    has_head = start.has_trained_head or start.is_loaded
+    if has_head and task.labels and len(task.labels) != config.num_labels:
+        model_labels = ", ".join(map(str, config.id2label.values()))
+        row_labels = ", ".join(map(str, task.labels))
+        raise ValueError(
+            f"model: {start.name!r} was fine-tuned for {config.num_labels} labels"
+            f" ({model_labels}),"
+            f" not for {len(task.labels)} ({row_labels}); give all of them in its order,"
+            " or start from another model"
+        )
+    if baseline_rows is not None:
+        with suppress(ValueError):
+            baseline = copy.copy(task).read(DatasetDict(train=baseline_rows), config)
+            splits["train"] = baseline["train"]
+    return splits

@@ -1,0 +1,119 @@
+"""`minibert finetune TASK`: a task, a config, and `FinetuningTrainer`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from datasets import DatasetDict
+
+from ..common.config_fields import checked_options
+from ..common.files import lock_output
+from ..common.precision import without_autocast
+from ..common.printing import print_next_step, without_bars
+from ..common.training_result import TrainingResult
+from ..data.tables import Rows, as_dataset
+from ..hub.push import check_push, push_output
+from ..loop.checkpoints import checkpoint_to_resume
+from .command_options import ENCODER_TASKS, call_encoder_function, make_task, resolve_options
+from .config import FinetuningConfig
+from .plan import make_plan
+from .saving import save_finetuned
+from .trainer import FinetuningTrainer
+
+
+@checked_options(FinetuningConfig, has_task_options=True)
+@without_bars()
+def finetune(
+    task: str,
+    model: str | os.PathLike = "runs/minibert",
+    data: str | os.PathLike | Rows | DatasetDict | None = None,
+    train: str | list[str] | Rows | None = None,
+    validation: str | list[str] | Rows | None = None,
+    test: str | list[str] | Rows | None = None,
+    columns: list[str] | None = None,
+    validation_size: float | None = None,
+    plan: bool = False,
+    args: FinetuningConfig | None = None,
+    **options: Any,
+) -> TrainingResult:
+    """Train a model for a task, measure it, and save it with its card, its metrics and a picture.
+
+    Bad input is refused (a ValueError) before any training, and without a change to the output
+    folder.
+
+    Args:
+        task: "classify", "nli", "choose", "tag" or "answer"; "embed" and "rerank" call
+            `finetune_embed` and `finetune_rerank` in `training.embeddings.train` with the other
+            arguments.
+        model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
+            `convert` takes.
+        data: A folder with train, validation and test (jsonl, csv, parquet, …), a training file, or
+            a Hub data set. In Python, all four can be rows: a `Dataset`, a DataFrame or
+            dictionaries.
+        train: Files to train on, instead of those in data.
+        validation: Files to validate on, instead of those in data.
+        test: Files to test on, instead of those in data.
+        columns: Names of the columns of csv and tsv files without a header row.
+        validation_size: Training rows to hold out if there are no validation rows: a share below 1,
+            or a number; by default 0.1 (embed, rerank: 0.05).
+        plan: Train nothing; look at the data and write a recipe with reasons. Options that are
+            given are kept.
+        args: The settings of the training.
+        options: Options of the task, which are those of its class (`Classify`, `Tag`, …), and
+            fields of `FinetuningConfig`, which replace those of `args`.
+
+    Returns:
+        The saved model with its tokenizer and its report; with `plan`, the recipe.
+    """
+    sources = {
+        "data": as_dataset(data),
+        "train": as_dataset(train, "train"),
+        "validation": as_dataset(validation, "validation"),
+        "test": as_dataset(test, "test"),
+    }
+    if task in ENCODER_TASKS:
+        arguments = {
+            **sources,
+            "model": str(model),
+            "columns": columns,
+            "validation_size": validation_size,
+            "plan": plan or None,
+            "args": args,
+            **options,
+        }
+        return call_encoder_function(f"train:finetune_{task}", arguments)
+    cls, task_options, args = resolve_options(finetune, task, args, options, FinetuningConfig)
+    with lock_output(args):
+        if plan:
+            new_task = make_task(cls, model, task_options)
+            return make_plan(new_task, model, args, sources, columns, validation_size)
+        checkpoint = checkpoint_to_resume(args)
+        if args.push_to_hub:
+            check_push(args)
+        trainer = FinetuningTrainer(
+            make_task(cls, model, task_options),
+            model,
+            args,
+            train_dataset=sources["train"],
+            eval_dataset=sources["validation"],
+            test_dataset=sources["test"],
+            data=sources["data"],
+            columns=columns,
+            validation_size=validation_size,
+            do_train=True,
+        )
+        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.measure()
+        report = save_finetuned(trainer, Path(args.output_dir))
+        if args.should_save and args.push_to_hub:
+            push_output(args)
+    return finish(trainer, report, Path(args.output_dir))
+
+
+def finish(trainer: FinetuningTrainer, report: dict[str, Any], output: Path) -> TrainingResult:
+    """Print the next command. Only the process that saves returns the model."""
+    saved_model = None
+    if trainer.args.should_save:
+        print_next_step("minibert", "predict", output, "FILE", warning=report["warning"])
+        saved_model = without_autocast(trainer.model)
+    return TrainingResult(saved_model, trainer.task.tokenizer, report, output)
