@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .evaluate_metric import TEXTS, Metric
+from .evaluate_metric import STRING_LIST_FEATURE, Metric
 
 
 class EntityScores(Metric):
@@ -13,7 +13,7 @@ class EntityScores(Metric):
     over all entities (None where the references have none), `accuracy` over tokens (None without a
     token), and `per_type`, for each type {precision, recall, f1, support}."""
 
-    prediction = TEXTS
+    prediction = STRING_LIST_FEATURE
 
     def _compute(
         self, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]

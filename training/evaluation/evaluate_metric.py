@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 import evaluate
 
-TEXTS = datasets.List(datasets.Value("string"))
+STRING_LIST_FEATURE = datasets.List(datasets.Value("string"))
 
 
 class Metric(evaluate.Metric):
@@ -17,7 +17,7 @@ class Metric(evaluate.Metric):
     `reference`."""
 
     prediction: Any
-    reference: Any = TEXTS
+    reference: Any = STRING_LIST_FEATURE
 
     def __init__(self):
         # In memory: it would else write, and lock, files in the user's cache.

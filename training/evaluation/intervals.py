@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_RESAMPLINGS = 1_000
-SEED = 0
-LEVEL = 0.95
+RESAMPLING_SEED = 0
+CONFIDENCE_LEVEL = 0.95
 MAX_NUMBERS_AT_ONCE = 10_000_000
 
 # From how often each row is in each sample, [samples, rows], to metrics by name, [samples].
@@ -38,7 +38,7 @@ def intervals(
     total = int(row_counts.sum())
     if not total:
         return {}
-    generator = np.random.default_rng(SEED)
+    generator = np.random.default_rng(RESAMPLING_SEED)
     num_at_once = max(1, MAX_NUMBERS_AT_ONCE // len(row_counts))
     parts: dict[str, list[np.ndarray]] = {}
     for start in range(0, NUM_RESAMPLINGS, num_at_once):
@@ -61,7 +61,7 @@ def _interval(values: np.ndarray, num_rows: int) -> Interval | None:
     values = values[np.isfinite(values)]
     if not len(values):
         return None
-    tail = (1 - LEVEL) / 2
+    tail = (1 - CONFIDENCE_LEVEL) / 2
     low, high = np.quantile(values, [tail, 1 - tail]).tolist()
     # If each of n rows is right, samples of them say nothing of errors that are rarer than 1 / n:
     # Clopper and Pearson's bound does.

@@ -5,7 +5,7 @@ import math
 import re
 import string
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,20 +76,25 @@ def answer_scores(
     predictions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """`exact_match` and `f1` of each answer, [rows] each, see `SquadScores` in `squad_metrics`."""
-    best_scores = []
+    exact = []
+    f1 = []
     for predicted, answers in zip(predictions, references):
         # As the official script has it: an answer of nothing but articles and marks is none.
-        true_answers = [answer for answer in answers if normalize_answer(answer)] or [""]
-        scores_of_answers = [compare_answers(predicted, answer) for answer in true_answers]
-        best_scores.append(np.max(scores_of_answers, axis=0))
-    exact, f1 = np.array(best_scores, np.float64).T
-    return exact, f1
+        true_answers = list(filter(normalize_answer, answers)) or [""]
+        scores = [compare_answers(predicted, answer) for answer in true_answers]
+        best_exact, best_f1 = np.max(scores, axis=0)
+        exact.append(best_exact)
+        f1.append(best_f1)
+    return np.array(exact, np.float64), np.array(f1, np.float64)
 
 
 def _gain(grades: Sequence[float]) -> float:
     """Σ gradeᵢ / log2(i + 1) over ranks i = 1, 2, … (Järvelin and Kekäläinen 2002), with grades as
     they are."""
-    return sum(grade / math.log2(rank + 1) for rank, grade in enumerate(grades, start=1))
+    gain = 0.0
+    for rank, grade in enumerate(grades, start=1):
+        gain += grade / math.log2(rank + 1)
+    return gain
 
 
 def retrieval_scores(
@@ -98,8 +103,10 @@ def retrieval_scores(
     ks: Sequence[int] = (10,),
 ) -> dict[str, float]:
     """`query_scores` as means over queries."""
-    scores = query_scores(predictions, references, ks)
-    return {name: float(np.mean(values)) for name, values in scores.items()}
+    means = {}
+    for name, scores_of_queries in query_scores(predictions, references, ks).items():
+        means[name] = float(np.mean(scores_of_queries))
+    return means
 
 
 def query_scores(
@@ -115,19 +122,29 @@ def query_scores(
     gains, and as ideal the best order of all relevant documents; MRR is 1 over the rank of the
     first relevant one, 0 below rank k. A query without a relevant document scores 0.
     """
-    scores: dict[str, list[float]] = {}
-    for k in ks:
-        for name in ("mrr", "ndcg", "recall", "hit"):
-            scores[f"{name}@{k}"] = []
+    scores: dict[str, list[float]] = defaultdict(list)
     for document_ids, relevance in zip(predictions, references):
         grades = [max(relevance.get(document_id, 0.0), 0.0) for document_id in document_ids]
         ideal_grades = sorted((grade for grade in relevance.values() if grade > 0), reverse=True)
         for k in ks:
-            ranks = [rank for rank, grade in enumerate(grades[:k], start=1) if grade > 0]
-            reciprocal_rank = 1 / ranks[0] if ranks else 0.0
-            ideal_gain = _gain(ideal_grades[:k])
-            scores[f"mrr@{k}"].append(reciprocal_rank)
-            scores[f"ndcg@{k}"].append(_gain(grades[:k]) / ideal_gain if ideal_gain else 0.0)
-            scores[f"recall@{k}"].append(len(ranks) / max(len(ideal_grades), 1))
-            scores[f"hit@{k}"].append(float(bool(ranks)))
-    return scores
+            for name, score in _scores_at(k, grades, ideal_grades).items():
+                scores[f"{name}@{k}"].append(score)
+    return dict(scores)
+
+
+def _scores_at(k: int, grades: Sequence[float], ideal_grades: Sequence[float]) -> dict[str, float]:
+    """The scores of one query over its first `k` documents.
+
+    Args:
+        grades: Those of the documents that were found, best first.
+        ideal_grades: Those of all relevant documents, the highest first.
+    """
+    relevant_ranks = 1 + np.flatnonzero(grades[:k])
+    if not len(relevant_ranks):
+        return {"mrr": 0.0, "ndcg": 0.0, "recall": 0.0, "hit": 0.0}
+    return {
+        "mrr": 1 / int(relevant_ranks[0]),
+        "ndcg": _gain(grades[:k]) / _gain(ideal_grades[:k]),
+        "recall": len(relevant_ranks) / len(ideal_grades),
+        "hit": 1.0,
+    }

@@ -12,12 +12,12 @@ from scipy import sparse
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-NAME = "TF-IDF with logistic regression"
+CLASSIFIER_NAME = "TF-IDF with logistic regression"
 # Of more training rows, so many are drawn: this should take seconds.
-MAX_ROWS = 20_000
+MAX_TRAINING_EXAMPLES = 20_000
 MAX_FEATURES = 100_000
 MAX_CLASSES = 200
-SEED = 0
+SAMPLE_SEED = 0
 
 
 class WordClassifier:
@@ -33,7 +33,7 @@ class WordClassifier:
 
         class_weight = "balanced" if balanced else None
         regression = LogisticRegression(
-            C=10.0, solver="liblinear", class_weight=class_weight, random_state=SEED
+            C=10.0, solver="liblinear", class_weight=class_weight, random_state=SAMPLE_SEED
         )
         self.classifier = OneVsRestClassifier(regression)
         self.vectorizers: list[TfidfVectorizer] = []
@@ -45,9 +45,9 @@ class WordClassifier:
 
         num_rows = len(labels)
         rows = np.arange(num_rows)
-        if num_rows > MAX_ROWS:
-            generator = np.random.default_rng(SEED)
-            rows = np.sort(generator.choice(num_rows, MAX_ROWS, replace=False))
+        if num_rows > MAX_TRAINING_EXAMPLES:
+            generator = np.random.default_rng(SAMPLE_SEED)
+            rows = np.sort(generator.choice(num_rows, MAX_TRAINING_EXAMPLES, replace=False))
         features = []
         for texts in columns:
             vectorizer = TfidfVectorizer(

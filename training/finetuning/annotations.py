@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import datasets
 
-ANSWERS = {"accept", "reject", "ignore"}  # Prodigy's, in the column "answer"
+PRODIGY_ANSWERS = {"accept", "reject", "ignore"}  # Prodigy's, in the column "answer"
 SPAN_COLUMNS = ("spans", "entities", "label", "labels")
 TEXT_COLUMNS = ("text", "data")
-STRINGS = datasets.List(datasets.Value("string"))
+STRING_LIST_FEATURE = datasets.List(datasets.Value("string"))
 
 
 class Span(NamedTuple):
@@ -55,7 +55,7 @@ def find_format(tables: Sequence[datasets.Dataset]) -> ExportFormat:
     for column in SPAN_COLUMNS:
         if span_column is None and any(_has_spans(table, column) for table in tables):
             span_column = column
-    has_answers = bool(answers) and answers <= ANSWERS
+    has_answers = bool(answers) and answers <= PRODIGY_ANSWERS
     is_binary = has_answers and not is_choice and len(labels) == 1
     return ExportFormat(span_column, has_answers, is_binary)
 
@@ -116,12 +116,13 @@ def _select_answered(rows: datasets.Dataset, is_binary: bool) -> datasets.Datase
         labels = []
         for label, answer in zip(rows["label"], rows["answer"]):
             labels.append([label] if answer == "accept" else [])
-        rows = rows.remove_columns("label").add_column("label", labels, feature=STRINGS)
+        rows = rows.remove_columns("label").add_column("label", labels, feature=STRING_LIST_FEATURE)
     elif "accept" in rows.column_names:
         labels = rows["accept"][:]
         if "label" in rows.column_names:
             rows = rows.remove_columns("label")
-        rows = rows.remove_columns("accept").add_column("label", labels, feature=STRINGS)
+        rows = rows.remove_columns("accept")
+        rows = rows.add_column("label", labels, feature=STRING_LIST_FEATURE)
     return rows.remove_columns("answer")
 
 
@@ -149,8 +150,8 @@ def _tag_words(rows: datasets.Dataset, text_column: str, span_column: str) -> da
         all_tokens.append(tokens)
         all_tags.append(tags)
     rows = rows.remove_columns(replaced)
-    rows = rows.add_column("tokens", all_tokens, feature=STRINGS)
-    return rows.add_column("ner_tags", all_tags, feature=STRINGS)
+    rows = rows.add_column("tokens", all_tokens, feature=STRING_LIST_FEATURE)
+    return rows.add_column("ner_tags", all_tags, feature=STRING_LIST_FEATURE)
 
 
 def _tag_text(

@@ -19,7 +19,7 @@ def class_weights(
     option: str | Sequence[str | float],
     labels: Sequence[str],
     counts: Counter[str],
-    rows: int | None = None,
+    num_examples: int | None = None,
 ) -> list[float]:
     """The weights of `labels` in the loss; a ValueError for others than numbers above 0, one for
     each.
@@ -28,17 +28,17 @@ def class_weights(
         option: "balanced" (n / (classes · count), as scikit-learn has it), numbers in the order of
             the labels, or texts "label=number", where other labels have the weight 1.
         counts: how often each label occurs in training.
-        rows: of several labels a row, the number of rows: there, the weight is that of a label's
-            positives, and balanced is the number of negatives for each positive.
+        num_examples: of several labels, the number of examples: there, the weight is that of a
+            label's positives, and balanced is the number of negatives for each positive.
     """
     words = [option] if isinstance(option, str) else list(map(str, option))
     if words == ["balanced"]:
-        return balanced_weights(labels, counts, rows)
+        return balanced_weights(labels, counts, num_examples)
     listed_labels = ", ".join(labels[:MAX_LISTED_LABELS])
     if len(labels) > MAX_LISTED_LABELS:
         listed_labels += " …"
     numbers = words
-    if any("=" in word for word in words):
+    if "=" in "".join(words):
         number_of: dict[str, str | float] = dict.fromkeys(labels, 1.0)
         for word in words:
             label, _, number = word.rpartition("=")
@@ -59,15 +59,17 @@ def class_weights(
     )
 
 
-def balanced_weights(labels: Sequence[str], counts: Counter[str], rows: int | None) -> list[float]:
+def balanced_weights(
+    labels: Sequence[str], counts: Counter[str], num_examples: int | None
+) -> list[float]:
     """The weights with which all classes count alike; see `class_weights`."""
     weights = []
-    if rows is not None:
+    if num_examples is not None:
         for label in labels:
-            num_negatives = max(rows - counts[label], 1)
+            num_negatives = max(num_examples - counts[label], 1)
             weights.append(num_negatives / max(counts[label], 1))
         return weights
-    num_classes = sum(count > 0 for count in counts.values())
+    num_classes = int(np.count_nonzero(list(counts.values())))
     for label in labels:
         if counts[label]:
             weights.append(counts.total() / (num_classes * counts[label]))

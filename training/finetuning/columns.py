@@ -14,11 +14,11 @@ FILE = "_file"
 ROW = "_row"
 
 
-def map_rows(
+def map_examples(
     split: datasets.Dataset, function: Callable[..., Any], *columns: Iterable[Any]
 ) -> list[Any]:
-    """What `function` makes of the values of each row in `columns`; a ValueError that it raises
-    names the row."""
+    """What `function` makes of the values of each example in `columns`; a ValueError that it raises
+    names the example."""
     results = []
     for index, values in enumerate(zip(*columns)):
         try:
@@ -30,7 +30,7 @@ def map_rows(
 
 
 def bad_value(column: str, value: Any, use: str, why: str = "") -> ValueError:
-    """The error for a value, for `map_rows`."""
+    """The error for a value, for `map_examples`."""
     if value is None:
         return ValueError(f"{column!r} is empty{why}; use {use}")
     return ValueError(f"{column}={value!r:.1000}{why}; use {use}")
@@ -78,7 +78,7 @@ def plain_text_columns(split: datasets.Dataset) -> list[str]:
 def check_text_columns(
     split: datasets.Dataset, columns: Sequence[str], blank: bool = False
 ) -> None:
-    """Refuse columns that hold no strings, and rows without text (which may be `blank`, but not
+    """Refuse columns that hold no strings, and examples without text (which may be `blank`, but not
     missing)."""
     text_columns = plain_text_columns(split)
     for column in columns:
@@ -87,7 +87,7 @@ def check_text_columns(
                 f"data: column {column!r} of {split[0][FILE]!r} holds {split.features[column]},"
                 f" not text; use one of {', '.join(text_columns)}"
             )
-        map_rows(split, partial(_check_text, column, blank), split[column])
+        map_examples(split, partial(_check_text, column, blank), split[column])
 
 
 def _check_text(column: str, blank: bool, text: str | None) -> None:

@@ -9,7 +9,7 @@ from ...keywords import checked_class
 from ..common.config_fields import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator
 
-EPOCHS = 3.0
+DEFAULT_EPOCHS = 3.0
 
 
 @checked_class
@@ -21,7 +21,7 @@ class FinetuningConfig(TrainingArguments):
     output_dir: str | None = option(
         "runs/finetune", "Folder of the model, the tokenizer, the card and the metrics."
     )
-    num_train_epochs: float = option(EPOCHS, "Passes over the training rows.")
+    num_train_epochs: float = option(DEFAULT_EPOCHS, "Passes over the training rows.")
     learning_rate: float = option(1e-4, "Peak learning rate.")
     per_device_train_batch_size: int = option(32, "Rows of a training batch, for each process.")
     per_device_eval_batch_size: int = option(64, "Rows of an evaluation batch, for each process.")

@@ -14,7 +14,7 @@ from ..common.random_state import random_state_kept
 from ..data.tables import Rows
 from .command_options import ENCODER_TASKS, call_encoder_function, make_task, resolve_options
 from .config import EvaluationConfig
-from .results import FILES, Results
+from .results import FILES_DESCRIPTION, Results
 from .tasks import TASKS
 from .tasks.base import Scores
 from .trainer import FinetuningTrainer
@@ -88,7 +88,7 @@ def evaluate(
             )
             print(f"\n{printable(model)}, {task}\n{results.describe()}\n")
             results.save({"task": task, "model": str(model), **scores}, output)
-            print(f"Saved to {output}: {FILES}")
+            print(f"Saved to {output}: {FILES_DESCRIPTION}")
             warn(results.warning)
             print_next_step("minibert", "predict", model, "FILE", warning=results.warning)
     return scores

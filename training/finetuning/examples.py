@@ -12,7 +12,7 @@ from datasets import Dataset, DatasetDict
 from ..loop.arguments import check_training
 from ..optimization.clock import check_minutes
 from .columns import FILE
-from .config import EPOCHS, FinetuningConfig
+from .config import DEFAULT_EPOCHS, FinetuningConfig
 from .models import StartModel, check_head, fit_tokenizer
 from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
 from .tasks.base import Task
@@ -20,16 +20,16 @@ from .tasks.base import Task
 # What a new head reads: a head alone is better over the mean than over the first token, and where
 # all layers train it is not worse by more than chance (benchmarks/results/pooling.json).
 NEW_HEAD_POOLING = "mean"
-# How benchmarks write the labels of test rows that they keep to themselves.
-NO_LABEL = {"None", "", "-1", "-1.0"}
+# How benchmarks write the labels of test examples that they keep to themselves.
+MISSING_LABELS = {"None", "", "-1", "-1.0"}
 
 
 def check_before_reading(
     task: type[Task], start: StartModel, args: FinetuningConfig, do_train: bool
 ) -> None:
-    """Refuse (a ValueError) what can be known before any row is read."""
+    """Refuse (a ValueError) what can be known before any example is read."""
     check_training(args)
-    check_minutes(args, default_epochs=EPOCHS)
+    check_minutes(args, default_epochs=DEFAULT_EPOCHS)
     config = start.config
     if not start.is_loaded:
         check_head(start.name, config, task, needed=not do_train)
@@ -108,15 +108,15 @@ def choose_pooling(task: Task, start: StartModel) -> None:
 
 
 def drop_unlabelled_test(task: Task, splits: DatasetDict) -> None:
-    """Remove the test split, and say so, if none of its rows has a label."""
+    """Remove the test split, and say so, if none of its examples has a label."""
     first = next(iter(splits.values()))
     test = splits.get("test")
     if test is None or test is first:
         return
     column = task.find_labels(first)
     test_labels = _labels_as_text(test, column)
-    # What other rows have as a label, such as -1, is one.
-    missing_labels = {*NO_LABEL, *task.no_gold} - _labels_as_text(first, column)
+    # What other examples have as a label, such as -1, is one.
+    missing_labels = {*MISSING_LABELS, *task.no_gold} - _labels_as_text(first, column)
     if test_labels and test_labels <= missing_labels:
         print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")
         del splits["test"]
@@ -137,15 +137,16 @@ def _labels_as_text(split: Dataset, column: str) -> set[str]:
 def learn_from_splits(
     task: Task, splits: DatasetDict, start: StartModel, do_train: bool
 ) -> DatasetDict:
-    """Check all rows, and learn the labels, from the training rows or from a model that was trained
-    for the task before: the splits as `Task.read` returns them. Of a model that is measured only,
-    the training rows are for the baseline; they are left out if they do not fit the model."""
+    """Check all examples, and learn the labels, from the training examples or from a model that was
+    trained for the task before: the splits as `Task.read` returns them. Of a model that is measured
+    only, the training examples are for the baseline; they are left out if they do not fit the
+    model."""
     if do_train and "train" not in splits:
         raise ValueError(
             "train: there is no training split; give train_dataset (--train FILE), or a folder"
             " that has one"
         )
-    baseline_rows = None if do_train else splits.pop("train", None)
+    baseline_examples = None if do_train else splits.pop("train", None)
     if not splits:
         raise ValueError(
             "data: no validation or test split is given; give test_dataset (--test FILE), or a"
@@ -163,8 +164,8 @@ def learn_from_splits(
             f" not for {len(task.labels)} ({row_labels}); give all of them in its order,"
             " or start from another model"
         )
-    if baseline_rows is not None:
+    if baseline_examples is not None:
         with suppress(ValueError):
-            baseline = copy.copy(task).read(DatasetDict(train=baseline_rows), config)
+            baseline = copy.copy(task).read(DatasetDict(train=baseline_examples), config)
             splits["train"] = baseline["train"]
     return splits

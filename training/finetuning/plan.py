@@ -20,14 +20,14 @@ from .splits import FilesOrRows
 from .survey import Survey, find_warnings, survey
 from .tasks.base import Task
 
-RECIPE = "recipe.yaml"
-PAGE = "plan.md"
+RECIPE_FILE = "recipe.yaml"
+PAGE_FILE = "plan.md"
 MAX_CLASS_SHARE = 0.7  # the share of a class from which on accuracy hides the others
 # Rows of the rarest class that a model reads in a training, so that it does not ignore the class.
-MIN_ROWS_READ = 1000
+MIN_READS_OF_RAREST_CLASS = 1000
 MAX_EPOCHS = 20
-MAX_LABELS = 20  # that are listed
-UNCUT = 10**6  # a longest input, in tokens, that cuts none
+MAX_LISTED_LABELS = 20  # that are listed
+UNLIMITED_LENGTH = 10**6  # a longest input, in tokens, that cuts none
 AS_GIVEN = "as given"
 
 
@@ -80,23 +80,23 @@ def write_plan(
         options: those beside `args`, which stand in the recipe as they are.
 
     Returns:
-        The recipe: options by name, also rows in memory, which its file only mentions.
+        The recipe: options by name, also examples in memory, which its file only mentions.
     """
     surveys = _survey_uncut(task, splits)
     recipe = _make_recipe(task, surveys, task.tokenizer.model_max_length, args, options)
 
     output = Path(args.output_dir)
-    recipe_lines = [f"# minibert finetune {task.name} --recipe {RECIPE}"]
+    recipe_lines = [f"# minibert finetune {task.name} --recipe {RECIPE_FILE}"]
     for name, setting in recipe.items():
         recipe_lines.append(_recipe_line(name, setting))
-    (output / RECIPE).write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
+    (output / RECIPE_FILE).write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
         *describe_splits(task, splits, surveys),
-        *_describe_recipe(task, recipe, output / RECIPE),
+        *_describe_recipe(task, recipe, output / RECIPE_FILE),
     ]
     text = "\n".join(page)
-    (output / PAGE).write_text(text, encoding="utf-8")
+    (output / PAGE_FILE).write_text(text, encoding="utf-8")
     for line in text.split("\n"):
         print(printable(line))
     return {name: setting.value for name, setting in recipe.items()}
@@ -105,7 +105,7 @@ def write_plan(
 def _survey_uncut(task: Task, splits: datasets.DatasetDict) -> dict[str, Survey]:
     """The surveys of the splits, with all lengths as they are: no input is cut."""
     limit = task.tokenizer.model_max_length
-    task.tokenizer.model_max_length = UNCUT
+    task.tokenizer.model_max_length = UNLIMITED_LENGTH
     try:
         surveys = {}
         for name, split in splits.items():
@@ -198,8 +198,9 @@ def propose(
 
 
 def _propose_freeze(rows: int, options: Mapping[str, Any]) -> Setting:
-    """All layers, whatever the number of rows: with 100 rows of SST-2 and all-MiniLM-L6-v2, a head
-    alone was 3 to 13 points worse in each of three seeds (benchmarks/results/pooling.json)."""
+    """All layers, whatever the number of examples: with 100 examples of SST-2 and all-MiniLM-L6-v2,
+    a head alone was 3 to 13 points worse in each of three seeds
+    (benchmarks/results/pooling.json)."""
     freeze = options.get("freeze", "none")
     if freeze == "encoder":
         return Setting(freeze, f"{rows:,} training rows: the head only")
@@ -224,8 +225,8 @@ def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Setting:
         epochs = MAX_EPOCHS
     reason = f"for {train.rows:,} rows"
     rarest = min(train.labels.values(), default=train.rows)
-    if task.metric_for_best_model == "accuracy" and rarest * epochs < MIN_ROWS_READ:
-        epochs = min(MAX_EPOCHS, -(-MIN_ROWS_READ // rarest))
+    if task.metric_for_best_model == "accuracy" and rarest * epochs < MIN_READS_OF_RAREST_CLASS:
+        epochs = min(MAX_EPOCHS, -(-MIN_READS_OF_RAREST_CLASS // rarest))
         reason = f"so that the model reads {rarest * epochs:,} rows of the rarest class"
     return Setting(epochs, f"{reason}; the learning rate falls over all epochs")
 
@@ -303,10 +304,10 @@ def _describe_labels(train: Survey) -> list[str]:
     if not train.labels:
         return []
     rows = []
-    for label, count in train.labels.most_common(MAX_LABELS):
+    for label, count in train.labels.most_common(MAX_LISTED_LABELS):
         rows.append((label, f"{count / train.labelled:.1%} ({count:,})"))
-    if len(train.labels) > MAX_LABELS:
-        rows.append((f"… {len(train.labels) - MAX_LABELS} more", ""))
+    if len(train.labels) > MAX_LISTED_LABELS:
+        rows.append((f"… {len(train.labels) - MAX_LISTED_LABELS} more", ""))
     return _table(("label", "share in train"), rows)
 
 

@@ -1,4 +1,4 @@
-"""`minibert predict`: what a fine-tuned model says about rows that nobody has labelled.
+"""`minibert predict`: what a fine-tuned model says about examples that nobody has labelled.
 
 Rows are read, predicted and written in chunks, so that a file of any length needs the same memory.
 Each chunk goes the way of `minibert evaluate`: `Task.read_unlabelled` and `Task.encode`,
@@ -36,7 +36,7 @@ from .models import (
     read_config,
 )
 from .prediction_files import (
-    CONSOLE,
+    CONSOLE_OUTPUT,
     check_output,
     count_rows,
     file_of,
@@ -123,7 +123,7 @@ def predict(
     check_output(output, data)
     # Lines of JSON are all that goes to the console.
     messages = contextlib.nullcontext()
-    if output == CONSOLE:
+    if output == CONSOLE_OUTPUT:
         messages = contextlib.redirect_stdout(sys.stderr)
     console = sys.stdout
     with messages, random_state_kept(), tempfile.TemporaryDirectory() as folder:
@@ -131,7 +131,7 @@ def predict(
         chunks = predictor.predict(read_chunks(data, columns or ()), count_rows(data))
         if output is None:
             predicted = datasets.concatenate_datasets(list(chunks))
-        elif output == CONSOLE:
+        elif output == CONSOLE_OUTPUT:
             for chunk in chunks:
                 write_json_lines(chunk, console)
             predicted = None
@@ -146,7 +146,7 @@ def predict(
 
 
 class RowPredictor:
-    """A fine-tuned model, which predicts for chunks of rows.
+    """A fine-tuned model, which predicts for chunks of examples.
 
     Args:
         model: A folder or a Hub name.
@@ -188,19 +188,19 @@ class RowPredictor:
     def predict(
         self, chunks: Iterable[datasets.Dataset], total: int | None
     ) -> Iterator[datasets.Dataset]:
-        """Yield the chunks with the predictions. `total`: the number of all rows, if it is known,
-        for the progress bar (which a file that is no terminal does not get)."""
+        """Yield the chunks with the predictions. `total`: the number of all examples, if it is
+        known, for the progress bar (which a file that is no terminal does not get)."""
         with tqdm(total=total, desc="Predicting", unit=" rows", disable=None) as progress:
             for chunk in chunks:
                 yield self.predict_chunk(chunk)
                 progress.update(len(chunk))
 
     def predict_chunk(self, chunk: datasets.Dataset) -> datasets.Dataset:
-        """The rows of a chunk with the predictions."""
+        """The examples of a chunk with the predictions."""
         if not self.num_rows:
             self.task.text_columns = self.task.find_texts(with_numbers_of_csv(chunk))
         self.num_rows += len(chunk)
-        filled = rows_with_text(chunk, self.task.required_columns)
+        filled = filled_examples(chunk, self.task.required_columns)
         self.num_blank += len(chunk) - len(filled)
         described: dict[str, list[Any]] = {}
         if filled:
@@ -208,7 +208,7 @@ class RowPredictor:
         return self._add_columns(chunk.remove_columns([FILE, ROW]), described, filled)
 
     def _describe(self, rows: datasets.Dataset) -> dict[str, list[Any]]:
-        """The predictions for rows that all have texts, by column."""
+        """The predictions for examples that all have texts, by column."""
         examples = self.task.read_unlabelled(rows)
         encoded = self.task.encode(examples)
         if IS_CUT in encoded.column_names:
@@ -217,7 +217,7 @@ class RowPredictor:
         # shows at once.
         longest_first = np.argsort([-input_length(ids) for ids in encoded["input_ids"]])
         output = self.predictor.predict(encoded.select(longest_first))
-        # Accelerate remembers all data loaders, and with them the rows of earlier chunks.
+        # Accelerate remembers all data loaders, and with them the examples of earlier chunks.
         getattr(self.predictor.accelerator, "_dataloaders", []).clear()
         in_order = np.argsort(longest_first)
         outputs, confidence = output.predictions
@@ -227,7 +227,7 @@ class RowPredictor:
     def _add_columns(
         self, chunk: datasets.Dataset, described: Mapping[str, list[Any]], filled: Sequence[int]
     ) -> datasets.Dataset:
-        """`chunk` with the predictions for the rows `filled`; None for the other ones."""
+        """`chunk` with the predictions for the examples `filled`; None for the other ones."""
         features = self.task.prediction_features
         if not self.new_names:
             for name in features:
@@ -242,7 +242,7 @@ class RowPredictor:
         return chunk
 
     def report(self) -> None:
-        """Say which rows got no full prediction."""
+        """Say which examples got no full prediction."""
         for name, new_name in self.new_names.items():
             if new_name != name:
                 print(f"The rows have a column {name!r}; the prediction is in {new_name!r}")
@@ -285,8 +285,8 @@ def load_task_of(
     return cls(tokenizer, **options)
 
 
-def rows_with_text(chunk: datasets.Dataset, columns: Sequence[str]) -> list[int]:
-    """The numbers of the rows that have something in all of these columns."""
+def filled_examples(chunk: datasets.Dataset, columns: Sequence[str]) -> list[int]:
+    """The numbers of the examples that have something in all of these columns."""
     filled = []
     for index, cells in enumerate(zip(*(chunk[column] for column in columns))):
         if all(has_content(cell) for cell in cells):

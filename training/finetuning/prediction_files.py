@@ -24,8 +24,8 @@ from .columns import FILE, ROW, with_column
 
 ROWS_PER_CHUNK = 1_000
 # The output that prints the rows as lines of JSON.
-CONSOLE = "-"
-JSON_LINES = (".jsonl", ".ndjson", ".jsonlines")
+CONSOLE_OUTPUT = "-"
+JSON_LINES_SUFFIXES = (".jsonl", ".ndjson", ".jsonlines")
 Data = str | os.PathLike | Sequence[str] | Rows
 
 
@@ -144,10 +144,10 @@ def with_numbers_of_csv(chunk: datasets.Dataset) -> datasets.Dataset:
 
 def check_output(output: str | None, data: Data) -> None:
     """Refuse (a ValueError) an output file that cannot be written, before the work."""
-    if output is None or output == CONSOLE:
+    if output is None or output == CONSOLE_OUTPUT:
         return
     path = Path(output)
-    if path.suffix.lower() not in (*JSON_LINES, ".csv"):
+    if path.suffix.lower() not in (*JSON_LINES_SUFFIXES, ".csv"):
         raise ValueError(f"output: {output!r}; use a name that ends in .jsonl or .csv")
     check_folder(path.parent, "output")
     if path.is_dir():

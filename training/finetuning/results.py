@@ -15,10 +15,13 @@ from ..evaluation.baselines import is_better, judge, judge_simple
 from .columns import ROW
 from .tasks.base import LABEL, Predictions, Scores, Task
 
-REPORT = "metrics.json"
-PICTURE = "predictions.png"
-ERRORS = "errors.jsonl"
-FILES = f"{REPORT}, {PICTURE} and {ERRORS} (it has texts of your data and is never uploaded)"
+REPORT_FILE = "metrics.json"
+PICTURE_FILE = "predictions.png"
+MISTAKES_FILE = "errors.jsonl"
+FILES_DESCRIPTION = (
+    f"{REPORT_FILE}, {PICTURE_FILE} and {MISTAKES_FILE}"
+    " (it has texts of your data and is never uploaded)"
+)
 MAX_SAVED_MISTAKES = 1000
 MAX_PRINTED_MISTAKES = 10
 MAX_PRINTED_CLASSES = 30
@@ -26,9 +29,9 @@ MAX_LINE_LENGTH = 150
 
 
 def score_baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
-    """The scores of simple guesses on every measured split. The guesses know the training rows. If
-    there are none, they know the measured rows, `task.baseline` says so, and a split with a single
-    label has no scores."""
+    """The scores of simple guesses on every measured split. The guesses know the training examples.
+    If there are none, they know the measured examples, `task.baseline` says so, and a split with a
+    single label has no scores."""
     train = splits.get("train")
     if train is None:
         task.baseline = f"{type(task).baseline} from these rows"
@@ -45,7 +48,7 @@ def score_baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[s
 
 def score_simple_model(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
     """The scores of a simple model on every measured split, where the task has one and there are
-    training rows."""
+    training examples."""
     train = splits.get("train")
     measured = {name: split for name, split in splits.items() if name != "train"}
     if train is None:
@@ -77,7 +80,7 @@ class Results:
         self.baseline = baseline
         self.simple_scores = simple_scores
         self.scores = {name: scores[name] for name in predictions}
-        self.last = list(predictions)[-1]  # the test rows if there are any
+        self.last = list(predictions)[-1]  # the test examples if there are any
         self.decoded = {name: list(task.decode(predictions[name])) for name in predictions}
         self.by_class = {}
         self.intervals = {}
@@ -115,12 +118,12 @@ class Results:
             note += f"\n{self.last}: {self.metric} {self.value:.3f}"
         if self.baseline_value is not None:
             note += f" ({self.task.baseline}: {self.baseline_value:.3f})"
-        self.task.draw(self.predictions[self.last], output / PICTURE, note)
+        self.task.draw(self.predictions[self.last], output / PICTURE_FILE, note)
         lines = []
         for mistake in self.mistakes:
             row = {"split": self.last, **mistake}
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        with atomic_write(output / ERRORS) as unfinished:
+        with atomic_write(output / MISTAKES_FILE) as unfinished:
             unfinished.write_text("".join(lines), encoding="utf-8")
         report["baseline"] = {"name": self.task.baseline, **self.baseline}
         if self.simple_scores:
@@ -133,7 +136,7 @@ class Results:
             as_lists = {metric: list(interval) for metric, interval in intervals.items()}
             report["intervals"][name] = as_lists
         report["warning"] = self.warning
-        write_json(output / REPORT, report)  # last, since it says that all is there
+        write_json(output / REPORT_FILE, report)  # last, since it says that all is there
 
     def describe(self) -> str:
         """The tables and the worst mistakes as text; metrics that the baseline reaches come behind
@@ -154,7 +157,7 @@ class Results:
         if by_class:
             lines += ["", self._describe_classes(by_class)]
         if self.mistakes:
-            lines += ["", f"The worst mistakes of {self.last} (more in {ERRORS}):"]
+            lines += ["", f"The worst mistakes of {self.last} (more in {MISTAKES_FILE}):"]
         for mistake in self.mistakes[:MAX_PRINTED_MISTAKES]:
             size = mistake.get("confidence", mistake.get("off_by"))
             line = f"  {size:.2f}  {mistake['predicted']}, not {mistake['true']}: {mistake['text']}"

@@ -23,12 +23,12 @@ from ..loop.checkpoints import remove_checkpoints
 from ..loop.divergence import few_steps_warning
 from .class_weights import describe_weights
 from .columns import ROW
-from .results import FILES, Results
+from .results import FILES_DESCRIPTION, Results
 from .splits import FilesOrRows
 from .tasks.base import LABEL
 from .trainer import FinetuningTrainer
 
-LOG = "trainer_state.json"
+TRAINER_STATE_FILE = "trainer_state.json"
 # The last batch of an epoch may be left out.
 MIN_EPOCHS = 0.95
 MAX_EXAMPLE_CHARACTERS = 500
@@ -59,7 +59,7 @@ def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
     with written_whole(output) as folder:
         trainer.model.save_pretrained(folder)
         task.tokenizer.save_pretrained(folder)
-    trainer.state.save_to_json(str(output / LOG))
+    trainer.state.save_to_json(str(output / TRAINER_STATE_FILE))
     files = {}
     for name, source in trainer.sources.items():
         if source is not None:
@@ -94,7 +94,7 @@ def describe_files(length: int, trained_length: int, has_example: bool) -> str:
     Args:
         length: The longest input of the model, in tokens.
         trained_length: The longest input of its training.
-        has_example: Whether the card shows a row.
+        has_example: Whether the card shows an example.
     """
     model = "the model"
     if length > trained_length:
@@ -102,11 +102,12 @@ def describe_files(length: int, trained_length: int, has_example: bool) -> str:
     card = "README.md (the card)"
     if has_example:
         card = "README.md (the card, with a row of your validation data as its example)"
-    return f"{model}, the tokenizer, {card}, {FILES}"
+    return f"{model}, the tokenizer, {card}, {FILES_DESCRIPTION}"
 
 
 def warn_of_short_training(trainer: FinetuningTrainer) -> str | None:
-    """A warning if new weights had few steps, or if some rows were not learned from; else None."""
+    """A warning if new weights had few steps, or if some examples were not learned from; else
+    None."""
     if trainer.new_weights:
         warning = few_steps_warning(trainer.state.global_step)
         if warning is not None:
@@ -128,7 +129,7 @@ def precision_of(args: Any) -> str:
 
 
 def describe_rows_source(source: FilesOrRows) -> str:
-    """The source of rows, for the card."""
+    """The source of examples, for the card."""
     if isinstance(source, (str, os.PathLike)):
         return describe_data(str(source))
     if isinstance(source, (list, tuple)):
@@ -146,7 +147,7 @@ def card_facts(
     """What the card says.
 
     Args:
-        files: Where the rows are from, in words, by split.
+        files: Where the examples are from, in words, by split.
         trained_length: The longest input of the training, in tokens.
     """
     training_files = ", ".join(files[name] for name in ("data", "train") if name in files)
@@ -181,7 +182,7 @@ def card_facts(
 
 
 def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[str, SplitFacts]:
-    """The rows of each split. `files`: as in `card_facts`."""
+    """The examples of each split. `files`: as in `card_facts`."""
     facts = {}
     for name, rows in trainer.splits.items():
         source = files.get(name) or files.get("data")
@@ -217,7 +218,7 @@ def measured_results(
 
 
 def describe_choices(trainer: FinetuningTrainer) -> str:
-    """What was chosen on the validation rows, on which the scores are too high by that."""
+    """What was chosen on the validation examples, on which the scores are too high by that."""
     args = trainer.args
     choices = []
     if args.load_best_model_at_end and args.eval_strategy != "no":
@@ -236,7 +237,7 @@ def describe_choices(trainer: FinetuningTrainer) -> str:
 
 
 def choose_predicted_example(trainer: FinetuningTrainer, results: Results) -> Example | None:
-    """The first short validation row that the model gets right, or else the first short one."""
+    """The first short validation example that the model gets right, or else the first short one."""
     task = trainer.task
     split = next(iter(results.predictions))
     predictions = results.predictions[split]

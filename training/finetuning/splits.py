@@ -34,10 +34,10 @@ SPLIT_NAMES = {
     "test": ("test", "testing", "test_matched"),
 }  # fmt: skip
 # The end of train-00000-of-00002.parquet, and of SQuAD's train-v1.1.json.
-SHARD = re.compile(r"-(v\d+\.\d+|\d+-of-\d+)$")
-MAX_NAMES = 5  # that a message lists
+SHARD_SUFFIX = re.compile(r"-(v\d+\.\d+|\d+-of-\d+)$")
+MAX_LISTED_NAMES = 5  # that a message lists
 # The columns of SQuAD on the Hub.
-SQUAD = datasets.Features(
+SQUAD_FEATURES = datasets.Features(
     {
         "id": datasets.Value("string"),
         "title": datasets.Value("string"),
@@ -161,8 +161,8 @@ def _list_names(tables_by_name: Mapping[str, Sequence[Part]]) -> str:
         if isinstance(parts[0], str):
             name = Path(parts[0]).name
         names.append(printable(name))
-    if len(names) > MAX_NAMES:
-        return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more"
+    if len(names) > MAX_LISTED_NAMES:
+        return f"{', '.join(names[:MAX_LISTED_NAMES])} and {len(names) - MAX_LISTED_NAMES} more"
     return ", ".join(names)
 
 
@@ -172,7 +172,7 @@ def _tables_in(folder: Path) -> dict[str, list[str]]:
     for file in sorted(folder.iterdir()):
         is_table = file.suffix.lower() in tables.TABLE_SUFFIXES or is_conll(file)
         if is_table and file.is_file():
-            name = SHARD.sub("", file.stem).lower()
+            name = SHARD_SUFFIX.sub("", file.stem).lower()
             shards.setdefault(name, []).append(str(file))
     for name, files in shards.items():
         shards[name] = unique_files(files)
@@ -248,12 +248,12 @@ def _flatten_squad(rows: datasets.Dataset) -> datasets.Dataset:
         for paragraph in article["paragraphs"] or []:
             for question in paragraph["qas"] or []:
                 questions.append(_squad_row(article, paragraph, question))
-    return datasets.Dataset.from_list(questions, features=SQUAD)
+    return datasets.Dataset.from_list(questions, features=SQUAD_FEATURES)
 
 
 def _squad_row(article: dict, paragraph: dict, question: dict) -> dict[str, Any]:
     fields = article | paragraph | question
-    row = {name: fields.get(name) for name in SQUAD}
+    row = {name: fields.get(name) for name in SQUAD_FEATURES}
     if row["answers"] is not None:
         answers: dict[str, list] = {"text": [], "answer_start": []}
         for answer in row["answers"]:

@@ -1,4 +1,4 @@
-"""What the rows of each split are like, and what one should know of them before training."""
+"""What the examples of each split are like, and what one should know of them before training."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from ..evaluation.baselines import describe_few_rows
 from .tasks.base import IS_CUT, LABEL, Task
 from .tasks.label_cells import UNREAD_SEPARATORS
 
-MIN_CUT_SHARE = 0.01  # the share of cut texts that gives a warning
-MAX_NAMES = 20  # that are listed
-SAMPLE = 1000  # rows whose texts are compared with what comes back from their tokens
+# The share of cut texts that gives a warning.
+MIN_CUT_SHARE = 0.01
+MAX_LISTED_NAMES = 20
+# Examples whose texts are compared with what comes back from their tokens.
+NUM_SAMPLED_EXAMPLES = 1000
 
 
 @dataclass
@@ -29,10 +31,10 @@ class Survey:
     lengths: np.ndarray  # tokens of every input, [inputs]
     cut: int  # inputs that lost their end
     labels: Counter[str]  # how often each occurs
-    labelled: int  # rows, or words, that may have them
+    labelled: int  # examples, or words, that may have them
     labels_of_inputs: dict[int, set[str]]  # by the hash of an input: the labels it occurs with
     repeated: int  # inputs that occurred before
-    coverage: Coverage  # what the tokenizer loses of the first rows
+    coverage: Coverage  # what the tokenizer loses of the first examples
 
     @property
     def contradictions(self) -> int:
@@ -72,7 +74,8 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
 
 
 def _sequences_of(ids: list) -> list[list[int]]:
-    """The sequences of token ids that the model reads for a row: one for each choice, or one."""
+    """The sequences of token ids that the model reads for an example: one for each choice, or
+    one."""
     has_choices = bool(ids) and isinstance(ids[0], list)
     return ids if has_choices else [ids]
 
@@ -91,7 +94,7 @@ def _group_labels(
 
 
 def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str], int]:
-    """How often each label occurs, and how many rows (or words) may have it."""
+    """How often each label occurs, and how many examples (or words) may have it."""
     counts: Counter[str] = Counter()
     labelled = 0
     if len(task.labels) < 2:
@@ -112,7 +115,7 @@ def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str],
 
 
 def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
-    sample = examples[:SAMPLE]
+    sample = examples[:NUM_SAMPLED_EXAMPLES]
     for column in task.text_columns:
         for text in sample[column]:
             if isinstance(text, str):
@@ -127,8 +130,8 @@ def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
 def find_warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     """What is wrong with the splits, a line each: labels that may be one, or several in one; text
     that the tokenizer does not know, texts that are cut, classes that a split lacks, inputs with
-    different labels, too few rows to validate on, inputs that are in the training split too, test
-    inputs that are in the validation split too."""
+    different labels, too few examples to validate on, inputs that are in the training split too,
+    test inputs that are in the validation split too."""
     lines = []
     if "train" in surveys:
         lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of, task.labels))))
@@ -145,7 +148,7 @@ def _split_warnings(task: Task, name: str, surveys: Mapping[str, Survey]) -> Ite
     yield from _label_warnings(task, split, name == "train")
     if name == "validation":
         class_counts: list[int] = []
-        if split.labelled == split.rows:  # each row has classes, not each word
+        if split.labelled == split.rows:  # each example has classes, not each word
             class_counts = list(split.labels.values())
         too_few = describe_few_rows(split.rows, class_counts)
         if too_few:
@@ -238,13 +241,14 @@ def _find_joined(labels: Sequence[str], separator: str) -> tuple[list[str], str 
 
 def _quote_names(names: Iterable[str]) -> str:
     quoted = [repr(name[:100]) for name in names]
-    if len(quoted) > MAX_NAMES:
-        return f"{', '.join(quoted[:MAX_NAMES])} …"
+    if len(quoted) > MAX_LISTED_NAMES:
+        return f"{', '.join(quoted[:MAX_LISTED_NAMES])} …"
     return ", ".join(quoted)
 
 
 def missing_classes(task: Task, split: Survey) -> list[str]:
-    """The classes (of entities: their types) that the task knows and no row of the split has."""
+    """The classes (of entities: their types) that the task knows and no example of the split
+    has."""
     present = {task.class_of(label) for label in split.labels}
     classes = dict.fromkeys(map(task.class_of, task.labels))
     return [name for name in classes if name not in present]

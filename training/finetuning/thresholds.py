@@ -1,5 +1,5 @@
-"""Thresholds of a classifier: chosen on the validation rows, kept where they earn their place, and
-then moved into the bias of the model's last layer."""
+"""Thresholds of a classifier: chosen on the validation examples, kept where they earn their place,
+and then moved into the bias of the model's last layer."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from ..common.files import printable
 
-# A threshold is kept if it beats ½ in this share of the resamplings of the validation rows.
+# A threshold is kept if it beats ½ in this share of the resamplings of the validation examples.
 MIN_SHARE_BETTER = 0.95
 NUM_RESAMPLINGS = 1_000
 RESAMPLING_SEED = 0
@@ -25,7 +25,7 @@ MAX_PRINTED_LABELS = 10
 
 @dataclass(frozen=True)
 class ThresholdChoice:
-    """What the validation rows say about the threshold of a label."""
+    """What the validation examples say about the threshold of a label."""
 
     best_threshold: float
     best_f1: float  # with it; of two classes, macro F1
@@ -33,7 +33,7 @@ class ThresholdChoice:
     share_better: float  # of the resamplings in which it beats ½
     num_positives: int
     num_negatives: int
-    num_rare_needed: int  # rows of the rarer kind with which it would probably earn its place
+    num_rare_needed: int  # examples of the rarer kind with which it would probably earn its place
 
     @property
     def is_kept(self) -> bool:
@@ -49,7 +49,7 @@ class ThresholdChoice:
 
 def choose_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> ThresholdChoice:
     """The `best_threshold`, and whether it is better than ½ by more than chance: in 95 % of 1,000
-    resamplings of these rows. Arguments as of `best_threshold`."""
+    resamplings of these examples. Arguments as of `best_threshold`."""
     is_positive = np.asarray(is_positive, bool)
     best = best_threshold(log_odds, is_positive, both)
     counts = count_outcomes(log_odds > to_log_odds(best), log_odds > 0, is_positive)
@@ -71,7 +71,7 @@ def choose_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) 
     num_rare_needed = num_rare + 1
     gain = float(best_f1 - f1_at_half)
     if gain > 0:
-        # The error of a gain falls with the square root of the number of rows.
+        # The error of a gain falls with the square root of the number of examples.
         factor = (Z_95 * float(gains.std()) / gain) ** 2
         num_rare_needed = max(num_rare_needed, math.ceil(num_rare * factor))
     return ThresholdChoice(
@@ -86,15 +86,15 @@ def choose_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) 
 
 
 def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> float:
-    """The probability from which on a row should be called positive: with the best F1 on rows with
-    these `log_odds` of it (with `both`, the mean of the F1 of both classes), of several the one
-    nearest to ½; ½ if all rows are alike."""
+    """The probability from which on an example should be called positive: with the best F1 on
+    examples with these `log_odds` of it (with `both`, the mean of the F1 of both classes), of
+    several the one nearest to ½; ½ if all examples are alike."""
     num_rows = len(is_positive)
     num_positives = int(is_positive.sum())
     if num_positives in (0, num_rows):
         return 0.5
     probabilities = 1 / (1 + np.exp(-log_odds.astype(np.float64)))
-    # Between neighbouring probabilities: rows with the same probability are called the same.
+    # Between neighbouring probabilities: examples with the same probability are called the same.
     edges = np.unique([0.0, *probabilities, 1.0])
     thresholds = (edges[:-1] + edges[1:]) / 2
     num_predicted = count_above(probabilities, thresholds)
@@ -117,7 +117,7 @@ def count_above(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 def count_outcomes(
     predicted: np.ndarray, predicted_at_half: np.ndarray, is_positive: np.ndarray
 ) -> np.ndarray:
-    """How many rows there are of each sort: [truth, prediction, prediction at ½], 2 of each."""
+    """How many examples there are of each sort: [truth, prediction, prediction at ½], 2 of each."""
     sorts = 4 * is_positive.astype(int) + 2 * predicted.astype(int) + predicted_at_half.astype(int)
     return np.bincount(sorts, minlength=8).reshape(2, 2, 2)
 

@@ -1,4 +1,4 @@
-"""`FinetuningTrainer`: a task, a model and rows → a trained model and its scores."""
+"""`FinetuningTrainer`: a task, a model and examples → a trained model and its scores."""
 
 import copy
 import json
@@ -33,6 +33,15 @@ from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task
 from .thresholds import undo_shift
 
+# Private methods of `Trainer` that `FinetuningTrainer` and `TaskPredictor` override, because no
+# public method is called there (tests/test_trainer_methods.py fails where Transformers has changed
+# one):
+# - `_get_eval_sampler`: predictions belong to examples by their order, which
+#   `train_sampling_strategy` would change;
+# - `_get_num_items_in_batch`: a weighted loss is divided by the sum of the weights, not by the
+#   number of labels;
+# - `_save`: calls of the tokenizer leave truncation and padding in it, which would be saved.
+
 
 @checked_class
 class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
@@ -41,14 +50,15 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     ```python
     tokenizer = AutoTokenizer.from_pretrained("runs/minibert")
     trainer = FinetuningTrainer(
-        Classify(tokenizer), "runs/minibert", FinetuningConfig("runs/reviews"), train_dataset=rows
+        Classify(tokenizer), "runs/minibert", FinetuningConfig("runs/reviews"),
+        train_dataset=examples
     )
     trainer.train()
     scores = trainer.measure()
     trainer.save_model()
     ```
 
-    Bad rows and settings are refused (a ValueError) here, before any training.
+    Bad examples and settings are refused (a ValueError) here, before any training.
 
     Args:
         task: What to learn, such as `Classify(tokenizer)`.
@@ -75,12 +85,13 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         encoded: The model inputs made of them.
         longest_input: The tokens that tokenizer and model allow, whatever `task.max_length` says.
         baseline: The scores of guesses, by split.
-        simple_scores: Those of a simple model that learned from the training rows, by split.
+        simple_scores: Those of a simple model that learned from the training examples, by split.
         label_counts: How often each label occurs, by split.
-        row_warnings: What one should know of the rows.
+        row_warnings: What one should know of the examples.
         predictions: Since `measure`, what the model predicts for each split.
         scores: Since `measure`, its metrics with the loss, by split.
-        settings: Of rows, labels and model, which must be the same when the training is resumed.
+        settings: Of examples, labels and model: what must be the same when the training is
+            resumed.
     """
 
     def __init__(
@@ -147,12 +158,12 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             training_options = self._training_options(task, args)
         self.num_trained_parameters = model.num_parameters(only_trainable=True)
         # A model that is measured only may have a test split alone.
-        eval_rows = self.encoded.get("validation", self.encoded.get("test"))
-        super().__init__(task, model, args, eval_dataset=eval_rows, **training_options)
+        eval_examples = self.encoded.get("validation", self.encoded.get("test"))
+        super().__init__(task, model, args, eval_dataset=eval_examples, **training_options)
 
     def _use_splits(self, task: Task, splits: DatasetDict, do_train: bool) -> None:
-        """Score simple guesses and a simple model on the rows, then encode them. Training rows of a
-        model that is measured only serve for these scores."""
+        """Score simple guesses and a simple model on the examples, then encode them. Training
+        examples of a model that is measured only serve for these scores."""
         self.baseline = score_baseline(task, splits)
         self.simple_scores = score_simple_model(task, splits)
         if not do_train:
@@ -160,10 +171,10 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         self.splits = splits
         print_splits(task, splits)
         self.encoded = {name: task.encode(split) for name, split in splits.items()}
-        self._survey_rows(task)
+        self._survey_splits(task)
 
-    def _survey_rows(self, task: Task) -> None:
-        """Count the labels of every split; warn of rows that are hard to learn or measure."""
+    def _survey_splits(self, task: Task) -> None:
+        """Count the labels of every split; warn of examples that are hard to learn or measure."""
         surveys = {}
         for name, split in self.splits.items():
             surveys[name] = survey(task, split, self.encoded[name])
@@ -248,18 +259,18 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         return total
 
     def evaluate(self, eval_dataset: Dataset | None = None, *args: Any, **kwargs: Any):
-        """As `Trainer.evaluate`, of the rows to validate on. A ValueError for others."""
-        self._check_validation_rows("eval_dataset", eval_dataset)
+        """As `Trainer.evaluate`, of the examples to validate on. A ValueError for others."""
+        self._check_validation_examples("eval_dataset", eval_dataset)
         return super().evaluate(eval_dataset, *args, **kwargs)
 
     def predict(self, test_dataset: Dataset, *args: Any, **kwargs: Any):
-        """As `Trainer.predict`, of the rows to validate on. A ValueError for others."""
-        self._check_validation_rows("test_dataset", test_dataset)
+        """As `Trainer.predict`, of the examples to validate on. A ValueError for others."""
+        self._check_validation_examples("test_dataset", test_dataset)
         return super().predict(test_dataset, *args, **kwargs)
 
-    def _check_validation_rows(self, name: str, rows: Dataset | None) -> None:
-        """Refuse (a ValueError) rows that `_validation_metrics` would compare with the labels of
-        the rows to validate on."""
+    def _check_validation_examples(self, name: str, rows: Dataset | None) -> None:
+        """Refuse (a ValueError) examples that `_validation_metrics` would compare with the labels
+        of the examples to validate on."""
         if self.compute_metrics is None or rows is None or rows is self.eval_dataset:
             return
         raise ValueError(
@@ -268,7 +279,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         )
 
     def _validation_metrics(self, output: Any) -> dict[str, float]:
-        """`compute_metrics` of a training: without metrics that are not defined for these rows,
+        """`compute_metrics` of a training: without metrics that are not defined for these examples,
         which nothing can be chosen by."""
         examples = self.splits["validation"]
         predictions = Predictions(examples, self.encoded["validation"], *output.predictions)
@@ -287,12 +298,12 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     # --- measuring ---
 
     def measure(self) -> dict[str, Scores]:
-        """Measure the model on every split that is not trained on, the validation rows first: its
-        metrics with the loss, by split. They and the predictions are kept in `scores` and
+        """Measure the model on every split that is not trained on, the validation examples first:
+        its metrics with the loss, by split. They and the predictions are kept in `scores` and
         `predictions`.
 
         After a training, what the task decides by (such as thresholds) is chosen on the validation
-        rows, and saved with the model.
+        examples, and saved with the model.
         """
         trains = "train" in self.encoded
         self.predictions: dict[str, Predictions] = {}
@@ -348,7 +359,7 @@ def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
 
 
 def choose_metric(task: Task, validation: Dataset, args: FinetuningConfig) -> None:
-    """Settle in `args` the metric of the best model; refuse one that these rows do not have."""
+    """Settle in `args` the metric of the best model; refuse one that these examples do not have."""
     metrics = ["loss", *task.metric_names(validation)]
     if args.metric_for_best_model == "auto" and task.metric_for_best_model not in metrics:
         raise ValueError(
@@ -379,7 +390,8 @@ def settings_to_resume(
     args: FinetuningConfig,
     encoded: Mapping[str, Dataset],
 ) -> dict[str, Any]:
-    """The settings of rows, labels and model that must be the same when the training is resumed."""
+    """The settings of examples, labels and model that must be the same when the training is
+    resumed."""
     settings = {
         "task": task.name,
         **task_options,

@@ -18,20 +18,20 @@ from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
-from ..columns import as_list, bad_value, map_rows, with_column
-from .base import LABEL, SCORE, STRING, Labels, Predictions, Scores, Task, shortened
+from ..columns import as_list, bad_value, map_examples, with_column
+from .base import LABEL, SCORE_FEATURE, STRING_FEATURE, Labels, Predictions, Scores, Task, shortened
 
 # The column that `read` adds beside `LABEL`: the first characters of the answers.
-STARTS = "_starts"
+ANSWER_STARTS = "_starts"
 # Tokens of an input and of its question, as BERT had them on SQuAD.
-MAX_LENGTH = 384
+DEFAULT_MAX_LENGTH = 384
 MAX_QUESTION_LENGTH = 64
 # Where the tokenizer's config keeps the threshold of the training.
-THRESHOLD = "null_threshold"
+NULL_THRESHOLD_KEY = "null_threshold"
 # The share of answers above `max_answer_length` from which on it is said.
 MIN_SHARE_OF_LONG_ANSWERS = 0.05
 # The token that stands for "no answer here": the first one, [CLS].
-NULL = 0
+NULL_TOKEN = 0
 ANSWERS_EXAMPLE = (
     '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
 )
@@ -77,25 +77,26 @@ class AnswerQuestions(Task):
     def __post_init__(self):
         super().__post_init__()
         # By how much "no answer" must beat the best answer; None: there is always one.
-        self.null_threshold = self.tokenizer.init_kwargs.get(THRESHOLD)
+        self.null_threshold = self.tokenizer.init_kwargs.get(NULL_THRESHOLD_KEY)
         self.tokenizer.padding_side = "right"  # positions are columns
 
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
-        """The answers of each row, as text and first character, without the spaces around them."""
-        return map_rows(split, self._answers, split)
+        """The answers of each example, as text and first character, without the spaces around
+        them."""
+        return map_examples(split, self._answers, split)
 
-    def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
+    def _answers(self, example: dict[str, Any]) -> list[tuple[str, int]]:
         # SQuAD 2.0; what some files list there is plausible, but wrong.
-        if row.get("is_impossible"):
+        if example.get("is_impossible"):
             return []
-        context = row[self.text_columns[1]]
-        texts, starts = self._texts_and_starts(row[self.label_column])
+        context = example[self.text_columns[1]]
+        texts, starts = self._texts_and_starts(example[self.label_column])
         answers = []
         for text, start in zip(texts, starts):
             text_there = context[start : start + len(text)] if start >= 0 else ""
             if text_there != text or not text.strip():
                 # A nested file has no rows.
-                question = f" of question {row['id']!r}" if row.get("id") else ""
+                question = f" of question {example['id']!r}" if example.get("id") else ""
                 raise bad_value(
                     self.label_column,
                     text,
@@ -125,15 +126,16 @@ class AnswerQuestions(Task):
     ) -> Labels:
         # A model trained for this task keeps its own length.
         if self.max_length is None and config is None:
-            self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
+            model_max_length = self.tokenizer.model_max_length
+            self.tokenizer.model_max_length = min(DEFAULT_MAX_LENGTH, model_max_length)
         for name, rows in labels.items():
             self._check_lengths(name, [answers[0][0] for answers in rows if answers])
         saved_settings = self.tokenizer.init_kwargs
         if "train" in labels:
             self.null_threshold = None if all(labels["train"]) else 0.0
-        elif THRESHOLD not in saved_settings:
+        elif NULL_THRESHOLD_KEY not in saved_settings:
             self.null_threshold = None if all(map(all, labels.values())) else 0.0
-        saved_settings[THRESHOLD] = self.null_threshold
+        saved_settings[NULL_THRESHOLD_KEY] = self.null_threshold
         return labels
 
     def _check_lengths(self, split: str, answers: list[str]) -> None:
@@ -160,10 +162,11 @@ class AnswerQuestions(Task):
         texts = [[text for text, _ in answers] for answers in labels]
         starts = [[start for _, start in answers] for answers in labels]
         with_texts = super().with_labels(split, texts)
-        return with_column(with_texts, STARTS, starts, datasets.List(datasets.Value("int64")))
+        feature = datasets.List(datasets.Value("int64"))
+        return with_column(with_texts, ANSWER_STARTS, starts, feature)
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
-        return self.map_columns(split, [*self.text_columns, LABEL, STARTS], encode_questions)
+        return self.map_columns(split, [*self.text_columns, LABEL, ANSWER_STARTS], encode_questions)
 
     def preprocess_logits(
         self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]
@@ -188,7 +191,7 @@ class AnswerQuestions(Task):
 
     @property
     def prediction_features(self) -> datasets.Features:
-        return datasets.Features({"answer": STRING, "score": SCORE})
+        return datasets.Features({"answer": STRING_FEATURE, "score": SCORE_FEATURE})
 
     def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
         """An answer, empty if there is none, and the confidence of the surest part of the
@@ -207,7 +210,7 @@ class AnswerQuestions(Task):
         return list(self.score([""] * len(examples), examples[LABEL][:]))
 
     def guesses(
-        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
     ) -> list[list[str]]:
         """The sentence with most words of the question; or never an answer."""
         sentences = []
@@ -249,14 +252,14 @@ class AnswerQuestions(Task):
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         plot_scores(self.compute_metrics(predictions), "score", path, note)
 
-    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
         question, context = self.text_columns
-        return {"question": row[question], "context": row[context]}
+        return {"question": example[question], "context": example[context]}
 
-    def show_input(self, row: Mapping[str, Any]) -> str:
-        return shortened(row[self.text_columns[0]])
+    def show_input(self, example: Mapping[str, Any]) -> str:
+        return shortened(example[self.text_columns[0]])
 
-    def show_label(self, row: Mapping[str, Any], label: str | list[str]) -> str:
+    def show_label(self, example: Mapping[str, Any], label: str | list[str]) -> str:
         different_answers = dict.fromkeys(as_list(label or []))
         return " or ".join(map(repr, different_answers)) or "no answer"
 
@@ -297,8 +300,8 @@ def encode_questions(tokenizer, questions, contexts, answers, starts) -> dict[st
         offsets = []
         for segment, characters in zip(segments, all_offsets[window]):
             offsets.append(characters if segment == 1 else (-1, -1))
-        first = NULL
-        last = NULL
+        first = NULL_TOKEN
+        last = NULL_TOKEN
         if answers[question]:
             text = answers[question][0]
             start = starts[question][0]
@@ -373,7 +376,7 @@ def best_answer(
     best_text = ""
     for logits, offsets in windows:
         logits = np.asarray(logits[: len(offsets)], float)  # without padding
-        null_score = min(null_score, float(logits[NULL].sum()))
+        null_score = min(null_score, float(logits[NULL_TOKEN].sum()))
         is_context = np.array(offsets)[:, :1] >= 0
         first_logits, last_logits = np.where(is_context, logits, -np.inf).T
         # [i, j]: the score of the answer from token i to token i + j

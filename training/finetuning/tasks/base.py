@@ -1,4 +1,4 @@
-"""What a task says about itself: how its rows become model inputs, and its metrics.
+"""What a task says about itself: how its examples become model inputs, and its metrics.
 `FinetuningTrainer` does the rest.
 
 A task reads in this order: its options and columns; `read`, which learns the labels; `encode`, the
@@ -39,18 +39,18 @@ LABEL = "_label"
 IS_CUT = "cut"
 MAX_SHOWN_CHARACTERS = 200
 # Types of the columns that `predict` adds.
-STRING = datasets.Value("string")
-SCORE = datasets.Value("float64")
+STRING_FEATURE = datasets.Value("string")
+SCORE_FEATURE = datasets.Value("float64")
 
-# The labels of all rows, by split.
+# The labels of all examples, by split.
 Labels = dict[str, list[Any]]
-# By metric; None: not defined for these rows.
+# By metric; None: not defined for these examples.
 Scores = dict[str, float | None]
 
 
 class Predictions(NamedTuple):
-    """The predictions for a split: its rows as `Task.read` and as `Task.encode` returned them, and
-    of each encoded row what `Task.preprocess_logits` and `Task.confidence` returned."""
+    """The predictions for a split: its examples as `Task.read` and as `Task.encode` returned them,
+    and of each encoded example what `Task.preprocess_logits` and `Task.confidence` returned."""
 
     examples: datasets.Dataset
     encoded: datasets.Dataset
@@ -73,7 +73,7 @@ class Task(abc.ABC):
     # The options that name columns, with the names that these are guessed by; the last one is that
     # of the label.
     columns: ClassVar[Mapping[str, Sequence[str]]]
-    # Which of the text columns make rows copies of each other, which are held out together.
+    # Which of the text columns make examples copies of each other, which are held out together.
     group_columns: ClassVar[slice] = slice(None)
     # Labels that say that there is none, in training too.
     no_gold: ClassVar[Sequence[str]] = ()
@@ -99,9 +99,9 @@ class Task(abc.ABC):
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
-        """Check all rows and learn the labels: those of the training split, or of a model that was
-        trained for this task already (its `config`). Return the rows with the column `LABEL`; a
-        ValueError for a bad column or row."""
+        """Check all examples and learn the labels: those of the training split, or of a model that
+        was trained for this task already (its `config`). Return the examples with the column
+        `LABEL`; a ValueError for a bad column or example."""
         first = next(iter(splits.values()))
         self.label_column = self.find_labels(first)
         self.text_columns = self.find_texts(first)
@@ -124,7 +124,7 @@ class Task(abc.ABC):
                 changed[field.name] = value
         return changed
 
-    # --- columns and rows ---
+    # --- columns and examples ---
 
     def find(self, split: datasets.Dataset, option: str) -> str:
         return find_column(split, option, getattr(self, option), self.columns[option])
@@ -137,12 +137,12 @@ class Task(abc.ABC):
         return [self.find(split, option) for option in list(self.columns)[:-1]]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        """Refuse a split that has a row without one of the texts."""
+        """Refuse a split that has an example without one of the texts."""
         check_text_columns(split, self.text_columns)
 
     @abc.abstractmethod
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        """The labels of all rows in one form, each checked by itself."""
+        """The labels of all examples in one form, each checked by itself."""
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
@@ -156,8 +156,8 @@ class Task(abc.ABC):
         return with_column(split, LABEL, labels, self.label_feature)
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        """The classes of each row, which are held out in proportion, and of which training needs
-        one of each."""
+        """The classes of each example, which are held out in proportion, and of which training
+        needs one of each."""
         return [set()] * len(split)
 
     def class_of(self, label: str) -> str:
@@ -165,30 +165,30 @@ class Task(abc.ABC):
         for."""
         return label
 
-    # --- rows without labels, for `predict` ---
+    # --- examples without labels, for `predict` ---
 
     def use_labels_of(self, config: PreTrainedConfig) -> None:  # noqa: B027
         """Take what `decode` needs from the config of a trained model, as `learn_labels` does."""
 
     @property
     def required_columns(self) -> list[str]:
-        """The columns without whose texts nothing can be predicted for a row."""
+        """The columns without whose texts nothing can be predicted for an example."""
         return self.text_columns
 
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
-        """Check rows whose `text_columns` are known. Their column `LABEL` has a placeholder, which
-        `encode` wants and `decode` does not look at."""
+        """Check examples whose `text_columns` are known. Their column `LABEL` has a placeholder,
+        which `encode` wants and `decode` does not look at."""
         self.check_inputs(split)
         return self.with_labels(split, self.placeholders(split))
 
     @abc.abstractmethod
     def placeholders(self, split: datasets.Dataset) -> list[Any]:
-        """Something that could be the labels of the rows, in the form of `LABEL`."""
+        """Something that could be the labels of the examples, in the form of `LABEL`."""
 
     @property
     def prediction_features(self) -> datasets.Features:
         """The columns that `describe_predictions` gives."""
-        return datasets.Features({"label": STRING, "score": SCORE})
+        return datasets.Features({"label": STRING_FEATURE, "score": SCORE_FEATURE})
 
     def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
         """What `decode` returns as a person reads it, by column, with a score up to 1: how sure the
@@ -219,7 +219,7 @@ class Task(abc.ABC):
         function: Callable[..., dict[str, list]],
         **options: Any,
     ) -> datasets.Dataset:
-        """The rows that `function(tokenizer, *columns, **options)` makes of batches of columns.
+        """The examples that `function(tokenizer, *columns, **options)` makes of batches of columns.
         They are not cached: `datasets` would know the function by its name, whatever its code."""
         return split.map(
             partial(function, self.tokenizer),
@@ -274,23 +274,23 @@ class Task(abc.ABC):
     # --- what a result is worth ---
 
     def guesses(
-        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
     ) -> list[Sequence[Any]]:
-        """Simple guesses for `examples` from the labels of the training rows, in one way or
+        """Simple guesses for `examples` from the labels of the training examples, in one way or
         several: the most frequent label."""
-        [(most_frequent, _)] = Counter(training_rows[LABEL]).most_common(1)
+        [(most_frequent, _)] = Counter(training_examples[LABEL]).most_common(1)
         return [[most_frequent] * len(examples)]
 
     def baseline_scores(
-        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
     ) -> Scores:
         """For each metric, the best score of the `guesses` and of classes drawn at random."""
         references = examples[LABEL][:]
-        guesses = self.guesses(training_rows, examples)
+        guesses = self.guesses(training_examples, examples)
         candidates = [self.score(guess, references) for guess in guesses]
         best_scores = dict(candidates[0])
         if isinstance(references[0], int):
-            candidates += random_scores(training_rows[LABEL][:], references)
+            candidates += random_scores(training_examples[LABEL][:], references)
         for scores in candidates:
             for metric in best_scores:
                 if metric in scores and is_better(metric, scores[metric], best_scores[metric]):
@@ -298,10 +298,10 @@ class Task(abc.ABC):
         return best_scores
 
     def simple_predictions(
-        self, training_rows: datasets.Dataset, splits: Sequence[datasets.Dataset]
+        self, training_examples: datasets.Dataset, splits: Sequence[datasets.Dataset]
     ) -> list[Sequence[Any]] | None:
         """What a simple model, which is named by `simple_model`, predicts for each of the splits
-        once it has learned from the training rows; None for a task without one."""
+        once it has learned from the training examples; None for a task without one."""
         return None
 
     def scores_by_class(
@@ -319,7 +319,7 @@ class Task(abc.ABC):
         return intervals.of_means({"accuracy": is_right})
 
     def confidence(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """How sure the model is of what it predicts for each row, [batch], up to 1."""
+        """How sure the model is of what it predicts for each example, [batch], up to 1."""
         return logits.float().softmax(-1).amax(-1)
 
     def confidence_of_examples(self, predictions: Predictions) -> list[float]:
@@ -335,19 +335,20 @@ class Task(abc.ABC):
         decoded = list(self.decode(predictions))
         plot_f1_by_class(self.scores_by_class(decoded, predictions.examples[LABEL][:]), path, note)
 
-    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The texts of a row, by the names that the template of the model card has for them."""
-        return {"text": row[self.text_columns[0]]}
+    def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
+        """The texts of an example, by the names that the template of the model card has for
+        them."""
+        return {"text": example[self.text_columns[0]]}
 
     def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
         """How often each class occurs, of how often each label does."""
         return dict(label_counts)
 
-    def show_input(self, row: Mapping[str, Any]) -> str:
-        return " | ".join(shortened(row[column]) for column in self.text_columns)
+    def show_input(self, example: Mapping[str, Any]) -> str:
+        return " | ".join(shortened(example[column]) for column in self.text_columns)
 
-    def show_label(self, row: Mapping[str, Any], label: Any) -> str:
-        """A label of a row (true or predicted) as a person reads it."""
+    def show_label(self, example: Mapping[str, Any], label: Any) -> str:
+        """A label of an example (true or predicted) as a person reads it."""
         return str(label)
 
 

@@ -16,12 +16,12 @@ from transformers import (
 from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
-from ..columns import as_list, bad_value, check_text_columns, find_column, map_rows, with_column
+from ..columns import as_list, bad_value, check_text_columns, find_column, map_examples, with_column
 from .base import (
     IS_CUT,
     LABEL,
-    SCORE,
-    STRING,
+    SCORE_FEATURE,
+    STRING_FEATURE,
     Labels,
     Predictions,
     Scores,
@@ -86,12 +86,9 @@ class Choose(Task):
         """The columns of the text, then of what choices begin with if there is one, then of the
         choices."""
         guesses = self.columns["choice_columns"]
-        if self.choice_columns:
-            self.choices = [
-                find_column(split, "choice_columns", name, guesses) for name in self.choice_columns
-            ]
-        else:
-            self.choices = [find_column(split, "choice_columns", None, guesses)]
+        self.choices = []
+        for name in self.choice_columns or [None]:
+            self.choices.append(find_column(split, "choice_columns", name, guesses))
         text = self.find(split, "text_column")
         prefix = self.prefix_column
         for name in self.columns["prefix_column"]:
@@ -106,14 +103,12 @@ class Choose(Task):
             check_text_columns(split, self.choices)
         check_text_columns(split, self.prefix, blank=True)
         choices = self._choices(split)
-        map_rows(split, partial(self._check_choices, choices[0]), choices)
+        map_examples(split, partial(self._check_choices, choices[0]), choices)
 
     def _check_choices(self, first: Any, choices: Any) -> None:
-        """Refuse a row whose choices are no list of texts, or not as many as in the first row."""
-        is_list_of_texts = isinstance(choices, list) and all(
-            isinstance(choice, str) for choice in choices
-        )
-        if not is_list_of_texts or len(choices) < 2:
+        """Refuse an example whose choices are no list of texts, or not as many as in the first
+        one."""
+        if not is_list_of_texts(choices) or len(choices) < 2:
             raise bad_value(self.choices[0], choices, "a list of two texts or more")
         if len(choices) != len(first):
             raise bad_value(
@@ -121,17 +116,25 @@ class Choose(Task):
             )
 
     def _choices(self, split: datasets.Dataset) -> list[list[str]]:
-        """The texts of the choices of each row."""
+        """The texts of the choices of each example."""
         if len(self.choices) > 1:
             columns = [split[column] for column in self.choices]
             return list(map(list, zip(*columns)))
-        return [texts_and_keys(cell)[0] for cell in split[self.choices[0]]]
+        choices = []
+        for cell in split[self.choices[0]]:
+            texts, _ = texts_and_keys(cell)
+            choices.append(texts)
+        return choices
 
     def _keys(self, split: datasets.Dataset) -> list[list[Any] | None]:
-        """How each row calls its choices, where it says so."""
+        """How each example calls its choices, where it says so."""
         if len(self.choices) > 1:
             return [None] * len(split)
-        return [texts_and_keys(cell)[1] for cell in split[self.choices[0]]]
+        keys_of_examples = []
+        for cell in split[self.choices[0]]:
+            _, keys = texts_and_keys(cell)
+            keys_of_examples.append(keys)
+        return keys_of_examples
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
         return split[self.label_column][:]
@@ -143,7 +146,7 @@ class Choose(Task):
         counts_from = self._first_number(splits, labels)
         numbers = {}
         for name, split in splits.items():
-            numbers[name] = map_rows(
+            numbers[name] = map_examples(
                 split,
                 partial(self._number, counts_from),
                 labels[name],
@@ -200,8 +203,8 @@ class Choose(Task):
         choices = self._choices(split)
         for column in self.prefix:
             with_prefix = []
-            for prefix, row in zip(split[column], choices):
-                with_prefix.append([f"{prefix} {choice}" for choice in row])
+            for prefix, choices_of_example in zip(split[column], choices):
+                with_prefix.append([f"{prefix} {choice}" for choice in choices_of_example])
             choices = with_prefix
         return super().with_labels(with_column(split, CHOICE_TEXTS, choices), labels)
 
@@ -218,13 +221,15 @@ class Choose(Task):
     @property
     def prediction_features(self) -> datasets.Features:
         number = datasets.Value("int64")
-        return datasets.Features({"label": number, "choice": STRING, "score": SCORE})
+        return datasets.Features(
+            {"label": number, "choice": STRING_FEATURE, "score": SCORE_FEATURE}
+        )
 
     def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
         """The number of a choice, from 0, its text and its probability."""
         numbers = self.decode(predictions)
         choices = self._choices(predictions.examples)
-        texts = [row[number] for row, number in zip(choices, numbers)]
+        texts = [texts[number] for texts, number in zip(choices, numbers)]
         return {
             "label": numbers,
             "choice": texts,
@@ -238,17 +243,17 @@ class Choose(Task):
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         num_choices = len(predictions.examples[0][CHOICE_TEXTS])
-        labels = [f"choice {number}" for number in range(1, num_choices + 1)]
-        plot_confusion(predictions.outputs, predictions.examples[LABEL][:], labels, path, note)
+        names = [f"choice {number}" for number in range(1, num_choices + 1)]
+        plot_confusion(predictions.outputs, predictions.examples[LABEL][:], names, path, note)
 
-    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {"text": row[self.text_columns[0]], "choices": row[CHOICE_TEXTS]}
+    def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
+        return {"text": example[self.text_columns[0]], "choices": example[CHOICE_TEXTS]}
 
-    def show_input(self, row: Mapping[str, Any]) -> str:
-        return shortened(row[self.text_columns[0]])
+    def show_input(self, example: Mapping[str, Any]) -> str:
+        return shortened(example[self.text_columns[0]])
 
-    def show_label(self, row: Mapping[str, Any], label: int) -> str:
-        return shortened(row[CHOICE_TEXTS][label])
+    def show_label(self, example: Mapping[str, Any], label: int) -> str:
+        return shortened(example[CHOICE_TEXTS][label])
 
 
 def letter_of(index: int) -> str:
@@ -271,6 +276,10 @@ def texts_and_keys(cell: Any) -> tuple[Any, list[Any] | None]:
     return cell, None
 
 
+def is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
 def has_key(choice: Any) -> bool:
     """Whether a choice is {"text": …, "label": …}."""
     return isinstance(choice, dict) and {"text", "label"} <= choice.keys()
@@ -279,20 +288,26 @@ def has_key(choice: Any) -> bool:
 def encode_choices(
     tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]
 ) -> dict[str, list]:
-    """Token ids of the text with each of its choices, [choices] lists a row, `labels`, and whether
-    any was `cut`."""
-    num_choices = len(choices[0])  # as many in every row
-    texts_of_choices = [text for text in texts for _ in range(num_choices)]
-    flat_choices = [choice for row in choices for choice in row]
-    encoded = tokenizer(texts_of_choices, flat_choices, truncation=True)
-    is_cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
-    rows = {name: in_rows(values, num_choices) for name, values in encoded.items()}
-    rows["labels"] = labels
-    rows[IS_CUT] = [any(row) for row in in_rows(is_cut, num_choices)]
-    return rows
+    """Token ids of the text with each of its choices, [choices] lists for each text, `labels`, and
+    whether any was `cut`."""
+    num_choices = len(choices[0])  # as many in every example
+    repeated_texts = []
+    all_choices = []
+    for text, choices_of_text in zip(texts, choices):
+        repeated_texts += [text] * num_choices
+        all_choices += choices_of_text
+    encoded = tokenizer(repeated_texts, all_choices, truncation=True)
+    inputs: dict[str, list] = {}
+    for name, values in encoded.items():
+        inputs[name] = group(values, num_choices)
+    inputs["labels"] = labels
+    inputs[IS_CUT] = []
+    for encodings in group(encoded.encodings, num_choices):
+        inputs[IS_CUT].append(any(encoding.overflowing for encoding in encodings))
+    return inputs
 
 
-def in_rows(values: list[Any], row_length: int) -> list[list[Any]]:
-    """A list cut into lists of this length."""
-    starts = range(0, len(values), row_length)
-    return [values[start : start + row_length] for start in starts]
+def group(values: list[Any], size: int) -> list[list[Any]]:
+    """A list cut into lists of `size` values."""
+    starts = range(0, len(values), size)
+    return [values[start : start + size] for start in starts]

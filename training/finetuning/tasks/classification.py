@@ -26,7 +26,7 @@ from ...evaluation import word_classifier
 from ...evaluation.intervals import Interval
 from ...evaluation.word_classifier import WordClassifier
 from ..class_weights import class_weights, describe_weights
-from ..columns import FILE, as_list, bad_value, find_column, map_rows, plain_text_columns
+from ..columns import FILE, as_list, bad_value, find_column, map_examples, plain_text_columns
 from ..thresholds import describe_choices, shift_bias
 from .base import (
     IS_CUT,
@@ -67,8 +67,8 @@ PAIR_COLUMNS = (
     ("question", "passage"),
 )
 # Names of the labels of inference in other data sets, such as supports, refutes, not enough info.
-ENTAILS = re.compile(r"supports?|supported|supporting|implie[sd]|follows|yes|true")
-CONTRADICTS = re.compile(
+ENTAILMENT_NAME = re.compile(r"supports?|supported|supporting|implie[sd]|follows|yes|true")
+CONTRADICTION_NAME = re.compile(
     r"contradict|refut|denie[sd]|unsupported|not?$|false$|not[ _-]?(support|true)"
 )
 # Of more labels, there must be two training examples for each.
@@ -106,7 +106,7 @@ class Classify(Task):
     """
 
     name = "classify"
-    simple_model = word_classifier.NAME
+    simple_model = word_classifier.CLASSIFIER_NAME
     model_class = MiniBertForSequenceClassification
     columns = {
         "text_column": (
@@ -212,11 +212,11 @@ class Classify(Task):
         def read_label(value: Any) -> Any:
             return value if value in self.named_labels else plain_label(value, names)
 
-        return map_rows(split, read_label, split[column])
+        return map_examples(split, read_label, split[column])
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
         labels = self._plain_labels(split, self.label_column)
-        return map_rows(split, self._check_label, labels)
+        return map_examples(split, self._check_label, labels)
 
     def _check_label(self, label: Any) -> Any:
         """A label, or a list of different ones."""
@@ -310,7 +310,7 @@ class Classify(Task):
         def encode(label: Any) -> Any:
             return self.problem.encode_label(label, self.label_column, find_id)
 
-        return {name: map_rows(splits[name], encode, labels[name]) for name in labels}
+        return {name: map_examples(splits[name], encode, labels[name]) for name in labels}
 
     def _unknown_label(self, label: Any) -> ValueError:
         reason = " was never seen in training"
@@ -438,7 +438,7 @@ class Classify(Task):
             some_have_no_label: Whether some training examples have an empty list.
             description: Which labels the file has.
         """
-        # (Where a label is none of --labels, its row is named later.)
+        # (Where a label is none of --labels, its example is named later.)
         if self.named_labels and None not in label_ids and len(label_ids) < len(label_names):
             absent = []
             for label_id, name in enumerate(label_names):
@@ -619,9 +619,9 @@ def _name_entailment(labels: Sequence[str]) -> bool:
 
 def _entailment_rank(label: str) -> int:
     """0 for a name that contradicts, 2 for one that entails, 1 for others."""
-    if CONTRADICTS.match(label.lower()):
+    if CONTRADICTION_NAME.match(label.lower()):
         return 0
-    if ENTAILS.fullmatch(label.lower()):
+    if ENTAILMENT_NAME.fullmatch(label.lower()):
         return 2
     return 1
 

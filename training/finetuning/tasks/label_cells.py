@@ -11,7 +11,7 @@ import numpy as np
 from ...data.tables import to_number
 
 # Between several labels in one cell, as in joy|sad.
-SEPARATOR = "|"
+LABEL_SEPARATOR = "|"
 # What people write there too. It is part of a name, as in "Arts, Crafts", and gives a warning where
 # a part is in several names.
 UNREAD_SEPARATORS = ("#", ",", ";", "/")
@@ -37,8 +37,8 @@ def plain_label(value: Any, names: Sequence[str] | None) -> Any:
             with suppress(json.JSONDecodeError):
                 return json.loads(text)
         raise ValueError(f'the label {value[:100]!r} is not a list; write it as ["joy", "sad"]')
-    if isinstance(value, str) and SEPARATOR in value:
-        return [part.strip() for part in value.split(SEPARATOR)]
+    if isinstance(value, str) and LABEL_SEPARATOR in value:
+        return [part.strip() for part in value.split(LABEL_SEPARATOR)]
     if value == "" or (isinstance(value, float) and np.isnan(value)):
         return None
     if isinstance(value, float) and value.is_integer():
@@ -62,7 +62,7 @@ def is_list_of_one(value: Any) -> bool:
 
 def are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:
     """Whether labels (columns of all splits) are lists of one class each, of two or more classes,
-    beside empty ones. With a single label, an empty list says that a row lacks it."""
+    beside empty ones. With a single label, an empty list says that an example lacks it."""
     classes = set()
     has_gaps = False
     for value in chain.from_iterable(columns):

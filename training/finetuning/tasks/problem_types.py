@@ -24,13 +24,13 @@ from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ..columns import as_list, bad_value
 from ..thresholds import ThresholdChoice, choose_threshold, to_log_odds
-from .base import SCORE, STRING, Scores, plot_f1_by_class
+from .base import SCORE_FEATURE, STRING_FEATURE, Scores, plot_f1_by_class
 
 # Values of `problem_type` in a model's config, as Transformers has them.
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
-FLOAT = datasets.Value("float32")
+FLOAT_FEATURE = datasets.Value("float32")
 
 
 class ClassificationProblem(abc.ABC):
@@ -195,7 +195,7 @@ class SingleLabel(ClassificationProblem):
     def label_ids(self, label: int) -> list[int]:
         return [label]
 
-    prediction_features = datasets.Features({"label": STRING, "score": SCORE})
+    prediction_features = datasets.Features({"label": STRING_FEATURE, "score": SCORE_FEATURE})
 
     def describe_predictions(
         self, outputs: np.ndarray, confidence: Sequence[float]
@@ -251,7 +251,7 @@ class MultiLabel(ClassificationProblem):
     """Any number of labels, each from its threshold on. `LABEL` has 0 or 1 for each label."""
 
     problem_type = MULTI_LABEL
-    label_feature = datasets.List(FLOAT)
+    label_feature = datasets.List(FLOAT_FEATURE)
     metric_for_best_model = "f1_micro"
     has_thresholds = True
 
@@ -347,7 +347,7 @@ class MultiLabel(ClassificationProblem):
         return np.flatnonzero(label)
 
     prediction_features = datasets.Features(
-        {"label": datasets.List(STRING), "score": datasets.List(SCORE)}
+        {"label": datasets.List(STRING_FEATURE), "score": datasets.List(SCORE_FEATURE)}
     )
 
     def describe_predictions(
@@ -372,7 +372,7 @@ class Regression(ClassificationProblem):
     """A value. `LABEL` is a number."""
 
     problem_type = REGRESSION
-    label_feature = FLOAT
+    label_feature = FLOAT_FEATURE
     metric_for_best_model = "spearman"
     has_classes = False
 
@@ -412,7 +412,7 @@ class Regression(ClassificationProblem):
         """The mean value."""
         return [[np.mean(training_labels)] * num_examples]
 
-    prediction_features = datasets.Features({"score": SCORE})
+    prediction_features = datasets.Features({"score": SCORE_FEATURE})
 
     def describe_predictions(
         self, outputs: np.ndarray, confidence: Sequence[float]

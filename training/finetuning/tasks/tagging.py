@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import datasets
@@ -29,7 +30,7 @@ from ..columns import (
     as_list,
     bad_value,
     check_column,
-    map_rows,
+    map_examples,
     plain_text_columns,
     with_column,
 )
@@ -37,8 +38,8 @@ from . import label_schemes as schemes
 from .base import (
     IS_CUT,
     LABEL,
-    SCORE,
-    STRING,
+    SCORE_FEATURE,
+    STRING_FEATURE,
     Labels,
     Predictions,
     Scores,
@@ -47,11 +48,11 @@ from .base import (
     shortened,
 )
 
-# Columns of rows without tags: their texts, and the first and last + 1 character of each word.
-TEXT = "_text"
-SPANS = "_spans"
+# Columns of examples without tags: their texts, and the first and last + 1 character of each word.
+SENTENCE_TEXT = "_text"
+WORD_SPANS = "_spans"
 # The label that no loss counts.
-IGNORED = -100
+IGNORED_LABEL_ID = -100
 SENTENCE_EXAMPLE = (
     'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"],'
     ' "ner_tags": ["B-PER", "I-PER", "O"]}'
@@ -114,12 +115,14 @@ class Tag(Task):
         with_words = datasets.DatasetDict()
         for name, split in splits.items():
             check_column(split, column)
-            filled = [i for i, words in enumerate(split[column]) if words != []]
-            with_words[name] = split.select(filled) if len(filled) < len(split) else split
+            filled = [index for index, words in enumerate(split[column]) if words != []]
+            if len(filled) < len(split):
+                split = split.select(filled)
+            with_words[name] = split
         return super().read(with_words, config)
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        map_rows(split, self._check_words, split[self.text_columns[0]])
+        map_examples(split, self._check_words, split[self.text_columns[0]])
 
     def _check_words(self, words: Any) -> None:
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -131,7 +134,7 @@ class Tag(Task):
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         feature = split.features[self.label_column]
         names = getattr(getattr(feature, "feature", None), "names", [])
-        return map_rows(
+        return map_examples(
             split,
             partial(self._named_tags, names),
             split[self.text_columns[0]],
@@ -170,14 +173,16 @@ class Tag(Task):
                 " which looks like a tag of an entity; write B-PER, I-PER and O"
             )
         if self.entities:
-            labels = {name: map_rows(splits[name], self._to_bio, labels[name]) for name in labels}
+            labels = {
+                name: map_examples(splits[name], self._to_bio, labels[name]) for name in labels
+            }
         self.labels = model_labels or self._labels_of(counts)
         if self.labels == [schemes.OUTSIDE]:
             raise ValueError(
                 f"{self.label_column}: the rows to train on have no tag but O;"
                 " there is nothing to learn"
             )
-        self._settle_labels()
+        self._prepare_decoding()
         self.metric_for_best_model = "f1" if self.entities else "accuracy"
         for name in labels:
             self._check_unknown_tags(name, labels[name])
@@ -188,13 +193,15 @@ class Tag(Task):
             self.metric_for_best_model = "f1" if self.entities else "f1_macro"
         return labels
 
-    def _settle_labels(self) -> None:
-        """What follows from the labels: which may follow each other, and the tag of words that the
-        model does not see, and of tags that it does not know."""
-        self.fallback = 0
+    def _prepare_decoding(self) -> None:
+        """What `decode` needs of the labels: which may follow each other, and the tag of words that
+        the model does not see, and of tags that it does not know."""
+        self.fallback_id = 0
         if schemes.OUTSIDE in self.labels:
-            self.fallback = self.labels.index(schemes.OUTSIDE)
-        self.allowed = schemes.may_follow(self.labels) if self.entities else None
+            self.fallback_id = self.labels.index(schemes.OUTSIDE)
+        self.allowed_transitions = None
+        if self.entities:
+            self.allowed_transitions = schemes.may_follow(self.labels)
 
     def _check_model_labels(self, model_labels: list[str] | None) -> None:
         """Refuse a model whose labels are not named, or not those of BIO where they are of
@@ -211,9 +218,12 @@ class Tag(Task):
         frequent first."""
         if not self.entities:
             return [tag for tag, _ in counts.most_common()]
-        entity_types = {schemes.split_tag(tag)[1] for tag in counts} - {""}
+        entity_types = set()
+        for tag in counts:
+            _, entity_type = schemes.split_tag(tag)
+            entity_types.add(entity_type)
         labels = [schemes.OUTSIDE]
-        for entity_type in sorted(entity_types):
+        for entity_type in sorted(entity_types - {""}):
             labels += [f"B-{entity_type}", f"I-{entity_type}"]
         return labels
 
@@ -228,31 +238,36 @@ class Tag(Task):
                 )
         return schemes.to_bio(tags)
 
-    def _check_unknown_tags(self, split: str, rows: Sequence[list[str]]) -> None:
+    def _check_unknown_tags(self, split: str, tags_of_sentences: Sequence[list[str]]) -> None:
         """Refuse tags to train on that the model has no label for; say which of other splits count
         as misses."""
-        unknown = Counter(tag for tag in flatten(rows) if tag not in self.labels)
+        unknown: Counter[str] = Counter()
+        for tag in flatten(tags_of_sentences):
+            if tag not in self.labels:
+                unknown[tag] += 1
         if not unknown:
             return
-        most_frequent = unknown.most_common(10)
-        listed = ", ".join(f"{tag!r} ({count:,} words)" for tag, count in most_frequent)
+        tags_with_counts = []
+        for tag, count in unknown.most_common(10):
+            tags_with_counts.append(f"{tag!r} ({count:,} words)")
+        listed = ", ".join(tags_with_counts)
         if split == "train":
             raise ValueError(
                 f"model: it has no label for {listed}; start from a model without such a head"
             )
         print(
             f"{split}: the model has no label for {listed}; they count as misses"
-            f" (in the loss as {self.labels[self.fallback]!r})"
+            f" (in the loss as {self.labels[self.fallback_id]!r})"
         )
 
-    # --- rows without tags ---
+    # --- examples without tags ---
 
     def use_labels_of(self, config: PreTrainedConfig) -> None:
         model_labels = saved_labels(config)
         self.entities = schemes.are_entities(model_labels or ())
         self._check_model_labels(model_labels)
         self.labels = model_labels
-        self._settle_labels()
+        self._prepare_decoding()
 
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
         """As `Task.read_unlabelled`, of texts, which `split_words` cuts, or of lists of words,
@@ -265,18 +280,21 @@ class Tag(Task):
         sentences = []
         spans = []
         for cell in split[column]:
-            text = cell if self.reads_text else " ".join(cell)
-            words_and_spans = split_words(cell) if self.reads_text else join_words(cell)
-            texts.append(text)
+            if self.reads_text:
+                texts.append(cell)
+                words_and_spans = split_words(cell)
+            else:
+                texts.append(" ".join(cell))
+                words_and_spans = join_words(cell)
             sentences.append([word for word, _ in words_and_spans])
             spans.append([span for _, span in words_and_spans])
-        split = with_column(split, column, sentences, datasets.List(STRING))
-        split = with_column(split, TEXT, texts, STRING)
-        split = with_column(split, SPANS, spans)
+        split = with_column(split, column, sentences, datasets.List(STRING_FEATURE))
+        split = with_column(split, SENTENCE_TEXT, texts, STRING_FEATURE)
+        split = with_column(split, WORD_SPANS, spans)
         return super().read_unlabelled(split)
 
     def placeholders(self, split: datasets.Dataset) -> list[list[str]]:
-        tag = self.labels[self.fallback]
+        tag = self.labels[self.fallback_id]
         return [[tag] * len(words) for words in split[self.text_columns[0]]]
 
     @property
@@ -284,30 +302,31 @@ class Tag(Task):
         """Of texts their entities, or else their words and tags; of words their tags, and their
         entities."""
         number = datasets.Value("int64")
-        entity = {"type": STRING, "text": STRING, "start": number, "end": number}
+        entity = {"type": STRING_FEATURE, "text": STRING_FEATURE, "start": number, "end": number}
         features = {}
         if self.entities:
             features["entities"] = datasets.List(entity)
         if self.reads_text and not self.entities:
-            features["words"] = datasets.List(STRING)
+            features["words"] = datasets.List(STRING_FEATURE)
         if not (self.reads_text and self.entities):
-            features["tags"] = datasets.List(STRING)
-        features["score"] = SCORE
+            features["tags"] = datasets.List(STRING_FEATURE)
+        features["score"] = SCORE_FEATURE
         return datasets.Features(features)
 
     def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
         """Entities with their characters, tags of words, and the probability of the word that is
         least sure."""
         examples = predictions.examples
-        rows_of_tags = self.decode(predictions)
+        tags_of_sentences = self.decode(predictions)
         described = {
             "words": examples[self.text_columns[0]][:],
-            "tags": rows_of_tags,
+            "tags": tags_of_sentences,
             "score": self.confidence_of_examples(predictions),
         }
         if self.entities:
             described["entities"] = []
-            for text, spans, tags in zip(examples[TEXT], examples[SPANS], rows_of_tags):
+            texts = examples[SENTENCE_TEXT]
+            for text, spans, tags in zip(texts, examples[WORD_SPANS], tags_of_sentences):
                 described["entities"].append(entities_in(text, spans, tags))
         return {name: described[name] for name in self.prediction_features}
 
@@ -329,12 +348,14 @@ class Tag(Task):
         if not self.entities:
             return likeliest
         scores = logits.float().log_softmax(-1).cpu().numpy()
-        is_first_subword = (inputs["labels"] != IGNORED).cpu().numpy()
-        label_ids = np.full(is_first_subword.shape, IGNORED)
+        is_first_subword = (inputs["labels"] != IGNORED_LABEL_ID).cpu().numpy()
+        label_ids = np.full(is_first_subword.shape, IGNORED_LABEL_ID)
         for row, is_first in enumerate(is_first_subword):
-            label_ids[row, is_first] = schemes.best_path(scores[row, is_first], self.allowed)
+            label_ids[row, is_first] = schemes.best_path(
+                scores[row, is_first], self.allowed_transitions
+            )
         in_sequence = torch.from_numpy(label_ids).to(logits.device)
-        by_itself = torch.where(inputs["labels"] != IGNORED, likeliest, IGNORED)
+        by_itself = torch.where(inputs["labels"] != IGNORED_LABEL_ID, likeliest, IGNORED_LABEL_ID)
         return torch.stack([in_sequence, by_itself], -1)
 
     def decode(self, predictions: Predictions) -> list[list[str]]:
@@ -353,17 +374,18 @@ class Tag(Task):
     def _tags_of(self, predictions: Predictions) -> list[list[str]]:
         """The tags of every sentence. `predictions.outputs`: label ids, [rows, length]."""
         decoded = []
-        rows = zip(
-            predictions.examples[self.text_columns[0]],
-            predictions.encoded["words"],
-            predictions.outputs,
-        )
-        for sentence, word_of_token, label_of_token in rows:
-            tags = [self.labels[self.fallback]] * len(sentence)
+        sentences = predictions.examples[self.text_columns[0]]
+        words_of_tokens = predictions.encoded["words"]
+        for sentence, word_of_token, label_of_token in zip(
+            sentences, words_of_tokens, predictions.outputs
+        ):
+            tags = [self.labels[self.fallback_id]] * len(sentence)
             for word, label in zip(word_of_token, label_of_token):  # the latter is padded
                 if word >= 0:
                     tags[word] = self.labels[label]
-            decoded.append(schemes.to_bio(tags) if self.entities else tags)
+            if self.entities:
+                tags = schemes.to_bio(tags)
+            decoded.append(tags)
         return decoded
 
     def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
@@ -371,7 +393,8 @@ class Tag(Task):
         and f1_macro over those in `references`. None: no entity is there."""
         if self.entities:
             scores = entity_scores(predictions, references)
-            return {name: score for name, score in scores.items() if name != "per_type"}
+            del scores["per_type"]
+            return scores
         from sklearn.metrics import accuracy_score, f1_score
 
         predicted_tags = flatten(predictions)
@@ -386,27 +409,27 @@ class Tag(Task):
         return {"accuracy": accuracy_score(true_tags, predicted_tags), "f1_macro": f1}
 
     def guesses(
-        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
     ) -> list[list[list[str]]]:
-        """The entities of the training rows, wherever the same words occur again. If these are the
-        measured rows, each half of them uses the entities of the other half."""
-        if training_rows is not examples:
-            return [self._tags_by_heart(training_rows, examples)]
-        even_rows = examples.select(range(0, len(examples), 2))
-        odd_rows = examples.select(range(1, len(examples), 2))
+        """The entities of the training examples, wherever the same words occur again. If these are
+        the measured examples, each half of them uses the entities of the other half."""
+        if training_examples is not examples:
+            return [self._tags_by_heart(training_examples, examples)]
+        even_examples = examples.select(range(0, len(examples), 2))
+        odd_examples = examples.select(range(1, len(examples), 2))
         tags: list[list[str]] = [[]] * len(examples)
-        tags[::2] = self._tags_by_heart(odd_rows, even_rows)
-        tags[1::2] = self._tags_by_heart(even_rows, odd_rows)
+        tags[::2] = self._tags_by_heart(odd_examples, even_examples)
+        tags[1::2] = self._tags_by_heart(even_examples, odd_examples)
         return [tags]
 
     def _tags_by_heart(
-        self, training_rows: datasets.Dataset, examples: datasets.Dataset
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
     ) -> list[list[str]]:
         return schemes.tag_by_heart(
-            training_rows[self.text_columns[0]],
-            training_rows[LABEL],
+            training_examples[self.text_columns[0]],
+            training_examples[LABEL],
             examples[self.text_columns[0]],
-            self.labels[self.fallback],
+            self.labels[self.fallback_id],
             self.entities,
         )
 
@@ -414,9 +437,12 @@ class Tag(Task):
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
         if self.entities:
-            scores = entity_scores(predictions, references)
-            per_type = scores["per_type"]
-            return {entity_type: row for entity_type, row in per_type.items() if row["support"]}
+            scores_of_types = entity_scores(predictions, references)["per_type"]
+            occurring = {}
+            for entity_type, scores in scores_of_types.items():
+                if scores["support"]:
+                    occurring[entity_type] = scores
+            return occurring
         true_tags = flatten(references)
         names = {tag: tag for tag in sorted(set(true_tags))}
         return class_scores(flatten(predictions), true_tags, names)
@@ -432,11 +458,11 @@ class Tag(Task):
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Of the word that is least sure."""
         of_tokens = super().confidence(logits, inputs)
-        is_no_word = inputs["labels"] == IGNORED
+        is_no_word = inputs["labels"] == IGNORED_LABEL_ID
         return of_tokens.masked_fill(is_no_word, 1.0).amin(-1)
 
-    def example_inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {"text": " ".join(row[self.text_columns[0]])}
+    def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
+        return {"text": " ".join(example[self.text_columns[0]])}
 
     def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
         """Of entities, how many there are of each type."""
@@ -449,11 +475,11 @@ class Tag(Task):
                 counts[entity_type] = count
         return counts
 
-    def show_input(self, row: Mapping[str, Any]) -> str:
-        return shortened(" ".join(row[self.text_columns[0]]))
+    def show_input(self, example: Mapping[str, Any]) -> str:
+        return shortened(" ".join(example[self.text_columns[0]]))
 
-    def show_label(self, row: Mapping[str, Any], label: list[str]) -> str:
-        words = row[self.text_columns[0]]
+    def show_label(self, example: Mapping[str, Any], label: list[str]) -> str:
+        words = example[self.text_columns[0]]
         if self.entities:
             spans = schemes.entities_of(label)
         else:
@@ -498,9 +524,9 @@ def entity_scores(
     return EntityScores().compute(predictions=predictions, references=references)
 
 
-def flatten(rows: Sequence[list[str]]) -> list[str]:
+def flatten(tags_of_sentences: Sequence[list[str]]) -> list[str]:
     """The tags of all sentences in one list."""
-    return [tag for tags in rows for tag in tags]
+    return list(chain.from_iterable(tags_of_sentences))
 
 
 def count_entities(
@@ -522,7 +548,7 @@ def count_tags(
     """How many words of each sentence have each tag, rightly, by prediction, and in truth:
     [sentences, tags] each."""
     tags = sorted({*flatten(predictions), *flatten(references)})
-    tag_ids = {tag: tag_id for tag_id, tag in enumerate(tags)}
+    tag_ids = dict(zip(tags, range(len(tags))))
     hits = np.zeros((len(references), len(tags)))
     num_predicted = np.zeros_like(hits)
     num_true = np.zeros_like(hits)
@@ -570,7 +596,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels: Sequence[str]) -> di
     `words`, the word that begins with each token, -1 where none does; and whether the sentence was
     `cut`."""
     encoded = tokenizer(sentences, is_split_into_words=True, truncation=True)
-    id_of = {label: label_id for label_id, label in enumerate(labels)}
+    id_of = dict(zip(labels, range(len(labels))))
     unknown_id = id_of.get(schemes.OUTSIDE, 0)  # for a tag that the model does not know
     rows = {
         "labels": [],
@@ -582,7 +608,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels: Sequence[str]) -> di
         label_ids = []
         for word in words:
             if word < 0:
-                label_ids.append(IGNORED)
+                label_ids.append(IGNORED_LABEL_ID)
             else:
                 label_ids.append(id_of.get(sentence_tags[word], unknown_id))
         rows["words"].append(words)
