@@ -186,11 +186,6 @@ def test_keywords_replace_fields_of_args(tmp_path):
     assert (config.learning_rate, config.seed, args.learning_rate) == (0.25, 3, 0.5)
 
 
-def test_validation_rows_and_a_size_of_them_exclude_each_other():
-    with pytest.raises(ValueError, match="^validation_size: "):
-        minibert.finetune("classify", train="a.csv", validation="b.csv", validation_size=0.1)
-
-
 @pytest.mark.parametrize("option", [{"class_weights": ["balanced"]}, {"tune_threshold": True}])
 def test_an_evaluation_refuses_options_of_training(option):
     with pytest.raises(ValueError, match=f"^{next(iter(option))}: .* training"):

@@ -19,6 +19,7 @@ from minibert import (
     MiniBertForTokenClassification,
     Tag,
 )
+from minibert.training.finetuning import examples
 from minibert.training.finetuning import trainer as training
 from minibert.training.optimization.clock import TimeBudget
 
@@ -166,13 +167,13 @@ def test_a_task_leaves_the_tokenizer_of_the_caller(task, start, tmp_path):
         "question": "on",
         "answers": {"text": ["left"], "answer_start": [3]},
     }
-    examples = {Classify: rows(20), Tag: [tagged] * 20, AnswerQuestions: [answered] * 20}[task]
+    train_rows = {Classify: rows(20), Tag: [tagged] * 20, AnswerQuestions: [answered] * 20}[task]
     trainer = FinetuningTrainer(
         task(tokenizer),
         start,
         settings(tmp_path),
-        train_dataset=examples,
-        eval_dataset=examples,
+        train_dataset=train_rows,
+        eval_dataset=train_rows,
     )
     trainer.evaluate()
     assert trainer.task.tokenizer.model_max_length == 32  # the model's
@@ -211,3 +212,63 @@ def test_the_tokenizer_is_cut_to_the_models_positions(start, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(start, model_max_length=10**6)
     trainer = FinetuningTrainer(Classify(tokenizer), start, settings(tmp_path), rows(60))
     assert trainer.task.tokenizer.model_max_length == 32
+
+
+def test_the_longest_input_of_the_task_is_that_of_training(start, tmp_path):
+    task = Classify(AutoTokenizer.from_pretrained(start), max_length=8)
+    trainer = FinetuningTrainer(task, start, settings(tmp_path), rows(60))
+    assert task.tokenizer.model_max_length == 8 and trainer.longest_input == 32
+    assert max(map(len, trainer.encoded["train"]["input_ids"])) <= 8
+    with pytest.raises(ValueError, match="max_length: 33 is out of range"):
+        task = Classify(AutoTokenizer.from_pretrained(start), max_length=33)
+        FinetuningTrainer(task, start, settings(tmp_path), rows(60))
+
+
+def test_a_folder_of_splits(start, data, tmp_path):
+    def trainer_of(**options):
+        task = Classify(AutoTokenizer.from_pretrained(start))
+        return FinetuningTrainer(task, start, settings(tmp_path), data=str(data), **options)
+
+    trainer = trainer_of(test_dataset=rows(7))
+    assert list(trainer.splits) == ["train", "validation", "test"]
+    assert len(trainer.splits["test"]) == 7
+    trainer.save_model(str(tmp_path / "saved"))
+    measured = FinetuningTrainer(
+        Classify(AutoTokenizer.from_pretrained(start)),
+        tmp_path / "saved",
+        settings(tmp_path),
+        data=str(data),
+        do_train=False,
+    )
+    assert list(measured.splits) == ["validation", "test"]
+    assert measured.baseline["validation"] == trainer.baseline["validation"]
+
+
+def test_validation_rows_and_a_size_of_them_exclude_each_other(start, tmp_path):
+    with pytest.raises(ValueError, match="^validation_size: "):
+        minibert.finetune(
+            "classify", start, train="a.csv", validation="b.csv", validation_size=0.1,
+            output_dir=str(tmp_path),
+        )  # fmt: skip
+    task = Classify(AutoTokenizer.from_pretrained(start))
+    with pytest.raises(ValueError, match="^validation_size: "):
+        FinetuningTrainer(
+            task, start, settings(tmp_path), rows(60), rows(12), validation_size=12
+        )  # fmt: skip
+
+
+def test_splits_are_loaded_once(start, data, tmp_path, monkeypatch):
+    loaded = []
+    load_splits = examples.load_splits
+
+    def counted(*arguments, **options):
+        loaded.append(options)
+        return load_splits(*arguments, **options)
+
+    monkeypatch.setattr(examples, "load_splits", counted)
+    minibert.finetune("classify", start, data=data, output_dir=str(tmp_path / "out"), **SETTINGS)
+    minibert.evaluate(
+        "classify", str(tmp_path / "out"), data=data, output_dir=str(tmp_path / "measured"),
+        use_cpu=True, bf16=False, report_to="none", disable_tqdm=True,
+    )  # fmt: skip
+    assert len(loaded) == 2
