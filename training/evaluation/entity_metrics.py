@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from seqeval.metrics.sequence_labeling import get_entities
 
 from .evaluate_metric import STRING_LIST_FEATURE, Metric
 
@@ -42,3 +43,16 @@ class EntityScores(Metric):
         if num_entities:
             scores |= overall
         return scores
+
+
+def count_entities(
+    predictions: Sequence[list[str]], references: Sequence[list[str]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many entities of each sentence are found, predicted, and true: [sentences] each."""
+    counts = []
+    for predicted_tags, true_tags in zip(predictions, references):
+        predicted = set(get_entities(predicted_tags))
+        true = set(get_entities(true_tags))
+        counts.append((len(predicted & true), len(predicted), len(true)))
+    hits, num_predicted, num_true = np.array(counts).T
+    return hits, num_predicted, num_true

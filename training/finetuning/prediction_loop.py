@@ -1,4 +1,4 @@
-"""`Trainer.predict` for a task."""
+"""`Trainer.predict` and `Trainer.evaluate` for a task: what is kept of the model's outputs."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from .tasks.base import Task
 
 
 class TaskPredictor(Trainer):
-    """A `Trainer` whose predictions are those of a task: rows in their order, the loss of the
-    held-out rows as it is, and of the logits what `Task.preprocess_logits` and `Task.confidence`
-    keep.
+    """A `Trainer` whose predictions are those of a task: examples in their order, the loss of
+    held-out examples as it is, and of the logits what `Task.preprocess_logits` and
+    `Task.confidence` keep.
 
     Args:
         task: After `Task.read`.
@@ -34,8 +34,8 @@ class TaskPredictor(Trainer):
         add_callbacks(self)
 
     def _get_eval_sampler(self, eval_dataset):
-        # Predictions are known by their place; `train_sampling_strategy` would order these rows
-        # too.
+        # Predictions belong to examples by their order, which `train_sampling_strategy` would
+        # change here, too.
         return SequentialSampler(eval_dataset)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -59,7 +59,9 @@ class TaskPredictor(Trainer):
         if shift:  # A threshold in the bias is for decisions; the loss is that of the training.
             logits = outputs.logits + outputs.logits.new_tensor(shift)
             loss = classification_loss(self.model.config, logits, inputs["labels"])
-        return (loss, outputs) if return_outputs else loss
+        if return_outputs:
+            return loss, outputs
+        return loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)

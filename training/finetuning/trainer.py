@@ -268,10 +268,10 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         self._check_validation_examples("test_dataset", test_dataset)
         return super().predict(test_dataset, *args, **kwargs)
 
-    def _check_validation_examples(self, name: str, rows: Dataset | None) -> None:
+    def _check_validation_examples(self, name: str, examples: Dataset | None) -> None:
         """Refuse (a ValueError) examples that `_validation_metrics` would compare with the labels
         of the examples to validate on."""
-        if self.compute_metrics is None or rows is None or rows is self.eval_dataset:
+        if self.compute_metrics is None or examples is None or examples is self.eval_dataset:
             return
         raise ValueError(
             f"{name}: other rows than those to validate on, whose labels they would be compared"
@@ -285,15 +285,15 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         predictions = Predictions(examples, self.encoded["validation"], *output.predictions)
         self.task.choose_thresholds(predictions)
         scores = self.task.compute_metrics(predictions)
-        predicted_labels = self._label_names(examples, self.task.decode(predictions))
-        true_labels = self._label_names(examples, examples[LABEL])
+        predicted_labels = self._shown_labels(examples, self.task.decode(predictions))
+        true_labels = self._shown_labels(examples, examples[LABEL])
         if len(predicted_labels) == 1 and len(true_labels) > 1:
             (label,) = predicted_labels
             warn(f"so far the model predicts the same for every row: {label}")
         return {name: score for name, score in scores.items() if score is not None}
 
-    def _label_names(self, examples: Dataset, labels: Any) -> set[str]:
-        return {self.task.show_label(row, label) for row, label in zip(examples, labels)}
+    def _shown_labels(self, examples: Dataset, labels: Any) -> set[str]:
+        return {self.task.show_label(example, label) for example, label in zip(examples, labels)}
 
     # --- measuring ---
 
@@ -302,17 +302,17 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         its metrics with the loss, by split. They and the predictions are kept in `scores` and
         `predictions`.
 
-        After a training, what the task decides by (such as thresholds) is chosen on the validation
-        examples, and saved with the model.
+        After a training, the thresholds of the task are chosen on the validation examples, and
+        saved with the model.
         """
-        trains = "train" in self.encoded
+        was_trained = "train" in self.encoded
         self.predictions: dict[str, Predictions] = {}
         self.scores: dict[str, Scores] = {}
         for name in self.encoded:
             if name == "train":
                 continue
             predictions, loss = self._predict_split(name)
-            if name == "validation" and trains:
+            if name == "validation" and was_trained:
                 self.task.choose_thresholds(predictions)
                 if self.task.move_thresholds_into(self.model):
                     predictions, loss = self._predict_split(name)
@@ -320,7 +320,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             scores["loss"] = loss
             self.predictions[name] = predictions
             self.scores[name] = scores
-        if trains:
+        if was_trained:
             self.model.config.update(self.task.config_fields())
         return self.scores
 
@@ -359,7 +359,8 @@ def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
 
 
 def choose_metric(task: Task, validation: Dataset, args: FinetuningConfig) -> None:
-    """Settle in `args` the metric of the best model; refuse one that these examples do not have."""
+    """Write the metric of the best model into `args`; refuse one that these examples do not
+    have."""
     metrics = ["loss", *task.metric_names(validation)]
     if args.metric_for_best_model == "auto" and task.metric_for_best_model not in metrics:
         raise ValueError(

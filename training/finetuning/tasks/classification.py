@@ -41,11 +41,10 @@ from .base import (
 from .label_cells import (
     LIST_EXAMPLE,
     are_classes_with_gaps,
-    find_label,
     is_list_of_one,
-    names_of_feature,
     plain_label,
 )
+from .label_names import find_label, learn_label_names, names_of_feature
 from .problem_types import (
     MULTI_LABEL,
     REGRESSION,
@@ -71,8 +70,6 @@ ENTAILMENT_NAME = re.compile(r"supports?|supported|supporting|implie[sd]|follows
 CONTRADICTION_NAME = re.compile(
     r"contradict|refut|denie[sd]|unsupported|not?$|false$|not[ _-]?(support|true)"
 )
-# Of more labels, there must be two training examples for each.
-MAX_LABELS_OF_FEW_EXAMPLES = 1_000
 MAX_LISTED_LABELS = 20
 # Of more whole numbers, it is said that they may be values.
 MAX_NUMBERED_CLASSES = 20
@@ -175,7 +172,7 @@ class Classify(Task):
 
     def _guess_texts(self, split: datasets.Dataset) -> list[str]:
         label_column = None
-        with suppress(ValueError):  # Rows to predict for have no label.
+        with suppress(ValueError):  # examples to predict for have no label
             label_column = self.find_labels(split)
         candidates = [column for column in plain_text_columns(split) if column != label_column]
         for pair in PAIR_COLUMNS:
@@ -380,77 +377,13 @@ class Classify(Task):
             )
         if problem_type == REGRESSION:
             return ["score"]
-        label_names = model_labels or self.named_labels
-        if "train" not in labels:
-            # Without names, LABEL_0, …
-            return label_names or [config.id2label[i] for i in sorted(config.id2label)]
-        train = splits["train"]
-        training_labels = set()
-        for label in labels["train"]:
-            training_labels.update(as_list(label))
-        names_in_training = sorted_names(training_labels)
-        description = self._describe_labels(splits, names_in_training)
-        if len(names_in_training) > max(MAX_LABELS_OF_FEW_EXAMPLES, len(train) // 2):
-            raise ValueError(
-                f"label_column: {len(names_in_training):,} labels are too many to learn"
-                f" ({description}); name another column"
+        if "train" in labels:
+            return learn_label_names(
+                splits["train"], labels["train"], self.label_column, model_labels, self.named_labels
             )
-        if not label_names:
-            label_names = names_of_feature(train.features[self.label_column]) or names_in_training
-        label_ids = {find_label(label_names, label) for label in training_labels}
-        if model_labels:
-            self._check_model_labels(model_labels, label_ids, description)
-        else:
-            some_have_no_label = [] in labels["train"]
-            self._check_names(label_names, label_ids, some_have_no_label, description)
-        return label_names
-
-    def _describe_labels(self, splits: datasets.DatasetDict, names: Sequence[str]) -> str:
-        """Which labels a file has, for messages."""
-        first_split = next(iter(splits.values()))
-        listed = ", ".join(names[:9])
-        if len(names) > 9:
-            listed += " …"
-        return f"{first_split[0][FILE]!r} has {listed}"
-
-    def _check_model_labels(
-        self, model_labels: Sequence[str], label_ids: set[int | None], description: str
-    ) -> None:
-        """Refuse labels that a trained model does not have. Arguments as of `_check_names`."""
-        if None in label_ids:
-            raise ValueError(
-                "model: it was fine-tuned for the labels"
-                f" {', '.join(model_labels)}, and {description};"
-                " start from a model without such a head"
-            )
-
-    def _check_names(
-        self,
-        label_names: Sequence[str],
-        label_ids: set[int | None],
-        some_have_no_label: bool,
-        description: str,
-    ) -> None:
-        """Refuse names that no example has, and examples that all have the same label.
-
-        Args:
-            label_ids: Those that occur in training; None: some label is none of `label_names`.
-            some_have_no_label: Whether some training examples have an empty list.
-            description: Which labels the file has.
-        """
-        # (Where a label is none of --labels, its example is named later.)
-        if self.named_labels and None not in label_ids and len(label_ids) < len(label_names):
-            absent = []
-            for label_id, name in enumerate(label_names):
-                if label_id not in label_ids:
-                    absent.append(repr(name))
-            raise ValueError(
-                f"labels: no row has the label {', '.join(absent)};"
-                f" leave them out, or correct them; {description}"
-            )
-        # A single label can be learned where some examples lack it.
-        if len(label_ids) < 2 and not some_have_no_label:
-            raise ValueError(f"{self.label_column}: {description} only; there is nothing to learn")
+        if model_labels or self.named_labels:
+            return model_labels or self.named_labels
+        return [config.id2label[label_id] for label_id in sorted(config.id2label)]  # LABEL_0, …
 
     # --- the model's inputs ---
 
@@ -631,13 +564,6 @@ def problem_type_of(config: PreTrainedConfig) -> str | None:
     if config.problem_type:
         return config.problem_type
     return REGRESSION if config.num_labels == 1 else None
-
-
-def sorted_names(labels: set[Any]) -> list[str]:
-    """The names of labels in their order, which for numbers is that of the numbers."""
-    if all(isinstance(label, int) for label in labels):
-        return list(map(str, sorted(labels)))
-    return sorted(map(str, labels))
 
 
 def _drop_unlabelled(name: str, split: datasets.Dataset, labels: Sequence[Any]) -> datasets.Dataset:

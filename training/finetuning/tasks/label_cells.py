@@ -1,4 +1,4 @@
-"""How a cell of a table writes its label, or several, and which of the label names it means."""
+"""How a cell of a table writes its label, or several."""
 
 import json
 from collections.abc import Sequence
@@ -7,8 +7,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-
-from ...data.tables import to_number
 
 # Between several labels in one cell, as in joy|sad.
 LABEL_SEPARATOR = "|"
@@ -50,12 +48,6 @@ def plain_label(value: Any, names: Sequence[str] | None) -> Any:
     return value
 
 
-def names_of_feature(feature: Any) -> Sequence[str] | None:
-    """The names of the classes of a column, or of a column of lists; None where it has none."""
-    item_feature = getattr(feature, "feature", feature)
-    return getattr(item_feature, "names", None)
-
-
 def is_list_of_one(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 1
 
@@ -73,22 +65,3 @@ def are_classes_with_gaps(columns: Sequence[list[Any]]) -> bool:
         else:
             return False
     return has_gaps and len(classes) > 1
-
-
-def find_label(labels: Sequence[str], label: int | str) -> int | None:
-    """The id of a label: by its name; by the one name that is the same number, or the same but for
-    its case (files write 1, 1.0 and 01, true and True); by its own number, where no name is one."""
-    text = str(label)
-    if text in labels:
-        return labels.index(text)
-    number = to_number(label)
-    matching_ids = []
-    for label_id, name in enumerate(labels):
-        if name.lower() == text.lower() or to_number(name) == number:
-            matching_ids.append(label_id)
-    if len(matching_ids) == 1:
-        return matching_ids[0]
-    has_numbers = not np.isnan([to_number(name) for name in labels]).all()
-    if number in range(len(labels)) and not has_numbers:
-        return int(number)
-    return None
