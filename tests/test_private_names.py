@@ -48,6 +48,16 @@ PRIVATE_METHODS = {
     "_get_eval_sampler": "predictions come in the order of the rows",
     "_get_num_items_in_batch": "losses are averaged over the rows of a step",
 }
+# The parameters of those that do not pass on whatever they get.
+PARAMETERS = {
+    "_save": ("output_dir", "state_dict"),
+    "_load_optimizer_and_scheduler": ("checkpoint",),
+    "_push_from_checkpoint": ("checkpoint_folder",),
+    "_finish_current_push": (),
+    "_prepare_inputs": ("inputs",),
+    "_get_eval_sampler": ("eval_dataset",),
+    "_get_num_items_in_batch": ("batch_samples", "device"),
+}
 # Attributes of `Trainer` that our mixins read or set.
 ATTRIBUTES = (
     "callback_handler",
@@ -72,6 +82,12 @@ def private_methods_of_trainer() -> set[str]:
         names.update(vars(our_class))
     names = {name for name in names if hasattr(Trainer, name)}
     return {name for name in names if name.startswith("_") and not name.endswith("__")}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_those_that_our_code_takes(name):
+    parameters = inspect.signature(getattr(Trainer, name)).parameters
+    assert tuple(parameters) == ("self", *PARAMETERS[name])
 
 
 @pytest.mark.parametrize("name", PRIVATE_METHODS)
