@@ -205,14 +205,16 @@ def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> l
     for index in largest_first[:MAX_SAVED_MISTAKES].tolist():
         if sizes[index] <= 0:
             break
-        row = examples[index]
-        size_name = "off_by" if isinstance(row[LABEL], float) else "confidence"
+        example = examples[index]
+        size_name = "confidence"
+        if isinstance(example[LABEL], float):
+            size_name = "off_by"
         mistake = {
-            "row": row.get(ROW, index + 1),  # in its file
+            "row": example.get(ROW, index + 1),  # in its file
             size_name: round(float(sizes[index]), 4),
-            "predicted": task.show_label(row, decoded[index]),
-            "true": task.show_label(row, row[LABEL]),
-            "text": task.show_input(row),
+            "predicted": task.show_label(example, decoded[index]),
+            "true": task.show_label(example, example[LABEL]),
+            "text": task.show_input(example),
         }
         mistakes.append(mistake)
     return mistakes

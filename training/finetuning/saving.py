@@ -38,15 +38,7 @@ def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
     """Save a model that was trained and measured into a folder, and print its scores. Returns the
     report."""
     task = trainer.task
-    report = {
-        "task": task.name,
-        "model": trainer.settings["model"],
-        "settings": trainer.settings,
-        "precision": precision_of(trainer.args),
-        "seed": trainer.args.seed,
-        **trainer.scores,
-        **trainer.describe_training(),
-    }
+    report = make_report(trainer)
     results = Results(
         task, trainer.predictions, trainer.scores, trainer.baseline, trainer.simple_scores
     )
@@ -60,24 +52,16 @@ def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
         trainer.model.save_pretrained(folder)
         task.tokenizer.save_pretrained(folder)
     trainer.state.save_to_json(str(output / TRAINER_STATE_FILE))
-    files = {}
-    for name, source in trainer.sources.items():
-        if source is not None:
-            files[name] = describe_rows_source(source)
     notes = list(trainer.row_warnings)
     short_training = warn_of_short_training(trainer)
     if short_training is not None and results.warning is None:
         results.warning = short_training
     elif short_training is not None:
         notes.append(short_training)
-    facts = card_facts(trainer, report, results, files, trained_length)
+    facts = card_facts(trainer, report, results, trained_length)
     facts.notes = notes
     save_card(output, facts, trainer.args.hub_model_id)
-    print(
-        f"\n{report['trained_parameters']:,} of {report['parameters']:,} parameters trained for"
-        f" {report['steps']:,} steps ({report['epochs']:.2f} epochs), {report['precision']};"
-        f" kept: step {report['best_step']:,}"
-    )
+    print_training(report)
     print(f"\n{results.describe()}\n")
     results.save(report, output)
     has_example = facts.example is not None
@@ -86,6 +70,27 @@ def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
     warn(results.warning)
     remove_checkpoints(output)  # last: until now, they are the only copy of the model
     return report
+
+
+def make_report(trainer: FinetuningTrainer) -> dict[str, Any]:
+    """The report without what `Results.save` adds."""
+    return {
+        "task": trainer.task.name,
+        "model": trainer.settings["model"],
+        "settings": trainer.settings,
+        "precision": precision_of(trainer.args),
+        "seed": trainer.args.seed,
+        **trainer.scores,
+        **trainer.describe_training(),
+    }
+
+
+def print_training(report: Mapping[str, Any]) -> None:
+    print(
+        f"\n{report['trained_parameters']:,} of {report['parameters']:,} parameters trained for"
+        f" {report['steps']:,} steps ({report['epochs']:.2f} epochs), {report['precision']};"
+        f" kept: step {report['best_step']:,}"
+    )
 
 
 def describe_files(length: int, trained_length: int, has_example: bool) -> str:
@@ -128,7 +133,7 @@ def precision_of(args: Any) -> str:
     return "fp32"
 
 
-def describe_rows_source(source: FilesOrRows) -> str:
+def describe_source(source: FilesOrRows) -> str:
     """The source of examples, for the card."""
     if isinstance(source, (str, os.PathLike)):
         return describe_data(str(source))
@@ -141,15 +146,17 @@ def card_facts(
     trainer: FinetuningTrainer,
     report: Mapping[str, Any],
     results: Results,
-    files: Mapping[str, str],
     trained_length: int,
 ) -> CardFacts:
     """What the card says.
 
     Args:
-        files: Where the examples are from, in words, by split.
         trained_length: The longest input of the training, in tokens.
     """
+    files = {}
+    for name, source in trainer.sources.items():
+        if source is not None:
+            files[name] = describe_source(source)
     training_files = ", ".join(files[name] for name in ("data", "train") if name in files)
     facts = facts_from_trainer(vars(trainer.state), trainer.args, training_files)
     facts.training = {"task": report["task"], **facts.training}
@@ -182,16 +189,22 @@ def card_facts(
 
 
 def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[str, SplitFacts]:
-    """The examples of each split. `files`: as in `card_facts`."""
+    """How many examples each split has, and where they are from.
+
+    Args:
+        files: The sources of the splits, in words, by split.
+    """
     facts = {}
-    for name, rows in trainer.splits.items():
+    for name, examples in trainer.splits.items():
         source = files.get(name) or files.get("data")
         if source is None:
             source = f"{files['train']}, held out"
         counts = trainer.task.class_counts(trainer.label_counts[name])
         has_several_labels = trainer.model.config.problem_type == "multi_label_classification"
-        labelled = len(rows) if has_several_labels else sum(counts.values())
-        facts[name] = SplitFacts(len(rows), source, counts, labelled)
+        num_labelled = sum(counts.values())
+        if has_several_labels:
+            num_labelled = len(examples)
+        facts[name] = SplitFacts(len(examples), source, counts, num_labelled)
     return facts
 
 
@@ -243,21 +256,21 @@ def choose_predicted_example(trainer: FinetuningTrainer, results: Results) -> Ex
     predictions = results.predictions[split]
     decoded = results.decoded[split]
     first_short = None
-    for index, row in enumerate(predictions.examples):
-        inputs = task.example_inputs(row)
+    for index, example in enumerate(predictions.examples):
+        inputs = task.example_inputs(example)
         if len(str(inputs)) > MAX_EXAMPLE_CHARACTERS:
             continue
         if first_short is None:
-            first_short = (index, row, inputs)
-        if not task.mistake(decoded[index], row[LABEL], 1.0):
-            first_short = (index, row, inputs)
+            first_short = (index, example, inputs)
+        if not task.mistake(decoded[index], example[LABEL], 1.0):
+            first_short = (index, example, inputs)
             break
     if first_short is None:
         return None
-    index, row, inputs = first_short
-    true_label = task.show_label(row, row[LABEL])
+    index, example, inputs = first_short
+    true_label = task.show_label(example, example[LABEL])
     description = (
-        f"The example is row {row.get(ROW, index + 1):,} of the {split} rows;"
+        f"The example is row {example.get(ROW, index + 1):,} of the {split} rows;"
         f" its label in the data: {true_label}."
     )
     return Example(inputs, description)
