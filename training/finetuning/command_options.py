@@ -32,16 +32,16 @@ def resolve_options(
     parameters = dict(inspect.signature(cls).parameters)
     del parameters["tokenizer"]
     config_fields = fields_of(config_class)
-    given_fields = {}
+    config_options = {}
     for name, value in options.items():
         if name in REMOVED_OPTIONS:
             raise ValueError(REMOVED_OPTIONS[name])
         if name in config_fields:
-            given_fields[name] = value
+            config_options[name] = value
         elif name not in parameters:
             names = [*sorted(parameters), *inspect.signature(function).parameters]
             raise unknown_option(name, f"{function.__name__} {task_name}", names)
-    args = make_config(config_class, args, given_fields)
+    args = make_config(config_class, args, config_options)
     args = dataclasses.replace(args, output_dir=str(args.output_dir))
     task_options = {}
     for name, value in options.items():

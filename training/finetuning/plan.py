@@ -162,8 +162,8 @@ def propose(
         options: What the user has set, on which some proposals depend.
         limit: the longest input of the model, in tokens.
     """
-    rows = surveys["train"].rows
-    freeze = _propose_freeze(rows, options)
+    num_examples = surveys["train"].num_examples
+    freeze = _propose_freeze(num_examples, options)
     metric = task.metric_for_best_model
     hides_classes = metric == "accuracy" and _is_unbalanced(surveys["train"])
     if hides_classes:
@@ -180,7 +180,7 @@ def propose(
             "many evaluations without a better one",
         ),
     }
-    if rows < 2000:
+    if num_examples < 2000:
         reason = "few rows: a smaller batch gives more steps"
         proposed["per_device_train_batch_size"] = Setting(16, reason)
     if freeze.value == "encoder":
@@ -197,13 +197,13 @@ def propose(
     return proposed
 
 
-def _propose_freeze(rows: int, options: Mapping[str, Any]) -> Setting:
+def _propose_freeze(num_examples: int, options: Mapping[str, Any]) -> Setting:
     """All layers, whatever the number of examples: with 100 examples of SST-2 and all-MiniLM-L6-v2,
     a head alone was 3 to 13 points worse in each of three seeds
     (benchmarks/results/pooling.json)."""
     freeze = options.get("freeze", "none")
     if freeze == "encoder":
-        return Setting(freeze, f"{rows:,} training rows: the head only")
+        return Setting(freeze, f"{num_examples:,} training rows: the head only")
     return Setting(freeze, "all layers learn, from few rows too")
 
 
@@ -220,11 +220,11 @@ def _propose_length(task: Task, surveys: Mapping[str, Survey], limit: int) -> Se
 
 
 def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Setting:
-    epochs = 8 if train.rows < 5000 else 3
+    epochs = 8 if train.num_examples < 5000 else 3
     if is_head_only:
         epochs = MAX_EPOCHS
-    reason = f"for {train.rows:,} rows"
-    rarest = min(train.labels.values(), default=train.rows)
+    reason = f"for {train.num_examples:,} rows"
+    rarest = min(train.labels.values(), default=train.num_examples)
     if task.metric_for_best_model == "accuracy" and rarest * epochs < MIN_READS_OF_RAREST_CLASS:
         epochs = min(MAX_EPOCHS, -(-MIN_READS_OF_RAREST_CLASS // rarest))
         reason = f"so that the model reads {rarest * epochs:,} rows of the rarest class"
@@ -295,7 +295,7 @@ def _splits_table(surveys: Mapping[str, Survey]) -> list[str]:
         shared = "–"
         if name != "train":
             shared = f"{split.shared_with(surveys['train']):,}"
-        rows.append((name, f"{split.rows:,}", tokens, f"{split.repeated:,}", shared))
+        rows.append((name, f"{split.num_examples:,}", tokens, f"{split.num_repeated:,}", shared))
     header = ("split", "rows", "tokens: median, 95 %, longest", "repeated", "also in train")
     return _table(header, rows)
 
@@ -305,7 +305,7 @@ def _describe_labels(train: Survey) -> list[str]:
         return []
     rows = []
     for label, count in train.labels.most_common(MAX_LISTED_LABELS):
-        rows.append((label, f"{count / train.labelled:.1%} ({count:,})"))
+        rows.append((label, f"{count / train.num_labelled:.1%} ({count:,})"))
     if len(train.labels) > MAX_LISTED_LABELS:
         rows.append((f"… {len(train.labels) - MAX_LISTED_LABELS} more", ""))
     return _table(("label", "share in train"), rows)

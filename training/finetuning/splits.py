@@ -1,5 +1,5 @@
-"""Rows for fine-tuning: splits from files, the Hub or memory; every row knows the file and the row
-that it came from."""
+"""The splits of a fine-tuning: from files, the Hub or memory. Every example knows the file and the
+row that it came from."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 Part = str | datasets.Dataset  # a file, or rows in memory, which a split has one or more of
 FilesOrRows = str | os.PathLike | Sequence[str | os.PathLike] | tables.Rows | None
-VALIDATION_SIZE = 0.1  # the share that is held out where no validation rows are given
+# The share that is held out where no validation examples are given.
+VALIDATION_SIZE = 0.1
 # The splits, with the names that files and data sets give them, best first. "eval" is none of them:
-# it means the validation rows to some, the test rows to others.
+# it means the validation examples to some, the test examples to others.
 SPLIT_NAMES = {
     "train": ("train", "training"),
     "validation": (
@@ -35,7 +36,7 @@ SPLIT_NAMES = {
 }  # fmt: skip
 # The end of train-00000-of-00002.parquet, and of SQuAD's train-v1.1.json.
 SHARD_SUFFIX = re.compile(r"-(v\d+\.\d+|\d+-of-\d+)$")
-MAX_LISTED_NAMES = 5  # that a message lists
+MAX_LISTED_NAMES = 5
 # The columns of SQuAD on the Hub.
 SQUAD_FEATURES = datasets.Features(
     {
@@ -63,9 +64,9 @@ def load_splits(
     columns: Sequence[str] | None = None,
 ) -> datasets.DatasetDict:
     """Load the splits that are given, each with the columns `FILE` and `ROW`. Without validation
-    rows, some of the training rows are held out (drawn with `seed`), each class of the task in
-    proportion: rows that are copies of each other together, and no label that training would then
-    lack. With `validation_size=None`, none are.
+    examples, some of the training examples are held out (drawn with `seed`), each class of the task
+    in proportion: examples that are copies of each other together, and no label that training would
+    then lack. With `validation_size=None`, none are.
 
     Args:
         columns: Those of csv files without a header.
@@ -81,8 +82,9 @@ def load_splits(
         )
     splits = _read_splits(sources, columns)
     if "train" in splits and "validation" not in splits and validation_size is not None:
-        train_rows, validation_rows = hold_out(splits["train"], validation_size, seed, task)
-        splits = {**splits, "train": train_rows, "validation": validation_rows}
+        train_split, validation_split = hold_out(splits["train"], validation_size, seed, task)
+        splits["train"] = train_split
+        splits["validation"] = validation_split
     in_order = datasets.DatasetDict()
     for name in SPLIT_NAMES:
         if name in splits:

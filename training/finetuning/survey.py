@@ -27,13 +27,13 @@ class Survey:
     """A split in numbers. Two inputs are the same if all their token ids are, so case counts only
     if it does for the tokenizer."""
 
-    rows: int
+    num_examples: int
     lengths: np.ndarray  # tokens of every input, [inputs]
-    cut: int  # inputs that lost their end
+    num_cut: int  # inputs that lost their end
     labels: Counter[str]  # how often each occurs
-    labelled: int  # examples, or words, that may have them
+    num_labelled: int  # examples, or words, that may have them
     labels_of_inputs: dict[int, set[str]]  # by the hash of an input: the labels it occurs with
-    repeated: int  # inputs that occurred before
+    num_repeated: int  # inputs that occurred before
     coverage: Coverage  # what the tokenizer loses of the first examples
 
     @property
@@ -60,15 +60,15 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
     if IS_CUT in encoded.column_names:
         num_cut = sum(encoded[IS_CUT])
     labels_of_inputs = _group_labels(inputs, encoded)
-    labels, labelled = _count_labels(task, examples)
+    labels, num_labelled = _count_labels(task, examples)
     return Survey(
-        rows=len(examples),
+        num_examples=len(examples),
         lengths=np.array(lengths),
-        cut=num_cut,
+        num_cut=num_cut,
         labels=labels,
-        labelled=labelled,
+        num_labelled=num_labelled,
         labels_of_inputs=labels_of_inputs,
-        repeated=len(inputs) - len(labels_of_inputs),
+        num_repeated=len(inputs) - len(labels_of_inputs),
         coverage=measure_coverage(task.tokenizer, _sample_texts(task, examples)),
     )
 
@@ -96,22 +96,22 @@ def _group_labels(
 def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str], int]:
     """How often each label occurs, and how many examples (or words) may have it."""
     counts: Counter[str] = Counter()
-    labelled = 0
+    num_labelled = 0
     if len(task.labels) < 2:
-        return counts, labelled
+        return counts, num_labelled
     for label in examples[LABEL]:
         if isinstance(label, list) and label and isinstance(label[0], float):  # 0 or 1 for each
             for class_id in np.flatnonzero(label):
                 counts[task.labels[class_id]] += 1
-            labelled += 1
+            num_labelled += 1
         elif isinstance(label, list):  # the tags of words
             counts.update(label)
-            labelled += len(label)
+            num_labelled += len(label)
         else:
             class_name = label if isinstance(label, str) else task.labels[label]
             counts[class_name] += 1
-            labelled += 1
-    return counts, labelled
+            num_labelled += 1
+    return counts, num_labelled
 
 
 def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
@@ -148,9 +148,9 @@ def _split_warnings(task: Task, name: str, surveys: Mapping[str, Survey]) -> Ite
     yield from _label_warnings(task, split, name == "train")
     if name == "validation":
         class_counts: list[int] = []
-        if split.labelled == split.rows:  # each example has classes, not each word
+        if split.num_labelled == split.num_examples:  # each example has classes, not each word
             class_counts = list(split.labels.values())
-        too_few = describe_few_rows(split.rows, class_counts)
+        too_few = describe_few_rows(split.num_examples, class_counts)
         if too_few:
             yield too_few
     if "train" not in surveys:  # nothing is learned or chosen
@@ -174,14 +174,14 @@ def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
             f"{split.coverage.describe()}; the model reads only the rest; use a model whose "
             "tokenizer knows this text"
         )
-    if split.cut >= max(1, MIN_CUT_SHARE * split.rows):
-        count = f"{split.cut:,} of"
-        if split.cut == split.rows:
+    if split.num_cut >= max(1, MIN_CUT_SHARE * split.num_examples):
+        count = f"{split.num_cut:,} of"
+        if split.num_cut == split.num_examples:
             count = "all"
         yield (
-            f"{count} {split.rows:,} rows are longer than {task.tokenizer.model_max_length:,}"
-            " tokens and are cut; use a larger --max_length, a model that reads more, or shorter"
-            " texts"
+            f"{count} {split.num_examples:,} rows are longer than"
+            f" {task.tokenizer.model_max_length:,} tokens and are cut; use a larger --max_length,"
+            " a model that reads more, or shorter texts"
         )
 
 
