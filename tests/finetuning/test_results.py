@@ -127,7 +127,7 @@ class TestSomethingSimple:
         rows = datasets.Dataset.from_dict({"w": words, LABEL: [["B-PER"]] * 5 + [["O"]]})
         task = object.__new__(task_class("tag"))
         vars(task).update(
-            text_columns=["w"], labels=["O", "B-PER", "I-PER"], fallback=0, entities=True
+            text_columns=["w"], labels=["O", "B-PER", "I-PER"], fallback_id=0, entities=True
         )
         assert task.guesses(rows, rows) == [[["B-PER"], ["O"], ["O"], ["B-PER"], ["O"], ["O"]]]
         assert (
