@@ -2,7 +2,8 @@
 
 Rows are read, predicted and written in chunks, so that a file of any length needs the same memory.
 Each chunk goes the way of `minibert evaluate`: `Task.read_unlabelled` and `Task.encode`,
-`TaskPredictor`, `Task.decode`.
+`TaskPredictor`, `Task.decode`. What a prediction says is `Task.describe_predictions`, and how it is
+written is in `prediction_files`.
 """
 
 import contextlib

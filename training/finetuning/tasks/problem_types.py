@@ -78,7 +78,7 @@ class ClassificationProblem(abc.ABC):
         """How sure the model is of each prediction, [batch], up to 1."""
 
     def choose_thresholds(self, outputs: np.ndarray, references: Sequence[Any]) -> None:
-        """Choose `thresholds` on the validation examples."""
+        """Choose `thresholds` on the validation examples; only where `has_thresholds`."""
         raise NotImplementedError(f"{type(self).__name__} has no thresholds")
 
     def decode(self, outputs: np.ndarray) -> list[Any]:
