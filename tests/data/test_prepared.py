@@ -21,7 +21,6 @@ from minibert.training.data.held_out import held_out_mask
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.prepared import PreparedRows, save_rows
 from minibert.training.data.tokenized import tokenize_documents
-from minibert.training.pretraining import prepare as preparing
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -127,7 +126,7 @@ def test_any_number_of_processes_writes_the_same_bytes(text, tmp_path):
 
 def test_interrupted_prepare_leaves_no_folder_and_reuses_its_cache(text, tmp_path, monkeypatch):
     folder, tokenized = tmp_path / "rows", []
-    plain = preparing.tokenize_documents
+    plain = packing.tokenize_documents
 
     def tokenize_documents(documents, *options):
         if len(tokenized) == 1:
@@ -135,12 +134,12 @@ def test_interrupted_prepare_leaves_no_folder_and_reuses_its_cache(text, tmp_pat
         tokenized.append(plain(documents, *options))
         return tokenized[-1]
 
-    monkeypatch.setattr(preparing, "tokenize_documents", tokenize_documents)
+    monkeypatch.setattr(packing, "tokenize_documents", tokenize_documents)
     with pytest.raises(KeyboardInterrupt):
         prepare(text, folder)
     assert not folder.exists()
     monkeypatch.setattr(
-        preparing, "tokenize_documents", lambda *x: tokenized.append(plain(*x)) or tokenized[-1]
+        packing, "tokenize_documents", lambda *x: tokenized.append(plain(*x)) or tokenized[-1]
     )
     prepare(text, folder)
     assert tokenized[0].cache_files == tokenized[1].cache_files != []
