@@ -1,5 +1,7 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""Every private name of torch and Transformers that the model uses, each with a net under it.
+"""What depends on the versions of torch and Transformers: every private name that the model uses,
+each with a net under it, and the questions that are answered with them. Two small functions that
+several model files need stand at the end.
 
 These files stay on the Hub for years, and a private name may go in any release. So each is looked
 up once, here, and bound to a name of ours, which is None where this version lacks it. What is built
@@ -129,13 +131,7 @@ def is_watched(*modules: nn.Module) -> bool:
     return False
 
 
-# --- Transformers ---
-
-
-def attention_backend(config: Any) -> str:
-    """The attention implementation that was chosen for a model, "sdpa" if nothing says it."""
-    name = getattr(config, "_attn_implementation", None)
-    return name or getattr(config, "attn_implementation", None) or "sdpa"
+# --- what Trainer knows ---
 
 
 def register_causal_model(model_type: str, class_name: str) -> None:
@@ -144,7 +140,14 @@ def register_causal_model(model_type: str, class_name: str) -> None:
         CAUSAL_MODELS[model_type] = class_name
 
 
-# --- numbers ---
+# --- for several model files ---
+
+
+def attention_backend(config: Any) -> str:
+    """The attention implementation that was chosen for a model, "sdpa" if nothing says it.
+    (Transformers keeps it in `_attn_implementation`, which it sets when a model is built.)"""
+    name = getattr(config, "_attn_implementation", None)
+    return name or getattr(config, "attn_implementation", None) or "sdpa"
 
 
 def at_least_fp32(x: torch.Tensor) -> torch.Tensor:

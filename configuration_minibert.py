@@ -53,7 +53,8 @@ SPECIAL_IDS = (
     "eos_token_id",
 )
 
-# A config has a list of as many entries as layers, and a dictionary of as many as labels.
+# A config holds a list with an entry for each layer, and a dictionary with one for each label. So a
+# wrong number in somebody's file could fill the memory before anything is checked.
 MAX_LAYERS = 10_000
 MAX_LABELS = 1_000_000
 # The smallest values of whole numbers. A window of 2 is one neighbour on each side.
@@ -351,6 +352,10 @@ class MiniBertConfig(PreTrainedConfig):
         set the depth of a config that exists already (`--config_overrides num_hidden_layers=5`):
         then a derived list is derived anew. A chosen one stays, and the model refuses it if it has
         another length.
+
+        Raises:
+            ValueError: `num_labels`, of which Transformers makes a dictionary at once, is not from
+                0 to `MAX_LABELS`.
         """
         if name == "num_labels" and isinstance(value, int) and not 0 <= value <= MAX_LABELS:
             raise ValueError(f"num_labels={value}: use a number from 0 to {MAX_LABELS}")
@@ -504,6 +509,7 @@ class MiniBertConfig(PreTrainedConfig):
         cls._override_pattern(saved, overrides)
         if unknown:
             logger.warning(f"MiniBertConfig keeps unknown keys: {', '.join(sorted(unknown))}")
+        # With `return_unused_kwargs=True`, the result is a config and the keywords it did not use.
         result = super().from_dict(saved | overrides, **kwargs)
         config = result[0] if isinstance(result, tuple) else result
         for key, value in unknown.items():

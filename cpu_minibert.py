@@ -232,7 +232,8 @@ def _can_fuse(linear: nn.Module, x: torch.Tensor, act: nn.Module | None) -> bool
 
 def num_padding_rows(x_td: torch.Tensor, training: bool = False) -> int:
     """How many rows to append to the unpadded tokens, [tokens, width], so that few lengths occur:
-    16 between a power of two and the next.
+    16 between a power of two and the next. From 512 to 1,023 tokens, for example, these are
+    multiples of 32: 24 rows are appended to 1,000 tokens.
 
     oneDNN builds a kernel for every shape that it meets (in half precision, and wherever `project`
     fuses). The work on the appended rows, 2 % on average, takes less time than that.

@@ -29,8 +29,9 @@ DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0
 LAYER_TYPES = tuple(DEFAULT_ROPE_THETA)
 
 TRAINED_LENGTH = "original_max_position_embeddings"
-# What every type of scaling takes. An override keeps the last two: weights were trained with them.
+# Weights are trained with these two: an override of the scaling keeps them.
 TRAINED_KEYS = ("rope_theta", "partial_rotary_factor")
+# What every type of scaling takes.
 COMMON_KEYS = ("rope_type", *TRAINED_KEYS)
 # What each type needs, and what it may have besides, as Transformers' ROPE_INIT_FUNCTIONS name it.
 REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
@@ -57,7 +58,11 @@ def complete_rope(
 
     Args:
         max_position_embeddings: the length that the model is trained for, which some types need.
+
+    Raises:
+        ValueError: they are not of this form, or a `rope_type` is unknown.
     """
+    _check_form(rope_parameters)
     completed = {}
     for_both = {}
     for name, value in (rope_parameters or {}).items():
@@ -68,8 +73,9 @@ def complete_rope(
     for layer_type, theta in DEFAULT_ROPE_THETA.items():
         defaults = {"rope_type": "default", "rope_theta": theta}
         parameters = defaults | completed.get(layer_type, {}) | for_both
+        _check_type(layer_type, parameters["rope_type"])
         # The types that do not need the trained length lose it.
-        if TRAINED_LENGTH in REQUIRED_KEYS.get(parameters["rope_type"], ()):
+        if TRAINED_LENGTH in REQUIRED_KEYS[parameters["rope_type"]]:
             parameters.setdefault(TRAINED_LENGTH, max_position_embeddings)
         else:
             parameters.pop(TRAINED_LENGTH, None)
@@ -80,13 +86,15 @@ def complete_rope(
 def override_rope(saved: Any, rope_parameters: Any) -> Any:
     """`rope_parameters` that a caller passes for a saved model, completed by what its weights were
     trained with. The type of scaling and its parameters are replaced, all together; the base and
-    the rotated part stay, unless the caller names them. What is no dictionary of the form above is
-    returned as it is, for the config to refuse.
+    the rotated part stay, unless the caller names them. If `saved` does not have a dictionary for
+    each kind of layer, nothing of it stays.
 
     Raises:
-        ValueError: a parameter is named for both kinds of layers, and again for one of them.
+        ValueError: `rope_parameters` are not of this form, or name a parameter for both kinds of
+            layers, and again for one of them.
     """
-    if not isinstance(rope_parameters, dict) or not isinstance(saved, dict):
+    _check_form(rope_parameters)
+    if not isinstance(saved, dict):
         return rope_parameters
     if not all(isinstance(parameters, dict) for parameters in saved.values()):
         return rope_parameters
@@ -102,10 +110,36 @@ def override_rope(saved: Any, rope_parameters: Any) -> Any:
             )
         if override or for_both:
             parameters = {key: parameters[key] for key in TRAINED_KEYS if key in parameters}
-        if isinstance(override, dict):
-            override = parameters | override
-        completed[layer_type] = override
+        completed[layer_type] = parameters | override
     return completed
+
+
+def _check_form(rope_parameters: Any) -> None:
+    """Refuse what is no dictionary, and what has something else than one for a kind of layer. None
+    stands for the defaults, in either place."""
+    if rope_parameters is None:
+        return
+    if not isinstance(rope_parameters, dict):
+        raise ValueError(
+            f"rope_parameters={rope_parameters!r}: use a dictionary, such as "
+            "{'rope_theta': 10000.0}"
+        )
+    for layer_type in LAYER_TYPES:
+        parameters = rope_parameters.get(layer_type)
+        if parameters is not None and not isinstance(parameters, dict):
+            raise ValueError(
+                f"rope_parameters[{layer_type!r}]={parameters!r}: use a dictionary, such as "
+                "{'rope_theta': 10000.0}"
+            )
+
+
+def _check_type(layer_type: str, rope_type: Any) -> None:
+    """Refuse an unknown type of scaling."""
+    if not isinstance(rope_type, str) or rope_type not in REQUIRED_KEYS:
+        raise ValueError(
+            f"rope_parameters[{layer_type!r}]['rope_type']={rope_type!r}: use one of "
+            f"{', '.join(REQUIRED_KEYS)}"
+        )
 
 
 def check_rope(rope_parameters: dict[str, dict[str, Any]], head_width: int) -> None:
@@ -123,10 +157,7 @@ def _check_keys(layer_type: str, parameters: dict[str, Any]) -> None:
     """Refuse a type that is unknown, lacks a parameter, or has one that it does not take."""
     name = f"rope_parameters[{layer_type!r}]"
     rope_type = parameters["rope_type"]
-    if rope_type not in REQUIRED_KEYS:
-        raise ValueError(
-            f"{name}['rope_type']={rope_type!r}: use one of {', '.join(REQUIRED_KEYS)}"
-        )
+    _check_type(layer_type, rope_type)
     required = REQUIRED_KEYS[rope_type]
     for key in required:
         if parameters.get(key) is None:
@@ -158,7 +189,9 @@ def _check_values(layer_type: str, parameters: dict[str, Any], head_width: int) 
 
     part = parameters.get("partial_rotary_factor") or 1.0
     rotated = int(head_width * part)
-    least = 4 if parameters["rope_type"] == "dynamic" else 2
+    least = 2
+    if parameters["rope_type"] == "dynamic":
+        least = 4  # `_dynamic_theta` divides by the rotated width minus 2
     if part > 1 or rotated < least or rotated % 2:
         raise ValueError(
             f"{name}['partial_rotary_factor']={parameters.get('partial_rotary_factor')!r}: it must "

@@ -156,11 +156,18 @@ def test_bad_layer_types_and_preset_sizes_are_refused():
         ({"full_attention": {"rope_theta": 0}}, "rope_theta.*=0.*above 0"),
         ({"full_attention": {"rope_theta": True}}, "rope_theta.*=True.*above 0"),
         ({"sliding_attention": {"factor": 2.0}}, "'factor'.*=2.0.*'default' has no such key"),
+        ({"full_attention": 5}, r"rope_parameters\['full_attention'\]=5: use a dictionary"),
+        ({"sliding_attention": ["yarn"]}, r"\['sliding_attention'\]=\['yarn'\]: use a dictionary"),
+        ({"rope_type": ["yarn"]}, r"\['rope_type'\]=\['yarn'\]: use one of default"),
+        (5, "rope_parameters"),
     ],
 )
-def test_bad_rope_parameters_are_refused(parameters, message):
+def test_bad_rope_parameters_are_refused(parameters, message, tmp_path):
     with pytest.raises(REFUSED, match=message):
         MiniBertConfig(rope_parameters=parameters)
+    MiniBertConfig.modernbert("tiny").save_pretrained(tmp_path)
+    with pytest.raises(REFUSED, match=message):  # in place of those of a saved model
+        MiniBertConfig.from_pretrained(tmp_path, rope_parameters=parameters)
 
 
 def test_rope_parameters_for_both_kinds_of_layers():
