@@ -20,14 +20,7 @@ import torch
 from torch.nn import functional as F
 
 from .compat_minibert import FLASH_ATTENTION
-from .cpu_minibert import (
-    LENGTH_STEP,
-    ROW_COUNT,
-    ROW_STEP,
-    SHORT_LENGTH,
-    AttentionKernel,
-    choose_cpu_kernel,
-)
+from .cpu_minibert import AttentionKernel, choose_cpu_kernel
 from .sequences_minibert import (
     UnpaddedTokens,
     apply_window_and_causality,
@@ -35,6 +28,14 @@ from .sequences_minibert import (
     to_bias,
 )
 
+# Documents shorter than this share kernel calls.
+SHORT_LENGTH = 128
+# The length of a packed row is a multiple of ROW_STEP. The number of rows of one length is a
+# multiple of ROW_COUNT, if there are more than ROW_COUNT.
+ROW_STEP = 64
+ROW_COUNT = 4
+# In inference on CPU, documents of the same length, rounded up to a multiple of this, share a call.
+LENGTH_STEP = 16
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
 
@@ -77,9 +78,13 @@ class AttentionDispatch:
         causal: tokens see only what comes before them.
         dropout: rate on the attention probabilities (0 outside training).
         dtype: of the queries, keys and values.
+
+    Attributes:
+        name: what runs, in a few words.
+        kernels: what computes each piece; empty if one operator computes everything.
     """
 
-    name: str  # what runs, in a few words
+    name: str
 
     def __init__(
         self,
@@ -95,15 +100,16 @@ class AttentionDispatch:
         self.dropout = dropout
         self.dtype = dtype
         self.num_tokens = len(tokens.document_ids)
-        self.kernel_names: list[str] = []
+        self.kernels: list[AttentionKernel] = []
         self.prepare()
 
     @property
     def description(self) -> str:
         """What runs: the name, then the kernels of its pieces."""
-        if not self.kernel_names:
+        if not self.kernels:
             return self.name
-        return f"{self.name} ({', '.join(dict.fromkeys(self.kernel_names))})"
+        kernel_names = dict.fromkeys(kernel.__name__ for kernel in self.kernels)
+        return f"{self.name} ({', '.join(kernel_names)})"
 
     def to(
         self, device: torch.device | str | int, non_blocking: bool = False
@@ -134,14 +140,11 @@ class AttentionDispatch:
         raise NotImplementedError
 
     def choose_kernel(self, queries: int, keys: int) -> AttentionKernel:
-        """The kernel for one piece."""
+        """The kernel for a piece of this many queries and keys."""
         kernel = None
         if self.tokens.device.type == "cpu":
             kernel = choose_cpu_kernel(self.dtype, self.dropout, queries, keys)
-        if kernel is None:
-            kernel = sdpa
-        self.kernel_names.append(kernel.__name__)
-        return kernel
+        return sdpa if kernel is None else kernel
 
 
 class FlashDispatch(AttentionDispatch):
@@ -154,8 +157,8 @@ class FlashDispatch(AttentionDispatch):
         right = 0 if self.causal else left
         self.window_sizes = {"window_size_left": left, "window_size_right": right}
         bounds = self.tokens.cu_seq_lens
-        longest = self.tokens.longest
-        self.bounds = (bounds, bounds, longest, longest)  # of queries and of keys
+        max_length = self.tokens.max_length
+        self.bounds = (bounds, bounds, max_length, max_length)  # of queries and of keys
 
     def attend_tokens(self, q, k, v):
         returns_probs = False
@@ -174,7 +177,6 @@ class DocumentsDispatch(AttentionDispatch):
     def prepare(self):
         tokens = self.tokens
         self.sizes, is_shared = self._join_short_documents()
-        self.kernels: list[AttentionKernel] = []
         self.biases: list[torch.Tensor | None] = []
         needs_mask = self.window is not None or (self.causal and tokens.order == "any")
         id_parts = tokens.document_ids.split(self.sizes)
@@ -260,35 +262,22 @@ class RowsDispatch(AttentionDispatch):
         return filled
 
     def prepare(self):
-        # Which documents are in which row, and which rows share a call.
-        rows = self._fill_rows()
+        calls = self._plan_calls()
+        self._map_tokens(calls)
+        self._plan_kernels(calls)
+
+    def _plan_calls(self) -> list[list[PackedRow]]:
+        """Decide which documents are in which row, and return the rows that share a call, for each
+        call. Set `shapes`, (rows, slots of a row), and `sizes`, rows · slots, of each call."""
         rows_by_length: dict[int, list[PackedRow]] = {}
-        for row in sorted(rows, key=lambda row: row.length):
+        for row in sorted(self._fill_rows(), key=lambda row: row.length):
             rows_by_length.setdefault(row.length, []).append(row)
         calls = list(rows_by_length.values())
-
-        # Where the tokens are, when the rows of all calls stand one after the other.
-        self.shapes: list[tuple[int, int]] = []  # (rows, slots of a row) of each call
+        self.shapes: list[tuple[int, int]] = []
         for call_rows in calls:
             self.shapes.append((self.num_rows(len(call_rows)), call_rows[0].length))
-        self.sizes = [math.prod(shape) for shape in self.shapes]  # the slots of each call
-        document_ids_p, positions_p = self._map_tokens(self._start_documents(calls))
-
-        # What is computed for each call. `sees_all` and `is_full` are known without reading
-        # tensors, as the lengths are Python numbers.
-        has_one_document_each = len(rows) == len(self.tokens.lengths)
-        sees_all = has_one_document_each and self.window is None and not self.causal
-        self.kernels: list[AttentionKernel] = []
-        self.biases: list[torch.Tensor | None] = []
-        id_parts = document_ids_p.split(self.sizes)
-        position_parts = positions_p.split(self.sizes)
-        for call_rows, shape, ids, positions in zip(calls, self.shapes, id_parts, position_parts):
-            is_full = sum(row.num_tokens for row in call_rows) == math.prod(shape)
-            bias = None
-            if not (sees_all and is_full):
-                bias = self._build_bias(ids.view(shape), positions.view(shape), sees_all)
-            self.kernels.append(self.choose_kernel(shape[1], shape[1]))
-            self.biases.append(bias)
+        self.sizes = [math.prod(shape) for shape in self.shapes]
+        return calls
 
     def _fill_rows(self) -> list[PackedRow]:
         """Best fit, longest first: each document goes into the row that it fills best."""
@@ -310,6 +299,29 @@ class RowsDispatch(AttentionDispatch):
                 insort(room, (row.length - row.num_tokens, number))
         return rows
 
+    def _map_tokens(self, calls: list[list[PackedRow]]):
+        """Number the slots of all calls, one row after the other, and set `slot_of_token`,
+        [tokens], and `token_of_slot`, [slots].
+
+        A slot without a token repeats the token before it, and masks hide it. So `attend_tokens`
+        gathers the rows, which is ten times as fast as scattering the tokens into them.
+        """
+        tokens = self.tokens
+        device = tokens.device
+        # The tokens of a document move together.
+        start_n = tokens.cu_seq_lens[:-1].long()
+        length_n = tokens.cu_seq_lens.diff().long()
+        shift_n = torch.tensor(self._start_documents(calls), device=device) - start_n
+        shift_t = shift_n.repeat_interleave(length_n, output_size=self.num_tokens)
+        self.slot_of_token = torch.arange(self.num_tokens, device=device) + shift_t
+        # The other way round: the last token at or before each slot. There is one, since rows are
+        # filled from their first slot on.
+        slots_p = torch.arange(sum(self.sizes), device=device)
+        tokens_by_slot = self.slot_of_token.argsort()
+        filled_slots = self.slot_of_token[tokens_by_slot]
+        last_filled_p = torch.searchsorted(filled_slots, slots_p, right=True) - 1
+        self.token_of_slot = tokens_by_slot[last_filled_p]
+
     def _start_documents(self, calls: list[list[PackedRow]]) -> list[int]:
         """The slot of the first token of each document, counted over the rows of all calls."""
         lengths = self.tokens.lengths
@@ -323,6 +335,29 @@ class RowsDispatch(AttentionDispatch):
                     slot += lengths[document]
             start_of_call += size
         return start_of_document
+
+    def _plan_kernels(self, calls: list[list[PackedRow]]):
+        """Set the kernel and the bias of each call."""
+        # What is in each slot: the document (-1 without a token), and the position.
+        slots_p = torch.arange(sum(self.sizes), device=self.tokens.device)
+        has_token_p = self.slot_of_token[self.token_of_slot] == slots_p
+        ids_p = torch.where(has_token_p, self.tokens.document_ids[self.token_of_slot], -1)
+        positions_p = self.tokens.positions[self.token_of_slot].long()
+
+        # `sees_all` and `is_full` are known without reading tensors: lengths are Python numbers.
+        num_rows = sum(len(call_rows) for call_rows in calls)
+        has_one_document_each = num_rows == len(self.tokens.lengths)
+        sees_all = has_one_document_each and self.window is None and not self.causal
+        self.biases: list[torch.Tensor | None] = []
+        id_parts = ids_p.split(self.sizes)
+        position_parts = positions_p.split(self.sizes)
+        for call_rows, shape, ids, positions in zip(calls, self.shapes, id_parts, position_parts):
+            is_full = sum(row.num_tokens for row in call_rows) == math.prod(shape)
+            bias = None
+            if not (sees_all and is_full):
+                bias = self._build_bias(ids.view(shape), positions.view(shape), sees_all)
+            self.kernels.append(self.choose_kernel(shape[1], shape[1]))
+            self.biases.append(bias)
 
     def _build_bias(
         self, document_ids: torch.Tensor, positions: torch.Tensor, sees_all: bool
@@ -341,31 +376,6 @@ class RowsDispatch(AttentionDispatch):
         # Slots without a token see each other, so that no row of a mask is empty.
         mask = build_attention_mask(document_ids, positions, self.window, self.causal)
         return to_bias(mask.unsqueeze(1), self.dtype)
-
-    def _map_tokens(self, start_of_document: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Set `slot_of_token`, [tokens], and `token_of_slot`, [slots]. Return the document (-1
-        where no token is) and the position in each slot.
-
-        A slot without a token repeats the token before it, and masks hide it. So `attend_tokens`
-        gathers the rows, which is ten times as fast as scattering the tokens into them.
-        """
-        tokens = self.tokens
-        device = tokens.device
-        # The tokens of a document move together.
-        start_n = tokens.cu_seq_lens[:-1].long()
-        length_n = tokens.cu_seq_lens.diff().long()
-        shift_n = torch.tensor(start_of_document, device=device) - start_n
-        shift_t = shift_n.repeat_interleave(length_n, output_size=self.num_tokens)
-        self.slot_of_token = torch.arange(self.num_tokens, device=device) + shift_t
-        # The other way round: the last token at or before each slot.
-        slots_p = torch.arange(sum(self.sizes), device=device)
-        tokens_by_slot = self.slot_of_token.argsort()
-        filled_slots = self.slot_of_token[tokens_by_slot]
-        last_filled_p = torch.searchsorted(filled_slots, slots_p, right=True) - 1
-        self.token_of_slot = tokens_by_slot[last_filled_p]
-        has_token_p = self.slot_of_token[self.token_of_slot] == slots_p
-        document_ids_p = torch.where(has_token_p, tokens.document_ids[self.token_of_slot], -1)
-        return document_ids_p, tokens.positions[self.token_of_slot].long()
 
     def attend_tokens(self, q, k, v):
         outs = []
@@ -453,7 +463,7 @@ class BlocksDispatch(AttentionDispatch):
         visible = ids_gq.unsqueeze(2) == ids_gk.unsqueeze(1)
         mask = apply_window_and_causality(visible, self._distances(), window, self.causal)
         self.bias = to_bias(mask.unsqueeze(1), self.dtype)
-        self.kernel = self.choose_kernel(self.block, self.span)
+        self.kernels = [self.choose_kernel(self.block, self.span)]  # all blocks are one call
 
     def _distances(self) -> torch.Tensor:
         """The position of each query of a block minus those of its keys: [queries, keys] if they
@@ -476,9 +486,8 @@ class BlocksDispatch(AttentionDispatch):
         q_ghqd = q.unflatten(0, (self.num_blocks, self.block)).transpose(1, 2)
         k_ghkd = self._with_neighbours(k)
         v_ghkd = self._with_neighbours(v)
-        out_ghqd = self.kernel(
-            q_ghqd, k_ghkd, v_ghkd, self.bias, is_causal=False, dropout=self.dropout
-        )
+        kernel = self.kernels[0]
+        out_ghqd = kernel(q_ghqd, k_ghkd, v_ghkd, self.bias, is_causal=False, dropout=self.dropout)
         return out_ghqd.transpose(1, 2).flatten(0, 1)[: self.num_tokens]
 
     def _with_neighbours(self, x: torch.Tensor) -> torch.Tensor:
@@ -550,23 +559,34 @@ def _hides_nothing(tokens: UnpaddedTokens, window: int | None) -> bool:
 def _choose_on_cpu(
     tokens: UnpaddedTokens, window: int | None, dropout: float, dtype: torch.dtype
 ) -> type[AttentionDispatch]:
-    """On CPU, no kernel takes documents of any length. Their lengths, and the kernel that short
-    ones get, decide what costs least."""
+    """On CPU, no kernel takes documents of any length. What costs least depends on their lengths,
+    and on the kernels of `choose_cpu_kernel`:
+
+                                        kernel for             dispatch if most tokens are
+                                        512 queries   more     in short documents   in others
+        dropout     any type            unfused       unfused  Packed               Documents
+        gradients   bf16                unfused       SDPA     Packed               Documents
+        gradients   others              SDPA          SDPA     Documents            Documents
+        neither     bf16 without AMX    unfused       chunked  Groups               Documents
+        neither     fp32, fused (AMD)   SDPA          chunked  Groups               Groups
+        neither     others              SDPA          SDPA     Groups               Groups
+
+    Unfused attention holds the scores of a whole call: short documents share calls, and each long
+    one has its own, so that its scores stay in the cache. The other kernels do not; chunked
+    attention takes the rows of a group one by one itself.
+    """
     lengths = tokens.lengths
-    # In long documents, most keys are out of reach of a local layer.
+    # Before the table: in long documents, most keys are out of reach of a local layer.
     if window is not None and max(lengths) > 4 * max(window, LOCAL_BLOCK):
         return BlocksDispatch
     if len(lengths) == 1:
         return DocumentsDispatch
-    # Not with dropout: GradCache repeats with gradients what it computed without, and needs the
-    # same random numbers.
+    # With dropout, gradients change nothing: GradCache embeds without them, and again with them,
+    # from the same random numbers.
     is_inference = not torch.is_grad_enabled() and not dropout
-    if choose_cpu_kernel(dtype, dropout, SHORT_LENGTH, SHORT_LENGTH) is None:
-        # Short documents get SDPA. Long ones may get chunked attention (in fp32), which takes the
-        # rows of a group one by one itself.
+    uses_sdpa = choose_cpu_kernel(dtype, dropout, SHORT_LENGTH, SHORT_LENGTH) is None
+    if uses_sdpa:
         return GroupsDispatch if is_inference else DocumentsDispatch
-    # Short documents get unfused attention, which holds the scores of a whole call. If most tokens
-    # are in longer documents, each of these has a call of its own, so that they stay in the cache.
     tokens_in_short = sum(length for length in lengths if length < SHORT_LENGTH)
     if 2 * tokens_in_short <= sum(lengths):
         return DocumentsDispatch

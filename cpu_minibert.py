@@ -48,14 +48,6 @@ FUSED_DTYPES = fused_dtypes()
 
 # --- attention kernels: softmax(q kᵀ / √d + bias) v for [..., heads, queries, head width] ---
 
-# Documents shorter than this share kernel calls.
-SHORT_LENGTH = 128
-# The length of a packed row is a multiple of ROW_STEP. The number of rows of one length is a
-# multiple of ROW_COUNT, if there are more than ROW_COUNT.
-ROW_STEP = 64
-ROW_COUNT = 4
-# In inference, documents of the same length, rounded up to a multiple of this, share a call.
-LENGTH_STEP = 16
 # Without dropout, unfused attention is used for up to this many queries, and chunked attention
 # computes half as many at a time, so that the scores stay in the cache. In training, longer
 # documents use SDPA: unfused attention would keep all scores for the backward.
@@ -146,7 +138,8 @@ def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def choose_cpu_kernel(
     dtype: torch.dtype, dropout: float, queries: int, keys: int
 ) -> AttentionKernel | None:
-    """The kernel that replaces SDPA for this many queries and keys; None: SDPA itself."""
+    """The kernel that replaces SDPA for this many queries and keys; None: SDPA itself. The table in
+    `_choose_on_cpu` (`attention_minibert.py`) shows it together with what follows from it."""
     if dropout:  # SDPA would spend most of its time drawing random numbers one by one
         return unfused_attention
     is_short = queries <= UNFUSED_QUERIES
@@ -154,6 +147,8 @@ def choose_cpu_kernel(
         # SDPA's backward in bf16 is slower than plain products for short rows.
         return unfused_attention if dtype == torch.bfloat16 and is_short else None
     if queries != keys:
+        # The blocks of local layers: plain products are slower there, and chunked attention takes
+        # as many keys as queries.
         return None
     if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
         return unfused_attention if is_short else chunked_attention

@@ -87,8 +87,9 @@ logger = logging.get_logger(__name__)
 def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear:
     """A linear that carries the standard deviation of its initialization.
 
-    Transformers initializes a model from outside its tree at modules with parameters only: an
-    initialization written for a container would never run.
+    Transformers calls `_init_weights` of a model from outside its tree only on modules that have
+    parameters of their own. An initialization that is written for a module that holds others, such
+    as `MiniBertAttention`, would never run: so each linear must know its own.
     """
     linear = nn.Linear(inputs, outputs, bias=bias)
     linear.init_std = std
@@ -126,6 +127,17 @@ def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
     if wrong is not None:
         raise ValueError(f"{name} has {wrong}: use numbers from 0 to {rows - 1}")
     return table(ids)
+
+
+def restore_rows(x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    """The output of an embedding in the rows of `position_ids`, [b, s, d], whatever a hook made of
+    it.
+
+    Libraries that explain models (integrated gradients) run the model on several copies of a text,
+    and replace the output of an embedding by a hook, which returns [copies, tokens, d]. Where the
+    tokens are unpadded, [1, copies · tokens, d] is needed in its place.
+    """
+    return x.reshape(*position_ids.shape, x.shape[-1])
 
 
 class MiniBertEmbeddings(nn.Module):
@@ -168,10 +180,8 @@ class MiniBertEmbeddings(nn.Module):
         x = inputs_embeds
         if x is None:
             x = look_up(self.tok_embeddings, input_ids, "input_ids")
-        # Libraries that explain models (integrated gradients) replace the one row by several copies
-        # of it, by a hook.
         if not needs_static_shapes(x):
-            x = x.reshape(*position_ids.shape, x.shape[-1])
+            x = restore_rows(x, position_ids)
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
                 token_type_ids = position_ids.new_zeros(1, 1)
@@ -396,8 +406,8 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
         unpadded: the final states of the unpadded tokens, [tokens, width].
         tokens: the `UnpaddedTokens` that place those states in the batch. In a captured graph all
             columns count as tokens: `AllColumns`.
-        attention: how each kind of layer attended: the arguments of its `forward` by
-            `AttentionKey`.
+        attention: how each kind of layer attended, by `AttentionKey`: the `layer_arguments` that
+            `_plan_attention` returned.
     """
 
     unpadded: torch.Tensor | None = None
@@ -440,7 +450,8 @@ class MiniBertPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         if padding_idx is None or weight.is_meta:
             return
-        # They do not know of a row by itself: it is zeroed only if it was drawn just now.
+        # Whether weights were loaded is recorded for the whole table only, so this row is zeroed
+        # only if it was drawn just now.
         was_drawn = not torch.equal(weight[padding_idx], padding_before)
         if was_drawn:
             init.zeros_(weight[padding_idx])
@@ -481,9 +492,9 @@ class LayerOutputs:
         are_wanted: whether anything is kept.
     """
 
-    def __init__(self, config: MiniBertConfig, keywords: dict[str, Any], num_layers: int):
-        wanted_states = keywords.get("output_hidden_states", config.output_hidden_states)
-        wanted_attentions = keywords.get("output_attentions", config.output_attentions)
+    def __init__(self, config: MiniBertConfig, caller_keywords: dict[str, Any], num_layers: int):
+        wanted_states = caller_keywords.get("output_hidden_states", config.output_hidden_states)
+        wanted_attentions = caller_keywords.get("output_attentions", config.output_attentions)
         self.config = config
         self.kept_states = state_indices(wanted_states, num_layers + 1)
         self.wants_states = bool(wanted_states)
@@ -609,9 +620,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         hidden_bsd, positions_bs = self._embed(rows, input_ids, inputs_embeds, token_type_ids)
 
         # Plan how each kind of layer attends, then run the layers.
-        keywords = kwargs | {"output_attentions": layer_outputs.wants_attentions}
-        keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
-        layer_arguments = self._plan_attention(rows, hidden_bsd, positions_bs, keywords)
+        caller_keywords = kwargs | {"output_attentions": layer_outputs.wants_attentions}
+        caller_keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
+        layer_arguments = self._plan_attention(rows, hidden_bsd, positions_bs, caller_keywords)
         hidden_bsd = self._run_layers(hidden_bsd, layer_arguments, layer_outputs)
         hidden_bsd = self.final_norm(hidden_bsd).to(inputs.device)  # `device_map` may have moved it
 
@@ -682,8 +693,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         )
         if isinstance(rows, PaddedRows):
             return hidden_bsd, positions_bs
-        # The hook that `MiniBertEmbeddings.forward` allows for may have made several rows.
-        hidden_bsd = hidden_bsd.reshape(1, -1, hidden_bsd.shape[-1])
+        hidden_bsd = restore_rows(hidden_bsd, positions_bs)
         padding_rows = num_padding_rows(hidden_bsd[0], self.training)
         if padding_rows:
             hidden_bsd = repeat_last(hidden_bsd, padding_rows, 1)
@@ -704,10 +714,16 @@ class MiniBertModel(MiniBertPreTrainedModel):
         rows: UnpaddedRow | PaddedRows,
         hidden_bsd: torch.Tensor,
         positions_bs: torch.Tensor,
-        keywords: dict[str, Any],
+        caller_keywords: dict[str, Any],
     ) -> dict[AttentionKey, dict[str, Any]]:
         """How each kind of layer attends: the arguments of `MiniBertLayer.forward` beside the
-        states. `keywords` are those of Transformers' attention functions."""
+        states.
+
+        Args:
+            caller_keywords: what the caller passes on to Transformers' attention functions, and
+                `output_attentions` and `is_causal`. Where one has the name of an argument that is
+                planned here, the caller's wins.
+        """
         dtype = query_dtype(hidden_bsd)
         rotary = {name: angles(positions_bs, dtype) for name, angles in self.rotary.items()}
         layer_arguments = {}
@@ -716,16 +732,16 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 continue
             window = self.windows[key.layer_type]
             if isinstance(rows, PaddedRows):
-                arguments = self._plan_padded(rows, hidden_bsd, window, keywords)
+                arguments = self._plan_padded(rows, hidden_bsd, window, caller_keywords)
             elif attention_backend(self.config) == "sdpa":
-                causal = keywords["is_causal"]
+                causal = caller_keywords["is_causal"]
                 head_width = layer.attn.head_width
                 dispatch = choose_dispatch(
                     rows.tokens, window, causal, key.dropout, dtype, head_width
                 )
                 arguments = {"dispatch": dispatch}
             else:
-                arguments = self._plan_flash(rows, window, keywords)
+                arguments = self._plan_flash(rows, window, caller_keywords)
             layer_arguments[key] = arguments | {"rotary": rotary.get(key.layer_type)}
         return layer_arguments
 
@@ -734,43 +750,43 @@ class MiniBertModel(MiniBertPreTrainedModel):
         rows: PaddedRows,
         hidden_bsd: torch.Tensor,
         window: int | None,
-        keywords: dict[str, Any],
+        caller_keywords: dict[str, Any],
     ) -> dict[str, Any]:
         """The arguments of Transformers' attention functions on padded rows with a mask. They serve
         eager attention, flex attention, functions that a user registered, outputs of every layer,
         and graphs that are captured."""
+        batch = rows.tokens.batch
         backend = attention_backend(self.config)
+        causal = caller_keywords["is_causal"]
         mask = None
-        if "attention_instances" in keywords:  # vLLM, which keeps its requests apart itself
+        if "attention_instances" in caller_keywords:  # vLLM, which keeps its requests apart itself
             self._check_vllm()
-        else:
-            batch = rows.tokens.batch
-            mask = batch.interface_mask(self.config, hidden_bsd, window, keywords["is_causal"])
-        if mask is not None and "flash" in backend:
-            backend = "sdpa"  # flash attention takes no mask over pairs of tokens
+        elif "flash" not in backend or batch.needs_mask:
+            if "flash" in backend:
+                backend = "sdpa"  # flash attention takes no mask over pairs of tokens
+            mask = batch.mask_for_backend(backend, self.config, hidden_bsd, window, causal)
+        # Without a mask, flash attention goes by the window and the direction.
         arguments = {
             "backend": backend,
             "attention_mask": mask,
             "sliding_window": count_visible(window),
         }
-        return arguments | keywords
+        return arguments | caller_keywords
 
     def _plan_flash(
-        self, row: UnpaddedRow, window: int | None, keywords: dict[str, Any]
+        self, row: UnpaddedRow, window: int | None, caller_keywords: dict[str, Any]
     ) -> dict[str, Any]:
         """The arguments of Transformers' flash attention on the unpadded tokens."""
         arguments = {
             "backend": attention_backend(self.config),
             "attention_mask": None,
             "sliding_window": count_visible(window),
-        }
-        bounds = {
             "cu_seq_lens_q": row.tokens.cu_seq_lens,
             "cu_seq_lens_k": row.tokens.cu_seq_lens,
-            "max_length_q": row.tokens.longest,
-            "max_length_k": row.tokens.longest,
+            "max_length_q": row.tokens.max_length,
+            "max_length_k": row.tokens.max_length,
         }
-        return arguments | keywords | bounds
+        return arguments | caller_keywords
 
     def _check_vllm(self):
         """Refuse what vLLM would compute wrongly: it has one window for a layer."""
@@ -810,9 +826,30 @@ def mean_loss(
     steps of gradient accumulation (`Trainer` passes it, and then does not divide the loss itself).
     Without any target the loss is 0."""
     total = count if num_items_in_batch is None else num_items_in_batch
-    if isinstance(total, torch.Tensor):
-        return loss_sum / total.to(loss_sum.device).clamp(min=1)
-    return loss_sum / max(total, 1)
+    return loss_sum / at_least_one(total, loss_sum.device)
+
+
+def at_least_one(count: int | torch.Tensor, device: torch.device) -> int | torch.Tensor:
+    """What a sum over `count` targets is divided by: 1 if there are none."""
+    if isinstance(count, torch.Tensor):
+        return count.to(device).clamp(min=1)
+    return max(count, 1)
+
+
+def scale_by_targets(
+    loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: int | torch.Tensor | None
+) -> torch.Tensor:
+    """Scale the mean loss of a micro-batch by its share of the targets of an optimizer step, so
+    that the scaled losses of its micro-batches add up to a mean over the step.
+
+    Args:
+        labels: those that `Trainer` counts; -100 is no target.
+        num_items_in_batch: what it counted over all micro-batches; None: there is only this one.
+    """
+    if num_items_in_batch is None:
+        return loss
+    num_targets = (labels != -100).sum()
+    return loss * num_targets / at_least_one(num_items_in_batch, loss.device)
 
 
 def cross_entropy(
@@ -925,18 +962,39 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. `labels_t`, [tokens],
         and `masked_lm_positions` refer to the unpadded tokens."""
         hidden_td = outputs.unpadded
-        if sparse_prediction is None:
-            # In a graph labelled positions cannot be looked for: their number depends on values.
-            cannot_find = masked_lm_positions is None and needs_traceable_ops(hidden_td)
-            sparse_prediction = self.training and labels_t is not None and not cannot_find
-        if sparse_prediction and masked_lm_positions is None and labels_t is not None:
-            masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
-        if not sparse_prediction or masked_lm_positions is None:
+        positions = self._predicted_positions(
+            hidden_td, labels_t, sparse_prediction, masked_lm_positions
+        )
+        if positions is None:
             logits_tv, loss = self._decode(hidden_td, labels_t, num_items_in_batch)
             return outputs.tokens.pad(logits_tv), loss
         if labels_t is not None:
-            labels_t = labels_t[masked_lm_positions]
-        return self._decode(hidden_td[masked_lm_positions], labels_t, num_items_in_batch)
+            labels_t = labels_t[positions]
+        return self._decode(hidden_td[positions], labels_t, num_items_in_batch)
+
+    def _predicted_positions(
+        self,
+        hidden_td: torch.Tensor,
+        labels_t: torch.Tensor | None,
+        sparse_prediction: bool | None,
+        masked_lm_positions: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """The tokens whose logits are computed, [labelled positions]; None: all tokens. The
+        arguments are those of `predict_tokens`."""
+        is_default = sparse_prediction is None
+        is_sparse = sparse_prediction
+        if is_default:
+            is_sparse = self.training and labels_t is not None
+        if not is_sparse:
+            return None
+        if masked_lm_positions is not None:
+            return masked_lm_positions
+        if labels_t is None:
+            return None
+        # In a graph, positions cannot be looked for: their number depends on values.
+        if is_default and needs_traceable_ops(hidden_td):
+            return None
+        return (labels_t != -100).nonzero().squeeze(1)
 
     def _decode(
         self,
@@ -1007,7 +1065,8 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
+        labels_t = outputs.tokens.unpad_labels(labels)
+        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
         logits, loss = self.predict_tokens(
             outputs, labels_t, sparse_prediction, count, masked_lm_positions
         )
@@ -1032,24 +1091,6 @@ class MiniBertForPreTrainingOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
     mlm_loss: torch.Tensor | None = None
     nsp_loss: torch.Tensor | None = None
-
-
-def scale_by_targets(
-    loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: int | torch.Tensor | None
-) -> torch.Tensor:
-    """Scale the mean loss of a micro-batch by its share of the targets of an optimizer step, so
-    that the scaled losses of its micro-batches add up to a mean over the step:
-
-        loss · (targets of this micro-batch) / (targets of all micro-batches)
-
-    Args:
-        labels: those that `Trainer` counts; -100 is no target.
-        num_items_in_batch: what it counted over all micro-batches; None: there is only this one.
-    """
-    if num_items_in_batch is None:
-        return loss
-    num_targets = (labels != -100).sum()
-    return mean_loss(loss * num_targets, num_targets, num_items_in_batch)
 
 
 class MiniBertForPreTraining(MiniBertLanguageModel):
@@ -1104,7 +1145,8 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
+        labels_t = outputs.tokens.unpad_labels(labels)
+        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
@@ -1204,12 +1246,11 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        is_shifted = shift_labels is not None
-        if is_shifted:
+        must_shift = shift_labels is None
+        if not must_shift:
             labels = shift_labels
-        labels_t, count = outputs.tokens.unpad_labels(
-            labels, num_items_in_batch, shift=not is_shifted
-        )
+        labels_t = outputs.tokens.unpad_labels(labels, must_shift)
+        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t, must_shift)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -1220,7 +1261,8 @@ register_causal_model("minibert", "MiniBertForCausalLM")
 # --- classifiers ---
 
 
-# sentence-transformers reads the names of outputs from annotations.
+# What `MiniBertTaskModel.forward` returns. sentence-transformers reads from that annotation that
+# there are `logits`, so it must name classes that have them: `ModelOutput` would not do.
 HeadOutput = (
     NextSentencePredictorOutput
     | SequenceClassifierOutput
@@ -1281,13 +1323,17 @@ def build_classifier(config: MiniBertConfig, classes: int) -> nn.Linear:
 
 
 class MiniBertClassifier(MiniBertTaskModel):
-    """Base of the models that classify sequences or (`pooled=False`) tokens: head, dropout,
-    linear."""
+    """Base of the models that classify sequences or tokens: head, dropout, linear.
 
-    def __init__(self, config: MiniBertConfig, classes: int, pooled: bool = True):
+    Args:
+        classes: the number of logits.
+        add_pooling_layer: as for `MiniBertModel`; False for classifiers of tokens.
+    """
+
+    def __init__(self, config: MiniBertConfig, classes: int, add_pooling_layer: bool | None = None):
         super().__init__(config)
         self.num_labels = classes
-        self.model = MiniBertModel(config, add_pooling_layer=None if pooled else False)
+        self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
         self.head = build_classifier_head(config)
         self.dropout = build_dropout(config, config.classifier_dropout)
         self.classifier = build_classifier(config, classes)
@@ -1424,12 +1470,13 @@ class MiniBertForTokenClassification(MiniBertClassifier):
     output_class = TokenClassifierOutput
 
     def __init__(self, config: MiniBertConfig):
-        super().__init__(config, config.num_labels, pooled=False)
+        super().__init__(config, config.num_labels, add_pooling_layer=False)
 
     def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
-        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
+        labels_t = outputs.tokens.unpad_labels(labels)
+        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
         loss = None
         if labels_t is not None:
             loss = cross_entropy(logits_tc, labels_t, count)
@@ -1473,7 +1520,8 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where
         it is ignored."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
-        labels_t, count = outputs.tokens.unpad_labels(labels, num_items_in_batch)
+        labels_t = outputs.tokens.unpad_labels(labels)
+        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
         loss = None
         if labels_t is not None:
             loss = self._loss(logits_t1.squeeze(1), labels_t, count)
@@ -1532,8 +1580,8 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
         """Find the answer.
 
         Args:
-            start_positions, end_positions: [batch], columns. An answer on padding or outside the
-                row is ignored.
+            start_positions, end_positions: [batch], columns. An answer on padding or beyond the row
+                is ignored. A number below 0 counts as column 0, as in Transformers.
         """
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
@@ -1561,8 +1609,8 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
         real_bs: torch.Tensor | None,
         num_items_in_batch: int | torch.Tensor | None,
     ) -> torch.Tensor:
-        """The mean cross-entropy of the columns, [batch]. A column on padding or outside the row
-        becomes `length`, which is ignored."""
+        """The mean cross-entropy of the columns, [batch]. A column on padding or beyond the row
+        becomes `length`, which is ignored; one below 0 becomes 0."""
         length = logits_bs.shape[1]
         column_b = column_b.view(-1).clamp(0, length)
         if real_bs is not None:
@@ -1575,13 +1623,13 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
 __all__ = [  # noqa: RUF022 - in reading order
     "MiniBertPreTrainedModel",
     "MiniBertModel",
-    "MiniBertForPreTraining",
     "MiniBertForMaskedLM",
+    "MiniBertForPreTraining",
     "MiniBertForCausalLM",
     "MiniBertForNextSentencePrediction",
     "MiniBertForSequenceClassification",
+    "MiniBertForMultipleChoice",
     "MiniBertForTokenClassification",
     "MiniBertForReplacedTokenDetection",
     "MiniBertForQuestionAnswering",
-    "MiniBertForMultipleChoice",
 ]

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
 
-from .compat_minibert import at_least_fp32, attention_backend, needs_static_shapes
+from .compat_minibert import at_least_fp32, needs_static_shapes
 
 # --- what callers may pass ---
 
@@ -180,9 +180,10 @@ class PackedSequences:
 
     Attributes:
         shape: (batch, length).
-        longest: an upper bound on the tokens of a document.
-        may_pack: whether the caller said where documents begin, so that a row may hold several.
-            It is known without reading values.
+        max_length: an upper bound on the tokens of a document.
+        has_document_numbers: whether `seq_idx` or `cu_seq_lens` say which document a token is of,
+            so that a row may hold several. Position ids that restart say so too, but that is known
+            only when their values are read; most callers pass such that do not restart.
         counts_positions: whether positions are counted here, because the caller passed none.
         mask_4d: a caller's own mask over pairs of tokens, boolean or added to the scores.
         real_bs: [batch, length], True at real tokens; None without an `attention_mask`.
@@ -211,8 +212,8 @@ class PackedSequences:
     ):
         self.shape = (batch_size, length)
         self.device = device
-        self.longest = length if max_length is None else max_length
-        self.may_pack = seq_idx is not None or cu_seq_lens is not None
+        self.max_length = length if max_length is None else max_length
+        self.has_document_numbers = seq_idx is not None or cu_seq_lens is not None
         self.counts_positions = position_ids is None
         self.mask_4d: torch.Tensor | None = None
         if attention_mask is not None and attention_mask.dim() == 4:
@@ -315,7 +316,7 @@ class PackedSequences:
         counted, values are read only where documents may be too long."""
         if needs_static_shapes(self.positions_bs):
             return
-        if self.counts_positions and self.longest <= table_size:
+        if self.counts_positions and self.max_length <= table_size:
             return
         highest = int(self.positions_bs.max())
         if highest >= table_size:
@@ -404,20 +405,34 @@ class PackedSequences:
             return self.mask_4d & visible
         return self.mask_4d.masked_fill(~visible, torch.finfo(self.mask_4d.dtype).min)
 
-    def interface_mask(
-        self, config: PreTrainedConfig, hidden_bsd: torch.Tensor, window: int | None, causal: bool
+    @property
+    def needs_mask(self) -> bool:
+        """Whether more than the window and the direction decides which tokens see each other:
+        documents, padding, or the caller's own mask."""
+        return self.mask_4d is not None or self.document_ids_bs is not None
+
+    def mask_for_backend(
+        self,
+        backend: str,
+        config: PreTrainedConfig,
+        hidden_bsd: torch.Tensor,
+        window: int | None,
+        causal: bool,
     ) -> Any:
-        """The mask in the form that Transformers' attention function of the config takes.
-        `hidden_bsd` are the padded rows."""
+        """The mask over pairs of tokens, in the form that an attention function of Transformers
+        takes; None if every token sees all of its row.
+
+        Args:
+            backend: the name of that function, which takes such a mask (flash attention does not).
+            config: the config of the model.
+            hidden_bsd: the padded rows.
+            window, causal: see `apply_window_and_causality`.
+        """
         if self.mask_4d is not None:
             return self.restrict_4d_mask(window, causal)
-        backend = attention_backend(config)
-        is_flash = "flash" in backend
-        sees_all = window is None and not causal
-        if self.document_ids_bs is None and (is_flash or sees_all):
-            return None  # flash attention takes window and direction as arguments
-        takes_dense_mask = is_flash or backend in ("eager", "sdpa")
-        if takes_dense_mask or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
+        if self.document_ids_bs is None and window is None and not causal:
+            return None
+        if backend in ("eager", "sdpa") or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
             return self.dense_mask(window, causal)
         is_visible = self.mask_function(window, causal)
         return create_bidirectional_mask(
@@ -431,13 +446,19 @@ class PackedSequences:
 class BatchTokens:
     """The tokens of a batch, one after the other.
 
-    Attributes:
+    Args:
         batch: the padded batch.
+        token_indices: [tokens], where they are in the flattened batch; None: every column is a
+            token.
+
+    Attributes:
+        batch, token_indices: as above.
         document_ids, positions: [tokens], the document and the position of each.
     """
 
-    def __init__(self, batch: PackedSequences):
+    def __init__(self, batch: PackedSequences, token_indices: torch.Tensor | None = None):
         self.batch = batch
+        self.token_indices = token_indices
         document_ids_bs = batch.document_ids_bs
         if document_ids_bs is None:
             rows = torch.arange(batch.shape[0], device=batch.device)
@@ -447,7 +468,8 @@ class BatchTokens:
 
     def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
         """[batch, length, ...] → [tokens, ...]."""
-        raise NotImplementedError
+        x = x_bs.flatten(0, 1)
+        return x if self.token_indices is None else x[self.token_indices]
 
     def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
         """Undo `unpad`: [tokens, width] → [batch, length, width], with `fill` at padding."""
@@ -465,49 +487,61 @@ class BatchTokens:
         return x_t.flatten().view(*self.batch.shape, x_t.shape[-1])
 
     def unpad_labels(
-        self,
-        labels_bs: torch.Tensor | None,
-        num_items: int | torch.Tensor | None = None,
-        shift: bool = False,
-    ) -> tuple[torch.Tensor | None, int | torch.Tensor | None]:
-        """Return the labels of the tokens, [tokens], and the number of targets to average the loss
-        over.
+        self, labels_bs: torch.Tensor | None, shift: bool = False
+    ) -> torch.Tensor | None:
+        """Return the labels of the tokens, [tokens]; None if there are none.
 
         Args:
-            labels_bs: [batch, length]. Labels at padding are ignored.
-            num_items: the targets that `Trainer` counted over all steps of gradient accumulation
-                (with `shift`, without the first column). The share of them whose labels are ignored
-                here is subtracted.
+            labels_bs: [batch, length]. Those at padding are left out, or become -100.
             shift: give each token the label of the next token of its document.
 
         Raises:
             ValueError: the labels have another shape than the batch.
         """
         if labels_bs is None:
-            return None, num_items
+            return None
         shape = tuple(self.batch.shape)
         if tuple(labels_bs.shape) != shape:
             raise ValueError(
                 f"labels have the shape {tuple(labels_bs.shape)}: use {shape}, one a token"
             )
-        real_bs = self.batch.real_bs
-        counted_bs = labels_bs
-        if real_bs is not None:
-            labels_bs = labels_bs.masked_fill(~real_bs, -100)
+        if self.batch.real_bs is not None:
+            labels_bs = labels_bs.masked_fill(~self.batch.real_bs, -100)
         labels_t = self.unpad(labels_bs)
-        if shift:
-            counted_bs = counted_bs[:, 1:]
-            labels_t = self._shift_labels(labels_t)
-        ignores_labels = shift or real_bs is not None
-        if num_items is not None and ignores_labels:
-            num_items = _subtract_ignored(num_items, counted_bs, labels_t)
-        return labels_t, num_items
-
-    def _shift_labels(self, labels_t: torch.Tensor) -> torch.Tensor:
-        """Give each token the label of the next one; -100 to the last of each document."""
+        if not shift:
+            return labels_t
+        # The last token of each document has no next one.
         next_labels = F.pad(labels_t, (0, 1), value=-100)[1:]
         next_ids = F.pad(self.document_ids, (0, 1), value=-2)[1:]
         return next_labels.masked_fill(next_ids != self.document_ids, -100)
+
+    def count_targets(
+        self,
+        num_items: int | torch.Tensor | None,
+        labels_bs: torch.Tensor | None,
+        labels_t: torch.Tensor | None,
+        shift: bool = False,
+    ) -> int | torch.Tensor | None:
+        """Return the number of targets to average the loss over, in all steps of gradient
+        accumulation: `num_items` without those that `unpad_labels` ignores.
+
+        Only the labels of this step are at hand, so it is assumed that the other steps ignore as
+        large a share of theirs.
+
+        Args:
+            num_items: what `Trainer` counted over all steps: labels that are not -100, with `shift`
+                without the first column. None: there is only this step, whose loss counts itself.
+            labels_bs, labels_t: what `unpad_labels` takes, and what it returns.
+            shift: as for `unpad_labels`.
+        """
+        may_ignore = shift or self.batch.real_bs is not None
+        if num_items is None or labels_bs is None or not may_ignore:
+            return num_items
+        counted_bs = labels_bs[:, 1:] if shift else labels_bs
+        num_counted = (counted_bs != -100).sum()
+        num_ignored = num_counted - (labels_t != -100).sum()
+        num_items = torch.as_tensor(num_items, device=num_counted.device)
+        return num_items - num_ignored * num_items // num_counted.clamp(min=1)
 
 
 class UnpaddedTokens(BatchTokens):
@@ -522,8 +556,7 @@ class UnpaddedTokens(BatchTokens):
 
     Attributes:
         device: where they are.
-        longest: an upper bound on the tokens of a document.
-        token_indices: [tokens], where they are in the flattened batch; None if no token is padding.
+        max_length: an upper bound on the tokens of a document.
         cu_seq_lens: int32 [documents + 1], where documents start among these tokens.
         is_packed: whether a row holds several documents.
     """
@@ -536,10 +569,9 @@ class UnpaddedTokens(BatchTokens):
         is_packed: bool,
         lengths: list[int] | None = None,
     ):
-        self.token_indices = token_indices  # before `super().__init__`, which unpads
-        super().__init__(batch)
+        super().__init__(batch, token_indices)
         self.device = batch.device
-        self.longest = batch.longest
+        self.max_length = batch.max_length
         self.cu_seq_lens = cu_seq_lens
         self.is_packed = is_packed
         # What the properties `order` and `lengths` return; None: not read yet.
@@ -571,11 +603,6 @@ class UnpaddedTokens(BatchTokens):
         if self._lengths is None:
             self._lengths = self.cu_seq_lens.diff().tolist()
         return self._lengths
-
-    def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
-        """Drop padding: [batch, length, ...] → [tokens, ...]."""
-        x = x_bs.flatten(0, 1)
-        return x if self.token_indices is None else x[self.token_indices]
 
     def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
         """Undo `unpad`: [tokens, width] → [batch, length, width], with `fill` at padding."""
@@ -611,10 +638,6 @@ class AllColumns(BatchTokens):
     """Every column of the batch; padding is the document -1. Nothing here reads values, so that a
     graph can be captured for every batch of a shape."""
 
-    def unpad(self, x_bs: torch.Tensor) -> torch.Tensor:
-        """[batch, length, ...] → [batch · length, ...]."""
-        return x_bs.flatten(0, 1)
-
     def pad(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
         """[batch · length, width] → [batch, length, width], with `fill` at padding."""
         real_bs = self.batch.real_bs
@@ -625,9 +648,10 @@ class AllColumns(BatchTokens):
     def pool(self, hidden_td: torch.Tensor, pooling: str) -> torch.Tensor:
         """See `BatchTokens.pool`. This assumes that every row is one document, which it cannot
         verify."""
-        if self.batch.may_pack:
+        if self.batch.has_document_numbers:
             raise ValueError(
-                "seq_idx: a captured graph pools one vector a row; use one row with cu_seq_lens_q"
+                "seq_idx or cu_seq_lens_q with several documents: a captured graph pools one "
+                "vector a row; use one row without padding, with cu_seq_lens_q alone"
             )
         hidden_bsd = self._to_rows(hidden_td)
         if self.batch.real_bs is None:
@@ -715,25 +739,3 @@ def _count_positions(real_bs: torch.Tensor, starts_bs: torch.Tensor) -> torch.Te
     rank_bs = real_bs.long().cumsum(1)
     rank_at_start_bs = torch.where(starts_bs, rank_bs, _last_marked(starts_bs, rank_bs, 1))
     return (rank_bs - rank_at_start_bs).clamp(min=0)
-
-
-# --- labels that do not count ---
-
-
-def _subtract_ignored(
-    num_items: int | torch.Tensor, counted_labels: torch.Tensor, used_labels: torch.Tensor
-) -> torch.Tensor:
-    """The targets of all steps of gradient accumulation, without those that are ignored.
-
-    Only the labels of this step are at hand, so it is assumed that the other steps ignore as large
-    a share of theirs.
-
-    Args:
-        num_items: what `Trainer` counted over all steps.
-        counted_labels: what it counted in this step: all that are not -100.
-        used_labels: the labels of this step as the loss takes them.
-    """
-    num_counted = (counted_labels != -100).sum()
-    num_ignored = num_counted - (used_labels != -100).sum()
-    num_items = torch.as_tensor(num_items, device=num_counted.device)
-    return num_items - num_ignored * num_items // num_counted.clamp(min=1)

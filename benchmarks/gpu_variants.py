@@ -133,7 +133,7 @@ def use_cudnn_in_global_layers() -> None:
         if self.window is not None:
             return attend_by_flash(self, q_thd, k_thd, v_thd)
         bounds = self.tokens.cu_seq_lens
-        longest = self.tokens.longest
+        longest = self.tokens.max_length
         outputs = torch.ops.aten._cudnn_attention_forward(
             q_thd,
             k_thd,
