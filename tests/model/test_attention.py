@@ -445,9 +445,9 @@ def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
     """Scores that are computed: a constant number of keys a query, whatever the length."""
     pairs = []
 
-    def counting(q, k, *rest):
+    def counting(q, k, v, bias, is_causal, dropout):
         pairs.append(q[..., 0].numel() * k.shape[-2])
-        return unfused_attention(q, k, *rest)
+        return unfused_attention(q, k, v, bias, is_causal, dropout)
 
     monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: counting)
     for tokens in (2048, 8192):
