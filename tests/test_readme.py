@@ -58,11 +58,7 @@ def folder(tmp_path_factory):
         )
         (folder / "texts" / f"{number}.jsonl").write_text("".join(lines))
     (folder / "notes" / "cake.md").write_text("Flour and sugar for baking.")
-    rows = "".join(
-        f"a {word} book {i},{label}\n"
-        for i in range(20)
-        for word, label in [("good", 1), ("dull", 0)]
-    )
+    rows = "".join(f"a {word} book {i},{word}\n" for i in range(20) for word in ("good", "dull"))
     (folder / "reviews" / "train.csv").write_text("text,label\n" + rows)
     return folder
 
@@ -144,22 +140,22 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(target), link
 
 
-def rooms():
+def listed_folders():
     """The files that docs/files.md lists, by folder."""
     _, *names_and_tables = re.split(r"^## `(\S+)/`$", TEXTS["files.md"], flags=re.MULTILINE)
     for folder, table in zip(names_and_tables[::2], names_and_tables[1::2]):
         yield folder, set(re.findall(r"^\| `(\w+\.py)` \|", table, re.MULTILINE))
 
 
-@pytest.mark.parametrize(("folder", "listed"), list(rooms()))
+@pytest.mark.parametrize(("folder", "listed"), list(listed_folders()))
 def test_every_file_is_listed(folder, listed):
     files = {file.name for file in (ROOT / folder).glob("*.py")}
     assert listed - {"__init__.py"} == files - {"__init__.py"}
 
 
-def test_every_room_is_listed():
+def test_every_folder_is_listed():
     folders = {file.parent for file in ROOT.glob("training/*/**/*.py")} | {ROOT / "tokenization"}
-    assert {folder for folder, _ in rooms()} == {
+    assert {folder for folder, _ in listed_folders()} == {
         folder.relative_to(ROOT).as_posix() for folder in folders
     }
 

@@ -62,7 +62,7 @@ class Coverage:
         unknown_share = self.unknown / max(self.tokens, 1)
         description = (
             f"{tokens_per_word:.2f} tokens a word; {unknown_share:.2%} of the tokens are unknown;"
-            f" {self.lost_share:.2%} of the characters do not come back"
+            f" {self.lost_share:.2%} of the characters are lost"
         )
         if not self.lost:
             return description

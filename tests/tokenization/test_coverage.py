@@ -60,7 +60,7 @@ def test_coverage_counts():
     assert coverage.lost == Counter("thre\u0301essx") and coverage.lost_marks == 1
     assert coverage.tokens / coverage.words == 9 / 8 and coverage.lost_share == 9 / 27
     assert (
-        "22.22% of the tokens are unknown; 33.33% of the characters do not come back"
+        "22.22% of the tokens are unknown; 33.33% of the characters are lost"
         in coverage.describe()
     )
 
@@ -72,7 +72,7 @@ def test_text_without_spaces_is_refused(tmp_path, capsys):
     text.write_text("\n".join(lines))
     for command in ("pretrain", "tokenizer"):
         said = refusal(capsys, command, "--data", text, "--output_dir", tmp_path / command)
-        assert "of the characters do not come back" in said and "--algorithm bpe or unigram" in said
+        assert "of the characters are lost" in said and "--algorithm bpe or unigram" in said
         assert not (tmp_path / command / "tokenizer.json").exists()
     said = run(
         "tokenizer",
@@ -86,7 +86,7 @@ def test_text_without_spaces_is_refused(tmp_path, capsys):
         tmp_path / "bpe",
     )
     stream = load_sources([str(text)], streaming=True)[0]
-    with pytest.raises(ValueError, match="do not come back"):
+    with pytest.raises(ValueError, match="of the characters are lost"):
         check_tokenization(stream, train_tokenizer(lines, vocab_size=400, show_progress=False))
 
 

@@ -1,1 +1,1 @@
-"""What all rooms use: files, printing, processes, precision, fields of configs."""
+"""What all folders of `training/` use: files, printing, processes, precision, fields of configs."""
