@@ -229,7 +229,7 @@ def race_reason(results: Path) -> str:
     runs_by_name = load_seeds(results, RACES)
     losses = {}
     for name, runs in runs_by_name.items():
-        losses[name] = f"{mean_loss(runs):.2f}"
+        losses[name] = mean_and_interval([run["loss"] for run in runs], 2)
     steps = runs_by_name["MiniBERT"][0]["curve"][-1]["step"]
     return (
         f"- **Its recipe learns faster.** After {steps} steps its held-out loss is"
@@ -246,10 +246,6 @@ def race_paragraph(results: Path) -> str:
     for name, runs in runs_by_name.items():
         seconds = statistics.median(run["curve"][-1]["seconds"] for run in runs)
         minutes[name] = f"{seconds / 60:.0f}"
-    widest = 0.0
-    for runs in runs_by_name.values():
-        losses = [run["loss"] for run in runs]
-        widest = max(widest, max(losses) - min(losses))
     facts = runs_by_name["MiniBERT"][0]
     return (
         "All models are of size mini (width 256) and train for"
@@ -258,7 +254,7 @@ def race_paragraph(results: Path) -> str:
         f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py` and for"
         f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe, BERT for"
         f" {minutes['BERT by run_mlm.py']}\n({machine_words(facts)}, {facts['date']},"
-        f" {len(RACES)} seeds, of which none is more than {widest:.2f} from another)."
+        f" {len(RACES)} seeds, 95 % intervals)."
     )
 
 
