@@ -250,10 +250,10 @@ def race_paragraph(results: Path) -> str:
     return (
         "All models are of size mini (width 256) and train for"
         f" {facts['curve'][-1]['step']} steps on 22 MB of books: MiniBERT for"
-        f" {minutes['MiniBERT']} minutes,\nModernBERT for"
-        f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py` and for"
+        f" {minutes['MiniBERT']} minutes, ModernBERT for"
+        f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py`\nand for"
         f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe, BERT for"
-        f" {minutes['BERT by run_mlm.py']}\n({machine_words(facts)}, {facts['date']},"
+        f" {minutes['BERT by run_mlm.py']} ({machine_words(facts)}, {facts['date']},"
         f" {len(RACES)} seeds, 95 % intervals)."
     )
 
