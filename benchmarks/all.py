@@ -66,6 +66,12 @@ MEASUREMENTS = {
         60,
         resumes=True,
     ),
+    "fine_tuning_random.json": Measurement(
+        "fine_tuning_classes.py --order random --tasks 'SST-2, 8,000 rows' WikiGold STS-B"
+        " --model {model} --data {data} --output {results}",
+        15,
+        resumes=True,
+    ),
     "pooling.json": Measurement(
         "pooling.py --model {model} --data {data} --output {results}", 90, resumes=True
     ),
@@ -109,7 +115,7 @@ def command_of(name: str, arguments: Arguments) -> list[str]:
     """The script of a measurement and its options."""
     template = f"benchmarks/{MEASUREMENTS[name].command}"
     words = []
-    for word in template.split():
+    for word in shlex.split(template):
         word = word.format(
             data=arguments.data,
             model=arguments.model,

@@ -286,32 +286,37 @@ def class_table(results: Path) -> str:
 # --- fine-tuning ---
 
 
-def fine_tuning_table(results: Path) -> str:
-    """Scores and seconds of both classes."""
-    report = load(results / "fine_tuning.json")
-    rows = []
-    for task in dict.fromkeys(run["task"] for run in report["runs"]):
-        scores: dict[str, list[float]] = {}
-        seconds: dict[str, list[float]] = {}
-        for run in report["runs"]:
-            if run["task"] == task:
-                scores.setdefault(run["code"], []).append(run["score"])
-                seconds.setdefault(run["code"], []).append(run["cpu_seconds"])
-                metric = run["metric"]
-        speed_up = statistics.median(seconds["transformers"]) / statistics.median(
-            seconds["minibert"]
-        )
-        row = [
-            f"{task}, {metric}",
-            mean_and_interval(scores["minibert"], 3),
-            mean_and_interval(scores["transformers"], 3),
-            str(len(scores["minibert"])),
-            f"{speed_up:.2f}",
-        ]
-        rows.append(row)
-    header = ["data and metric", "MiniBERT's class", "Transformers' class", "seeds", "speed-up"]
-    seeds = len({run["seed"] for run in report["runs"]})
-    return f"{caption(report, seeds)}\n{markdown(header, rows)}"
+def fine_tuning_table(file: str) -> Callable[[Path], str]:
+    """A table of scores and seconds of both classes."""
+
+    def table(results: Path) -> str:
+        report = load(results / file)
+        rows = []
+        for task in dict.fromkeys(run["task"] for run in report["runs"]):
+            ours = runs_of(report, task=task, code="minibert")
+            theirs = runs_of(report, task=task, code="transformers")
+            our_seconds = statistics.median(run["seconds"] for run in ours)
+            their_seconds = statistics.median(run["seconds"] for run in theirs)
+            row = [
+                f"{task}, {ours[0]['metric']}",
+                mean_and_interval([run["score"] for run in ours], 3),
+                mean_and_interval([run["score"] for run in theirs], 3),
+                str(len(ours)),
+                f"{our_seconds:.0f}",
+                f"{their_seconds / our_seconds:.2f}",
+            ]
+            rows.append(row)
+        header = ["data and metric", "MiniBERT's class", "Transformers' class", "seeds"]
+        header += ["MiniBERT, seconds", "speed-up"]
+        seeds = len({run["seed"] for run in report["runs"]})
+        return f"{caption(report, seeds)}\n{markdown(header, rows)}"
+
+    return table
+
+
+def runs_of(report: Mapping[str, Any], **setting: str) -> list[Mapping[str, Any]]:
+    """The runs of a report that have these values."""
+    return [run for run in report["runs"] if setting.items() <= run.items()]
 
 
 def pooling_table(results: Path) -> str:
@@ -363,7 +368,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "tuning-modernbert": race_table("tuning_modernbert"),
     "tuning-bert": race_table("tuning_bert"),
     "class": class_table,
-    "fine-tuning": fine_tuning_table,
+    "fine-tuning": fine_tuning_table("fine_tuning.json"),
+    "fine-tuning-random": fine_tuning_table("fine_tuning_random.json"),
     "pooling": pooling_table,
 }
 

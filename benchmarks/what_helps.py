@@ -2,6 +2,7 @@
 and next-sentence prediction.
 
 python benchmarks/what_helps.py switches
+python benchmarks/what_helps.py switches_again
 python benchmarks/what_helps.py sharing
 python benchmarks/what_helps.py objectives
 """
@@ -16,6 +17,18 @@ from minibert.training.data.builtin_corpus import builtin_documents, builtin_fil
 
 FITTED, MEASURED = 400, 1000  # rows that a probe is fitted on, and measured on
 TOY_STEPS = 150
+# What is measured again with new seeds was chosen from the first runs, before the new ones began:
+# each change that a comparison is made of, and the run that it follows.
+NEW_SEEDS = range(3, 8)
+RUN_AGAIN = (
+    "BERT",
+    "RoPE",
+    "no biases",
+    "local attention",
+    "packing",
+    "30 % masks",
+    "MiniBERT",
+)
 # An objective, and where the texts name their animal.
 TOY_RUNS = [
     ("none", "first"),
@@ -37,16 +50,17 @@ def documentation(*packings):
     return tokenizer, rows, held_out
 
 
-def switches(data):
-    """From BERT to ModernBERT and on to MiniBERT, one change at a time, on the documentation of Python."""
+def switch_runs():
+    """The fields of the config and the settings of the training, by the name of the run: from BERT to ModernBERT and
+    on to MiniBERT, one change at a time."""
     fields = dict(
         hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=256, type_vocab_size=0,
         max_position_embeddings=LENGTH, position_embedding_type="absolute", norm_placement="post", norm_eps=1e-12,
         norm_bias=True, gated_mlp=False, global_attn_every_n_layers=1, attention_bias=True, mlp_bias=True,
         head_bias=True, scaled_output_init=False,
     )  # fmt: skip
-    settings, runs = dict(packing="padded", mlm_probability=0.15, steps=600, evaluations=6), {}
-    for name, change in {
+    settings = dict(packing="padded", mlm_probability=0.15, steps=600, evaluations=6)
+    changes = {
         "BERT": {},
         "RoPE": dict(position_embedding_type="rope"),
         "pre-norm": dict(norm_placement="pre", norm_eps=1e-5, scaled_output_init=True),
@@ -62,17 +76,25 @@ def switches(data):
             optimizer="muon",
             embedding_init="cooccurrence",
         ),
-    }.items():
-        fields = fields | {
-            key: value for key, value in change.items() if hasattr(MiniBertConfig, key)
-        }
-        settings = settings | {
-            key: value for key, value in change.items() if not hasattr(MiniBertConfig, key)
-        }
+    }
+    runs = {}
+    for name, change in changes.items():
+        for key, value in change.items():
+            if hasattr(MiniBertConfig, key):
+                fields = fields | {key: value}
+            else:
+                settings = settings | {key: value}
         runs[name] = (fields, settings)
+    return runs
+
+
+def train_switches(names, seeds):
+    """Runs of `switch_runs` on the documentation of Python."""
+    runs = switch_runs()
     tokenizer, rows, held_out = documentation("padded", "packed")
-    for seed in SEEDS:
-        for name, (fields, settings) in runs.items():
+    for seed in seeds:
+        for name in names:
+            fields, settings = runs[name]
             config = MiniBertConfig.modernbert("tiny", **fields)
             trainer, curve = pretrain(
                 config, rows[settings["packing"]], held_out, tokenizer, seed, **settings
@@ -80,6 +102,16 @@ def switches(data):
             yield dict(
                 name=name, seed=seed, parameters=trainer.model.num_parameters(), curve=curve.points
             )
+
+
+def switches(data):
+    """All runs, with three seeds."""
+    return train_switches(list(switch_runs()), SEEDS)
+
+
+def switches_again(data):
+    """The runs that a few comparisons need, with seeds that nobody has looked at."""
+    return train_switches(RUN_AGAIN, NEW_SEEDS)
 
 
 def sharing(data):
@@ -169,6 +201,7 @@ if __name__ == "__main__":
     main(
         __doc__,
         switches=(switches, "04_switches.json"),
+        switches_again=(switches_again, "04_switches_again.json"),
         sharing=(sharing, "04_sharing.json"),
         objectives=(objectives, "04_objectives.json"),
     )
