@@ -2,12 +2,14 @@
 
 import functools
 import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from datasets import Dataset, load_dataset
 from toy_reviews import sentences
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, TrainerCallback
 
 import minibert
 from minibert import (
@@ -19,6 +21,7 @@ from minibert import (
     MiniBertForTokenClassification,
     Tag,
 )
+from minibert.training.common.files import LOCK, lock_folder
 from minibert.training.finetuning import examples
 from minibert.training.finetuning import trainer as training
 from minibert.training.optimization.clock import TimeBudget
@@ -272,3 +275,68 @@ def test_splits_are_loaded_once(start, data, tmp_path, monkeypatch):
         use_cpu=True, bf16=False, report_to="none", disable_tqdm=True,
     )  # fmt: skip
     assert len(loaded) == 2
+
+
+def trainer_on(folder, start, **options):
+    task = Classify(AutoTokenizer.from_pretrained(start))
+    return FinetuningTrainer(task, start, settings(folder, **options), rows(60))
+
+
+def test_the_newest_whole_checkpoint_is_resumed(start, tmp_path, capsys):
+    """One that was cut off by a kill is passed over."""
+    fields = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 9}
+    fields |= {"eval_strategy": "no", "load_best_model_at_end": False, "save_only_model": False}
+    whole = trainer_on(tmp_path / "whole", start, **fields)
+    whole.train()
+    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "broken" / "checkpoint-2")
+    (tmp_path / "broken" / "checkpoint-4").mkdir()
+    broken = trainer_on(tmp_path / "broken", start, **fields)
+    with pytest.raises(ValueError, match="holds an unfinished run"):
+        broken.train()
+    broken.train(resume_from_checkpoint=True)
+    assert "Skipped checkpoint-4: it was not finished" in capsys.readouterr().out
+    trained = whole.model.state_dict().values()
+    assert all(map(torch.equal, trained, broken.model.state_dict().values()))
+    assert broken.training_seconds is None
+    with pytest.raises(ValueError, match="learning_rate: 0.5"):
+        other = trainer_on(tmp_path / "other", start, **fields | {"learning_rate": 0.5})
+        other.train(str(tmp_path / "whole" / "checkpoint-4"))
+
+
+def test_with_nothing_to_resume_a_training_begins(start, tmp_path, capsys):
+    trainer = trainer_on(tmp_path / "new", start, max_steps=1)
+    trainer.train(resume_from_checkpoint=True)
+    assert "was finished: starting anew" in capsys.readouterr().out
+    assert trainer.state.global_step == 1 and trainer.training_seconds is not None
+
+
+def test_a_training_and_a_save_lock_the_folder(start, tmp_path):
+    """Of two processes, one would overwrite the checkpoints of the other."""
+    seen = []
+
+    class Look(TrainerCallback):
+        def on_step_end(self, *args, **kwargs):
+            seen.append((tmp_path / "run" / LOCK).exists())
+
+    fields = {"max_steps": 1, "save_strategy": "no", "load_best_model_at_end": False}
+    trainer = trainer_on(tmp_path / "run", start, **fields)
+    trainer.add_callback(Look())
+    trainer.train()
+    assert seen == [True] and not (tmp_path / "run" / LOCK).exists()
+    with ThreadPoolExecutor(1) as pool, lock_folder(tmp_path / "run"):
+        for call in (trainer.train, trainer.save_model):
+            with pytest.raises(ValueError, match="another thread is writing"):
+                pool.submit(call).result()
+    trainer.train()  # again, as in a notebook
+    trainer.save_model()
+    assert not (tmp_path / "run" / ".unfinished").exists()
+    assert seen == [True, True] and not (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_finished_model_is_not_overwritten(start, tmp_path):
+    fields = {"max_steps": 1, "save_strategy": "no", "load_best_model_at_end": False}
+    trainer = trainer_on(tmp_path, start, **fields)
+    trainer.train()
+    trainer.save_model()
+    with pytest.raises(ValueError, match="holds a finished model"):
+        trainer_on(tmp_path, start, **fields).train()

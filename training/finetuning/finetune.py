@@ -87,7 +87,7 @@ def finetune(
         if plan:
             new_task = make_task(cls, model, task_options)
             return make_plan(new_task, model, args, sources, columns, validation_size)
-        checkpoint = checkpoint_to_resume(args)
+        checkpoint_to_resume(args, is_quiet=True)  # refuse early: the trainer looks after reading
         if args.push_to_hub:
             check_push(args)
         trainer = FinetuningTrainer(
@@ -102,7 +102,7 @@ def finetune(
             validation_size=validation_size,
             do_train=True,
         )
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.measure()
         report = save_finetuned(trainer, Path(args.output_dir))
         if args.should_save and args.push_to_hub:

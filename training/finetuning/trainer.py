@@ -4,15 +4,16 @@ import copy
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel
-from transformers.trainer_utils import get_last_checkpoint
 
 from ...keywords import checked_class
-from ..common.files import printable
+from ..common.files import lock_output, printable, written_whole
 from ..common.precision import resolve_precision
 from ..common.printing import warn
 from ..loop.arguments import choose_best_metric
@@ -136,6 +137,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             choose_metric(task, self.splits["validation"], args)
             check_label_smoothing(task, self.encoded["train"], args)
         self.settings = settings_to_resume(task, task_options, start.name, args, self.encoded)
+        self.resume_guard = ResumeGuardCallback(settings_of_steps(args) | self.settings)
         args = resolve_precision(args)
         if self.budget is not None:
             args.max_steps = UNREACHABLE_STEPS
@@ -198,7 +200,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         callbacks: list[Any] = []
         if self.budget is not None:
             callbacks.append(self.budget)
-        callbacks.append(ResumeGuardCallback(settings_of_steps(args) | self.settings))
+        callbacks.append(self.resume_guard)
         if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
             floor = None
             if args.greater_is_better:
@@ -210,23 +212,34 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     # --- training ---
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any):
-        """Train the model, as `Trainer.train`. What was learned by LoRA is merged into it at the
-        end."""
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
-        if resume_from_checkpoint:
-            settings = ResumeGuardCallback(settings_of_steps(self.args) | self.settings)
-            settings.check(resume_from_checkpoint)
-        result = super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
+        """Train as `Trainer.train` does; True resumes from the newest whole checkpoint. What was
+        learned by LoRA is merged into the model at the end. A ValueError if the output folder holds
+        another run, another process writes in it, or the checkpoint was trained with other
+        settings."""
+        with lock_output(self.args):
+            checkpoint = self.find_checkpoint(resume_from_checkpoint)
+            result = super().train(resume_from_checkpoint=checkpoint, **options)
         # The clock of a resumed training counts from the resumption.
         self.training_seconds = None
-        if not resume_from_checkpoint:
+        if checkpoint is None:
             self.training_seconds = result.metrics["train_runtime"]
         if self.args.lora is not None:
             self.model = self.model.merge_and_unload()
             self.model_wrapped = self.model
         self.model.requires_grad_(True)
         return result
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model and the tokenizer, which appear when they are whole. A ValueError if
+        another process writes in the folder."""
+        if _internal_call and output_dir is not None:  # a checkpoint
+            return super().save_model(output_dir, _internal_call=True)
+        folder = Path(output_dir or self.args.output_dir)
+        writing: AbstractContextManager[Path] = nullcontext(folder)
+        if self.args.should_save:  # one of several processes
+            writing = written_whole(folder)
+        with lock_output(self.args, folder), writing as written:
+            super().save_model(str(written), _internal_call=True)  # all processes take part
 
     def _save(self, output_dir=None, state_dict=None):
         self.reset_tokenizer()

@@ -12,7 +12,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import rotate_checkpoints
 
 from ..common.processes import StepwiseLoader, check_batches
-from .checkpoints import RESUME_ADVICE, write_manifest
+from .checkpoints import RESUME_ADVICE, checkpoint_to_resume, write_manifest
+from .resume_guard import ResumeGuardCallback
 from .signals import SaveAndStop
 
 
@@ -23,7 +24,28 @@ class CheckpointMixin:
 
     `Trainer` has no public method for these moments: its private ones are overridden, and
     tests/test_private_names.py lists them.
+
+    Attributes:
+        resume_guard: The settings that must be the same when a training is resumed.
     """
+
+    resume_guard: ResumeGuardCallback
+
+    def find_checkpoint(self, resume_from_checkpoint: str | bool | None) -> str | None:
+        """Find the checkpoint that `train` resumes from; True stands for the newest whole one.
+        Returns None for a new training, and for one that goes on in the same process.
+
+        Raises:
+            ValueError: the output folder holds another run, no checkpoint is whole, or the
+                checkpoint was trained with other settings.
+        """
+        is_first = not self.state.global_step  # `train` may be called again in a notebook
+        if not is_first and not resume_from_checkpoint:
+            return None
+        checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
+        if checkpoint is not None:
+            self.resume_guard.check(checkpoint)
+        return checkpoint
 
     def train(self, *args, **kwargs):
         try:

@@ -21,11 +21,14 @@ OPTIMIZER_FILES = ("optimizer*", "global_step*")
 
 
 def checkpoint_to_resume(
-    training: TrainingArguments, checkpoint: str | bool | None = None
+    training: TrainingArguments, checkpoint: str | bool | None = None, *, is_quiet: bool = False
 ) -> str | None:
     """Find the checkpoint that `resume_from_checkpoint` names (`checkpoint`, or that of the
     arguments): a path, or `true` for the newest whole one in the output folder. Returns None for a
     new training, and with `true` if no checkpoint was finished. The first process decides for all.
+
+    Args:
+        is_quiet: Whether to print nothing, as before a trainer that calls this again.
 
     Raises:
         ValueError: the output folder holds another run, or none of its checkpoints is whole.
@@ -34,7 +37,11 @@ def checkpoint_to_resume(
         checkpoint = training.resume_from_checkpoint
     newest = None
     if training.process_index == 0:
-        newest = _find_checkpoint(Path(training.output_dir), str(checkpoint or "false"))
+        choice = str(checkpoint or "false")
+        newest, notes = _find_checkpoint(Path(training.output_dir), choice)
+        for note in notes:
+            if not is_quiet:
+                print(note)
     path = of_first_rank(newest)
     if path is not None and not Path(path).is_dir():
         raise ValueError(
@@ -43,23 +50,23 @@ def checkpoint_to_resume(
     return path
 
 
-def _find_checkpoint(folder: Path, choice: str) -> str | None:
-    """The checkpoint of a choice: "false", "true" (the newest one) or a path."""
+def _find_checkpoint(folder: Path, choice: str) -> tuple[str | None, list[str]]:
+    """The checkpoint of a choice, and what to print of it. A choice is "false", "true" (the newest
+    one) or a path."""
     is_newest = choice.lower() == "true"
     is_inside = Path(choice).resolve().parent == folder.resolve()
     if choice.lower() == "false" or not (is_newest or is_inside):
         check_no_run(folder)
     if choice.lower() == "false":
-        return None
+        return None, []
     candidates = _checkpoints(folder) if is_newest else [Path(choice)]
     damages = []
     for checkpoint in candidates:
         damage = find_damage(checkpoint)
         if damage is None:
-            for line in damages:
-                print(f"Skipped {printable(line)}")
-            print(f"Resuming from {checkpoint}")
-            return str(checkpoint)
+            notes = [f"Skipped {printable(line)}" for line in damages]
+            notes.append(f"Resuming from {checkpoint}")
+            return str(checkpoint), notes
         damages.append(f"{checkpoint.name}: {damage}")
     _refuse_finished(folder)
     if not is_newest or any((checkpoint / MANIFEST).exists() for checkpoint in candidates):
@@ -67,8 +74,7 @@ def _find_checkpoint(folder: Path, choice: str) -> str | None:
         raise ValueError(
             f"resume_from_checkpoint: no checkpoint is whole ({reasons}); train in another folder"
         )
-    print(f"No checkpoint in {str(folder)!r} was finished: starting anew")
-    return None
+    return None, [f"No checkpoint in {str(folder)!r} was finished: starting anew"]
 
 
 def check_no_run(folder: Path) -> None:

@@ -60,7 +60,7 @@ def pretrain(
     args = make_config(PretrainingConfig, args, options)
     overrides = read_overrides(config_overrides)
     with lock_output(args):
-        checkpoint = checkpoint_to_resume(args)
+        checkpoint_to_resume(args, is_quiet=True)  # refuse early: the trainer looks after reading
         trainer = PretrainingTrainer(
             model_name_or_path or preset_config(preset, size, overrides),
             args,
@@ -68,7 +68,7 @@ def pretrain(
             processing_class=tokenizer,
             config_overrides=overrides,
         )
-        trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_model()
     return finish(trainer)
 

@@ -45,7 +45,7 @@ from ..loading.saved_files import modules_of
 from ..loading.tokenizers import saved_tokenizer
 from ..loop.callbacks import add_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
-from ..loop.checkpoints import checkpoint_to_resume, kept_step
+from ..loop.checkpoints import kept_step
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..loop.signals import leave_group
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
@@ -304,12 +304,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
 
     def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any):
         is_first = not self.state.global_step  # `train` may be called again in a notebook
-        checkpoint = None
-        if is_first or resume_from_checkpoint:
-            checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
-        if checkpoint is not None:
-            self.resume_guard.check(checkpoint)
-        elif is_first:
+        checkpoint = self.find_checkpoint(resume_from_checkpoint)
+        if is_first and checkpoint is None:
             self._initialize_embeddings()
         if checkpoint is None and self.new_weights:
             print(
