@@ -351,9 +351,9 @@ def pretrain(
     lowercase: bool | None = None,
     strip_accents: bool = False,
     max_lost_text: float | None = None,
-    validation_size: float = 0.05,
-    seq_length: int = 512,
-    packing: Literal['packed', 'padded'] = "packed",
+    validation_size: float | None = None,
+    seq_length: int | None = None,
+    packing: Literal['packed', 'padded'] | None = None,
     num_proc: int | None = None,
     objective: Literal['mlm', 'mlm+nsp', 'mlm+sop', 'rtd', 'clm'] = "mlm",
     embedding_init: Literal['cooccurrence', 'random'] | None = None,
@@ -428,9 +428,10 @@ def pretrain(
         max_lost_text: Share of the characters that tokenization may lose; by default 0.05, of
             which 0.01 in words of more than 100 characters.
         validation_size: Documents to hold out for the evaluation: a share below 1, or a number.
-        seq_length: Longest row, in tokens.
+            By default 0.05; prepared rows have theirs.
+        seq_length: Longest row, in tokens; by default 512, or that of prepared rows.
         packing: packed: several documents a row, each attending only to itself; padded: one
-            document a row.
+            document a row. By default packed, or that of prepared rows.
         num_proc: Processes that tokenize; by default one, which uses all cores.
         objective: mlm: predict masked tokens; mlm+nsp: also whether one segment follows another
             (BERT); mlm+sop: also whether two segments are in order (ALBERT); rtd: find tokens

@@ -15,6 +15,7 @@ import pytest
 from helpers import refusal
 from transformers import TrainingArguments
 
+import minibert
 from minibert.training import cli
 from minibert.training.cli.command_line import check_path_options, split_command
 from minibert.training.cli.parser import build_parser, parse
@@ -254,6 +255,17 @@ def recipe(tmp_path):
         return str(tmp_path / "recipe.yaml")
 
     return write
+
+
+def test_a_former_name_beside_the_name_of_today_is_refused(recipe):
+    """If their values differ: one of them would be left out silently."""
+    with pytest.raises(ValueError, match="model: 'bert', but preset is 'modernbert'"):
+        minibert.pretrain("text.txt", model="bert", preset="modernbert")
+    with pytest.raises(ValueError, match="text.txt"):  # the same value: on to the next check
+        minibert.pretrain("text.txt", model="bert", preset="bert")
+    path = recipe("preset: modernbert\nmodel: bert")
+    with pytest.raises(ValueError, match="'model' is a former name of 'preset'"):
+        parse("pretrain", ["--recipe", path])
 
 
 def test_recipe_sets_the_same_options(recipe):

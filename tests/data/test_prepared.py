@@ -45,6 +45,8 @@ SMALL = dict(
     config_overrides="num_hidden_layers=1,hidden_size=32,num_attention_heads=2,intermediate_size=48,hidden_dropout=0.1",
 )  # fmt: skip
 
+SETTINGS = dict(max_steps=1, bf16=False, disable_tqdm=True)
+
 
 def prepare(text, folder, **arguments):
     return minibert.prepare(data=str(text), output_dir=str(folder), **MADE | arguments)
@@ -81,6 +83,31 @@ def test_a_card_names_no_folder_of_the_text(tmp_path, monkeypatch):
     pretrain(tmp_path / "rows", tmp_path / "run", max_steps=1, eval_strategy="no")
     card = (tmp_path / "run" / "README.md").read_text()
     assert "text.txt" in card and "secret" not in card
+
+
+def test_rows_name_no_folder_of_this_machine(tmp_path, monkeypatch):
+    """Neither of text nor of a tokenizer, nor what else a config holds: the rows may go to other machines."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "secret" / "a=b, secret"
+    folder.mkdir(parents=True)
+    for language in ("de", "fr"):
+        (folder / f"{language}.txt").write_text("\n".join(TEXTS[:60]))
+    tokenizer = train_tokenizer(TEXTS[:60], vocab_size=200, show_progress=False)
+    tokenizer.save_pretrained(folder / "words")
+    args = minibert.PretrainingConfig("secret", hub_token="secret")
+    rows = minibert.prepare(
+        [f"de={folder / 'de.txt'}", f"fr={folder / 'fr.txt'}"],
+        output_dir=tmp_path / "rows",
+        tokenizer=str(folder / "words"),
+        args=args,
+    )
+    for file in (tmp_path / "rows").glob("*.json"):
+        assert "secret" not in file.read_text(), file
+    arguments = rows.manifest["arguments"]
+    assert arguments["data"] == ["de=de.txt", "fr=fr.txt"] and arguments["tokenizer"] == "words"
+    assert arguments["sampling_alpha"] == 0.3 and arguments["seed"] == 42
+    assert rows.settings == {"validation_size": 0.05, "seq_length": 512, "packing": "packed"}
+    rows.check_tokenizer(tokenizer)
 
 
 @pytest.mark.parametrize("packing", ["packed", "padded"])
@@ -210,6 +237,31 @@ def test_raw_and_adapted_tokenizer_match_prepared_rows(tmp_path):
 
 
 # --- what is refused ---
+
+
+def test_defaults_are_refused_beside_rows_that_have_others(text, tmp_path, capsys):
+    """Given in Python or in words, a default is a setting like any other; left out, the rows decide."""
+    rows = tmp_path / "rows"
+    prepare(text, rows, packing="padded", validation_size=30)
+    refused_length = "seq_length: 512, but the rows in .* were prepared with 48"
+    assert re.search(
+        refused_length, refusal(capsys, "pretrain", "--data", rows, "--seq_length", 512)
+    )
+    args = minibert.PretrainingConfig(tmp_path / "run", seq_length=512, **SETTINGS)
+    for options, message in (
+        (dict(seq_length=512), refused_length),
+        (dict(args=args), refused_length),
+        (dict(packing="packed"), "packing: 'packed', but .* prepared with 'padded'"),
+        (dict(validation_size=0.05), "validation_size: 0.05, but .* prepared with 30"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            minibert.pretrain(rows, size="tiny", **options)
+    config = minibert.MiniBertConfig.minibert("tiny", num_hidden_layers=1)
+    args = minibert.PretrainingConfig(tmp_path / "run", seq_length=48, **SETTINGS)
+    trainer = minibert.PretrainingTrainer(config, args, train_dataset=str(rows))
+    settings = trainer.args
+    assert (settings.seq_length, settings.packing, settings.validation_size) == (48, "padded", 30)
+    assert (args.packing, args.validation_size) == (None, None)
 
 
 @pytest.mark.slow

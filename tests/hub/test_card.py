@@ -442,6 +442,7 @@ def test_data_is_named_without_folders(tmp_path):
     assert (
         describe_data(elsewhere) == "*.jsonl, de=x.txt, fr=owner/corpus:fr, notes.txt, others.txt"
     )
+    assert describe_data("/home/me=private/x.txt") == "x.txt"
 
 
 @pytest.mark.parametrize("path", [".", "..", "./", "../", "/", "de=."])

@@ -230,6 +230,8 @@ def test_a_stream_needs_an_evaluation_set(text, tokenizer, tmp_path):
         )
     args = settings(tmp_path / "run")
     trainer = PretrainingTrainer(config(), args, None, stream, stream.take(20), tokenizer)
+    assert trainer.args.accelerator_config.dispatch_batches is False
+    assert args.accelerator_config.dispatch_batches is None  # the user's arguments stay
     trainer.train()
     trainer.save_model()
     assert trainer.report["steps"] == 3 and trainer.report["epochs"] is None

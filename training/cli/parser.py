@@ -189,7 +189,9 @@ def load_recipe(
     unknown one."""
     recipe = {}
     for key, value in read_recipe(path).items():
-        recipe[command.former_names.get(key, key)] = value
+        name = command.former_names.get(key, key)
+        if recipe.setdefault(name, value) != value:
+            raise ValueError(f"{path}: {key!r} is a former name of {name!r}; give one of them")
     for key in recipe:
         if key not in actions and key in REMOVED_OPTIONS:
             raise ValueError(f"{path}: {REMOVED_OPTIONS[key]}")

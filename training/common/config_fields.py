@@ -30,7 +30,8 @@ def checked_options(
             `inspect.signature`, and so `help` and notebooks, lists them as keywords.
         has_task_options: Whether the function takes further `**options`, which depend on the task.
             It checks their names itself.
-        former_names: Keywords of earlier versions, which still work, and their names today.
+        former_names: Keywords of earlier versions, which still work, and their names today. A
+                ValueError if both are given and differ.
     """
     former_names = former_names or {}
 
@@ -40,8 +41,15 @@ def checked_options(
 
         @functools.wraps(function)
         def checked(*arguments: Any, **keywords: Any) -> Any:
-            for name in former_names.keys() & keywords.keys():
-                keywords[former_names[name]] = keywords.pop(name)
+            for former_name, name in former_names.items():
+                if former_name not in keywords:
+                    continue
+                value = keywords.pop(former_name)
+                if keywords.setdefault(name, value) != value:
+                    raise ValueError(
+                        f"{former_name}: {value!r}, but {name} is {keywords[name]!r}; they are the"
+                        f" same option, leave {former_name} out"
+                    )
             if not has_task_options:
                 check_keywords(keywords, function.__name__, names)
             return function(*arguments, **keywords)

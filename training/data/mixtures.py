@@ -22,8 +22,6 @@ import datasets
 import numpy as np
 from scipy.special import softmax
 from tqdm.auto import tqdm
-from transformers import TrainingArguments
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...keywords import check_choice, checked_class
 from ..common.printing import format_table
@@ -293,26 +291,3 @@ def _tokenizer_sample(
 ) -> datasets.IterableDataset:
     """The first documents of the mixture, each once."""
     return mix_streams(streams, corpus, seed, endless=False).take(TOKENIZER_DOCUMENTS)
-
-
-def check_stream_ends(training: TrainingArguments) -> None:
-    """Refuse (a ValueError) a training on a stream that has no end."""
-    if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
-        raise ValueError("max_steps: a stream has no end; give max_steps or minutes")
-
-
-def set_up_stream(training: TrainingArguments) -> None:
-    """Set up a training on a stream, in place. Every rank reads its own part (by default,
-    `accelerate` lets the first rank read for all, and fails on batches of unequal width).
-    Checkpoints are written every `save_steps` instead of every epoch, since a stream has only
-    one."""
-    training.accelerator_config.dispatch_batches = False
-    if training.save_strategy == "epoch":
-        training.save_strategy = SaveStrategy.STEPS
-        if training.load_best_model_at_end:  # it needs an evaluation for each checkpoint
-            training.eval_strategy = IntervalStrategy.STEPS
-            training.eval_steps = training.save_steps
-        print(
-            f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps"
-            " (--save_steps)"
-        )

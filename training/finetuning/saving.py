@@ -12,8 +12,8 @@ from ..hub.card import (
     Result,
     SplitFacts,
     add_source,
-    describe_data,
     facts_from_trainer,
+    name_without_folder,
     headlines,
     save_card,
 )
@@ -136,9 +136,9 @@ def precision_of(args: Any) -> str:
 def describe_source(source: FilesOrRows) -> str:
     """The source of examples, for the card."""
     if isinstance(source, (str, os.PathLike)):
-        return describe_data(str(source))
+        return name_without_folder(str(source))
     if isinstance(source, (list, tuple)):
-        return describe_data(", ".join(map(str, source)))
+        return ", ".join(name_without_folder(str(path)) for path in source)
     return "a data set in memory"
 
 

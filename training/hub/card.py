@@ -508,17 +508,24 @@ def add_source(facts: CardFacts, source: OriginFacts) -> None:
 def describe_data(data: str) -> str:
     """`data`, a list with commas, without the folders of files on this machine: only names of the
     Hub keep a slash."""
+    return ", ".join(map(name_without_folder, data.split(",")))
 
-    def without_folder(part: str) -> str:
-        language, sign, source = part.strip().rpartition("=")
-        if not published_name(source.split(":")[0]):
-            path = Path(source)
-            if path.name in ("", ".."):  # such as "."
-                path = path.resolve()
-            source = path.name or "/"
-        return language + sign + source
 
-    return ", ".join(map(without_folder, data.split(",")))
+def name_without_folder(data: str) -> str:
+    """One entry of `data`, such as a path or `language=path`, without the folder of a file on this
+    machine."""
+    source = data.strip()
+    prefix = ""
+    language, sign, path_or_name = source.partition("=")
+    if sign and Path(language).name == language:  # else a folder has a "=" in its name
+        prefix = f"{language}="
+        source = path_or_name
+    if not published_name(source.split(":")[0]):
+        path = Path(source)
+        if path.name in ("", ".."):  # such as "."
+            path = path.resolve()
+        source = path.name or "/"
+    return prefix + source
 
 
 def facts_from_trainer(

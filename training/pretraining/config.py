@@ -108,6 +108,20 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     Fields that are None are filled in by the trainer, which knows the model and the rows.
     """
 
+    validation_size: float | None = option(
+        None,
+        "Documents to hold out for the evaluation: a share below 1, or a number. By default"
+        f" {RowsConfig.validation_size:g}; prepared rows have theirs.",
+    )
+    seq_length: int | None = option(
+        None,
+        f"Longest row, in tokens; by default {RowsConfig.seq_length}, or that of prepared rows.",
+    )
+    packing: Literal["packed", "padded"] | None = option(
+        None,
+        "packed: several documents a row, each attending only to itself; padded: one document a"
+        f" row. By default {RowsConfig.packing}, or that of prepared rows.",
+    )
     output_dir: str | None = option(
         "runs/minibert", "Folder of the model, the tokenizer, the card and the report."
     )
@@ -242,6 +256,7 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
     yet. A ValueError for settings that contradict each other."""
     check_config(args)
     args = copy.copy(args)
+    fill_row_defaults(args)
     is_new_mlm = new and args.objective == "mlm"
     if args.optimizer is None:
         can_use_muon = args.optim.value in ADAMW_OPTIMIZERS and not shares_weights(args)
@@ -272,6 +287,13 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
     if args.minutes is not None:
         args.max_steps = UNREACHABLE_STEPS
     return args
+
+
+def fill_row_defaults(args: RowsConfig) -> None:
+    """Set, in place, the settings of rows that are None, as they are in a `PretrainingConfig`."""
+    for field in dataclasses.fields(RowsConfig):
+        if getattr(args, field.name) is None:
+            setattr(args, field.name, field.default)
 
 
 def preset_config(preset: str, size: str, overrides: Mapping[str, Any]) -> MiniBertConfig:

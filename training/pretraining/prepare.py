@@ -14,9 +14,27 @@ from ..data.packing import check_packing, tokenize_and_pack
 from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..data.tables import Rows
 from ..data.tokenized import check_tokenization
-from ..hub.card import describe_data
+from ..hub.card import name_without_folder
 from ..loading.tokenizers import saved_tokenizer
-from .config import RowsConfig
+from .config import RowsConfig, fill_row_defaults
+
+# What the manifest says, beside names of data and tokenizer, of how the rows were made. It goes
+# wherever the rows go: all else stays on this machine, above all paths.
+ARGUMENTS_IN_MANIFEST = (
+    "validation_size",
+    "seq_length",
+    "packing",
+    "algorithm",
+    "vocab_size",
+    "lowercase",
+    "strip_accents",
+    "max_lost_text",
+    "num_proc",
+    "text_column",
+    "sample_by",
+    "weights",
+    "sampling_alpha",
+)
 
 
 @checked_options(Corpus, RowsConfig)
@@ -52,6 +70,7 @@ def prepare(
     folder = Path(output_dir)
     corpus = Corpus.take(data, options)
     args = make_config(RowsConfig, args, options)
+    fill_row_defaults(args)
     if corpus.streaming:
         raise ValueError(
             "streaming: prepare reads text from disk; leave it out, or stream with minibert"
@@ -79,10 +98,25 @@ def prepare(
                 packing=args.packing,
                 num_proc=args.num_proc,
             )
-        arguments = vars(args) | vars(corpus) | dict(seed=seed, tokenizer=tokenizer)
-        arguments["data"] = [describe_data(name_of_entry(entry)) for entry in corpus.data]
+        arguments = describe_arguments(args, corpus, seed, tokenizer)
         save_rows(written, rows, row_tokenizer, vars(args), arguments)
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")
     print_next_step("minibert", "pretrain", "--data", folder)
     return prepared
+
+
+def describe_arguments(
+    args: RowsConfig, corpus: Corpus, seed: int, tokenizer: str | os.PathLike | None
+) -> dict[str, Any]:
+    """How rows were made, for the manifest: without the folders of this machine."""
+    arguments = {}
+    for name, value in (vars(args) | vars(corpus)).items():
+        if name in ARGUMENTS_IN_MANIFEST:
+            arguments[name] = value
+    arguments["data"] = [name_without_folder(name_of_entry(entry)) for entry in corpus.data]
+    arguments["seed"] = seed
+    arguments["tokenizer"] = None
+    if tokenizer is not None:
+        arguments["tokenizer"] = name_without_folder(os.fspath(tokenizer))
+    return arguments

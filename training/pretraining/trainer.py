@@ -129,12 +129,13 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         own_options = keyword_names(PretrainingTrainer)
         check_keywords(options, type(self).__name__, [*own_options, *keyword_names(Trainer)])
         self.is_new = isinstance(model, MiniBertConfig)
-        args = fill_defaults(args or PretrainingConfig(), self.is_new)
+        user_args = args or PretrainingConfig()
+        args = fill_defaults(user_args, self.is_new)
         self.budget = None
         if args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
         data = take_training_data(train_dataset)
-        data.check(args, eval_dataset)
+        data.check(user_args, eval_dataset)
         data.apply_settings(args)
         self.streamed = data.streaming
 

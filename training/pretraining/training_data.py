@@ -5,12 +5,14 @@ rows for training and validation.
 """
 
 import abc
+import copy
 import os
 from typing import Any
 
 import datasets
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources, name_of_entry
@@ -20,16 +22,15 @@ from ..data.mixtures import (
     VALIDATION_DOCUMENTS,
     Corpus,
     CorpusSplits,
-    check_stream_ends,
     first_examples,
     mix_streams,
-    set_up_stream,
     split_corpus,
 )
 from ..data.prepared import PreparedRows
 from ..data.tables import as_dataset
+from ..hub.card import name_without_folder
 from ..loop.resume_guard import check_same
-from .config import PretrainingConfig, RowsConfig
+from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective
 
 
@@ -42,7 +43,8 @@ class TrainingData(abc.ABC):
 
     @abc.abstractmethod
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
-        """Refuse (a ValueError), before anything is read, what cannot be trained on."""
+        """Refuse (a ValueError), before anything is read, what cannot be trained on. `args` are the
+        user's, without the defaults of fields that are None."""
 
     def apply_settings(self, args: PretrainingConfig) -> None:
         """Set, in place, the fields of `args` that these data decide."""
@@ -61,7 +63,8 @@ class CorpusData(TrainingData):
     def __init__(self, corpus: Corpus):
         self.corpus = corpus
         self.streaming = corpus.streaming
-        self.description = ", ".join(map(name_of_entry, corpus.data or [BUILTIN]))
+        names = [name_without_folder(name_of_entry(entry)) for entry in corpus.data]
+        self.description = ", ".join(names or [BUILTIN])
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)
@@ -95,15 +98,14 @@ class PreparedRowsData(TrainingData):
                 f"data: {folder!r} holds prepared rows; objective {args.objective} needs text;"
                 " give that"
             )
-        defaults = RowsConfig()
-        changed = {}
+        user_settings = {}
         for name in self.rows.settings:
             value = getattr(args, name)
-            if value != getattr(defaults, name):
-                changed[name] = value
+            if value is not None:
+                user_settings[name] = value
         check_same(
             self.rows.settings,
-            self.rows.settings | changed,
+            self.rows.settings | user_settings,
             f"the rows in {folder!r} were prepared with",
             "leave it out, or prepare rows with it",
         )
@@ -216,4 +218,32 @@ def _check_no_validation(eval_dataset: Any) -> None:
     if eval_dataset is not None:
         raise ValueError(
             "eval_dataset: a corpus holds out its own documents (validation_size); leave it out"
+        )
+
+
+# --- streams ---
+
+
+def check_stream_ends(training: TrainingArguments) -> None:
+    """Refuse (a ValueError) a training on a stream that has no end."""
+    if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
+        raise ValueError("max_steps: a stream has no end; give max_steps or minutes")
+
+
+def set_up_stream(training: TrainingArguments) -> None:
+    """Set up a training on a stream, in place. Every rank reads its own part (by default,
+    `accelerate` lets the first rank read for all, and fails on batches of unequal width).
+    Checkpoints are written every `save_steps` instead of every epoch, since a stream has only
+    one."""
+    # a copy: the user's arguments may have the same object
+    training.accelerator_config = copy.copy(training.accelerator_config)
+    training.accelerator_config.dispatch_batches = False
+    if training.save_strategy == "epoch":
+        training.save_strategy = SaveStrategy.STEPS
+        if training.load_best_model_at_end:  # it needs an evaluation for each checkpoint
+            training.eval_strategy = IntervalStrategy.STEPS
+            training.eval_steps = training.save_steps
+        print(
+            f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps"
+            " (--save_steps)"
         )
