@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 from minibert.training import cli
-from minibert.training.common.files import (
-    atomic_write,
-    check_folder,
-    lock_file,
-    lock_folder,
-    printable,
-    use_writable_cache,
-    write_json,
-    written_whole,
-)
+from minibert.training.common.files import atomic_write, printable, write_json, written_whole
+from minibert.training.common.locks import lock_file, lock_folder
+from minibert.training.common.paths import check_folder, use_writable_cache
 
 
 def half(path, *_, **__):
@@ -126,7 +119,7 @@ def test_the_lock_does_not_depend_on_the_temporary_folder(tmp_path):
     import subprocess
     import sys
 
-    code = f"from minibert.training.common.files import lock_folder\nwith lock_folder({str(tmp_path / 'out')!r}): pass"
+    code = f"from minibert.training.common.locks import lock_folder\nwith lock_folder({str(tmp_path / 'out')!r}): pass"
     with lock_folder(tmp_path / "out"):
         other = [sys.executable, "-c", code]
         result = subprocess.run(

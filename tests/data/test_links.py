@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from minibert.training.common.files import files_under, matching_paths, unique_files
+from minibert.training.common.paths import files_under, matching_paths, unique_files
 from minibert.training.data.documents import load_documents
 from minibert.training.data.tables import find_files
 from minibert.training.embeddings.passages import read_documents

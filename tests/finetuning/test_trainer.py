@@ -21,7 +21,7 @@ from minibert import (
     MiniBertForTokenClassification,
     Tag,
 )
-from minibert.training.common.files import LOCK, lock_folder
+from minibert.training.common.locks import LOCK, lock_folder
 from minibert.training.finetuning import examples
 from minibert.training.finetuning import trainer as training
 from minibert.training.optimization.clock import TimeBudget

@@ -36,7 +36,7 @@ from minibert import (
     train_tokenizer,
 )
 from minibert.training.cli.recipes import read_recipe
-from minibert.training.common.files import LOCK
+from minibert.training.common.locks import LOCK
 from minibert.training.data.collators import MaskingProgress
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from ... import __version__
 from ...keywords import close_matches
 from ..commands.table import COMMANDS
-from ..common.files import printable, use_writable_cache
+from ..common.files import printable
+from ..common.paths import use_writable_cache
+from ..data.formats import FORMATS
 from .parser import build_parser, parse
 
 # Packages that only some commands need, and what installs them.
@@ -54,7 +56,6 @@ PATH_OPTIONS = {
     "source",
 }
 PATH_LIST_OPTIONS = {"data", "train", "validation", "test", "corpus"}
-FILE_SUFFIXES = (".txt", ".json", ".jsonl", ".ndjson", ".jsonlines", ".csv", ".tsv", ".parquet")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -203,7 +204,7 @@ def check_path(option: str, value: str) -> None:
         option == "file"
         or path.startswith((".", "/", "~", "runs/"))
         or path.count("/") > 1
-        or path.endswith(FILE_SUFFIXES)
+        or path.endswith(tuple(FORMATS))
     )
     if not is_local or path in ("", "-") or glob.has_magic(path):
         return

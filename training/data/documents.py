@@ -16,12 +16,13 @@ import datasets
 import numpy as np
 from datasets.fingerprint import Hasher
 
-from ..common.files import matching_paths
+from ..common.paths import matching_paths
 from . import tables
 from .builtin_corpus import builtin_documents, builtin_files
+from .formats import FORMATS
 from .records import ReadError, detect_encoding, read_records
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
-from .tables import FORMATS, DatasetOrStream, map_tables, revision_of
+from .tables import DatasetOrStream, map_tables, revision_of
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 RECORDS_TO_GUESS_FROM = 100  # the column of the text is guessed from so many
@@ -148,7 +149,7 @@ def is_prepared(folder: str) -> bool:
 class FileGroup(NamedTuple):
     """How the files of a group are read."""
 
-    file_format: str  # "loaded" (no files), "hub" (no files), or a value of `tables.FORMATS`
+    file_format: str  # "loaded" (no files), "hub" (no files), or a value of `FORMATS`
     layout: str | None = None  # of text: "line", "paragraph" or "document"
     encoding: str | None = None  # of text
 

@@ -17,8 +17,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-CSV_SUFFIXES = (".csv", ".tsv")
-CONLL_SUFFIXES = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
+from .formats import CONLL_SUFFIXES, CSV_SUFFIXES
+
 ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 DELIMITERS = (",", ";", "\t")  # spreadsheets write ; where numbers have commas
 SAMPLE_LINES = 200  # the format of a file is guessed from so many lines

@@ -19,21 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.fingerprint import Hasher
 
-from ..common.files import files_under, matching_paths, unique_files
+from ..common.paths import files_under, matching_paths, unique_files
 from ..common.printing import warn
+from .formats import COMPRESSED_SUFFIXES, FORMATS, TABLE_SUFFIXES
 from .records import ReadError, conll_records, is_conll, read_records
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
 # Rows in memory, which are data wherever a file is.
 Rows = datasets.Dataset | pd.DataFrame | Sequence[Mapping[str, Any]]
-# How a file is read, by its suffix: by `_read_file` here as a table, by `_load_texts` in
-# `documents` as texts. A further format needs a branch in both.
-FORMATS = {
-    ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json",
-    ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
-}  # fmt: skip
-TABLE_SUFFIXES = tuple(suffix for suffix, file_format in FORMATS.items() if file_format != "text")
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # "name" or "owner/name", and perhaps a configuration.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 STRING_TYPES = (

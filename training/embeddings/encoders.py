@@ -22,7 +22,9 @@ from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
 from ...keywords import checked_keywords
-from ..common.files import atomic_write, check_folder, lock_file
+from ..common.files import atomic_write
+from ..common.locks import lock_file
+from ..common.paths import check_folder
 from ..common.precision import dtype_of_saved
 from ..common.printing import print_next_step, warn
 from ..common.processes import shared_cores

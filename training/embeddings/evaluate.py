@@ -18,7 +18,8 @@ import torch
 from datasets import Dataset
 
 from ...keywords import checked_keywords
-from ..common.files import lock_result, write_result
+from ..common.files import write_result
+from ..common.locks import lock_result
 from ..common.printing import format_intervals, format_scores, format_table, print_next_step, warn
 from ..data.tables import Rows, as_dataset
 from ..evaluation import metrics

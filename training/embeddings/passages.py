@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from datasets import Dataset
 
+from ..data.formats import TABLE_SUFFIXES
 from ..data.records import read_text
 from ..data.sentences import sentences_of
-from ..data.tables import TABLE_SUFFIXES, files_in, find_files, read_table
+from ..data.tables import files_in, find_files, read_table
 from .texts import is_table, name_of_data, texts_of
 
 BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters

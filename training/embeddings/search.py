@@ -21,7 +21,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ...keywords import checked_keywords
-from ..common.files import atomic_write, check_folder, lock_folder, printable
+from ..common.files import atomic_write, printable
+from ..common.locks import lock_folder
+from ..common.paths import check_folder
 from ..common.printing import print_next_step
 from ..data.tables import Rows, sources_of
 from ..loading.load_errors import wrap_load_errors

@@ -7,8 +7,9 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
+from ..data.formats import TABLE_SUFFIXES
 from ..data.records import read_text
-from ..data.tables import TABLE_SUFFIXES, Rows, to_number
+from ..data.tables import Rows, to_number
 
 TableOrPath = str | Path | Rows | DatasetDict  # of a table
 

@@ -23,7 +23,8 @@ from transformers import set_seed
 
 from ...keywords import check_choice
 from ..common.config_fields import checked_options, make_config
-from ..common.files import lock_output, write_json, written_whole
+from ..common.files import write_json, written_whole
+from ..common.locks import lock_output
 from ..common.precision import AUTOCAST_ATTRIBUTES, resolve_precision, without_autocast
 from ..common.printing import print_next_step, warn, without_bars
 from ..common.training_result import TrainingResult

@@ -8,7 +8,9 @@ from typing import Any
 from datasets import DatasetDict
 
 from ..common.config_fields import checked_options
-from ..common.files import check_folder, lock_output, printable
+from ..common.files import printable
+from ..common.locks import lock_output
+from ..common.paths import check_folder
 from ..common.printing import print_next_step, warn, without_bars
 from ..common.random_state import random_state_kept
 from ..data.tables import Rows

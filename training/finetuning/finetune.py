@@ -7,7 +7,7 @@ from typing import Any
 from datasets import DatasetDict
 
 from ..common.config_fields import checked_options
-from ..common.files import lock_output
+from ..common.locks import lock_output
 from ..common.precision import without_autocast
 from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult

@@ -10,10 +10,12 @@ from typing import Any
 
 import datasets
 
-from ..common.files import UNPRINTABLE, atomic_write, check_folder, lock_file, printable
-from ..data.records import CSV_SUFFIXES, conll_records, detect_encoding, is_conll, read_records
+from ..common.files import UNPRINTABLE, atomic_write, printable
+from ..common.locks import lock_file
+from ..common.paths import check_folder
+from ..data.formats import CSV_SUFFIXES, FORMATS
+from ..data.records import conll_records, detect_encoding, is_conll, read_records
 from ..data.tables import (
-    FORMATS,
     Rows,
     from_numbered_records,
     load_files,

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 
-from ..common.files import printable, unique_files
+from ..common.files import printable
+from ..common.paths import unique_files
 from ..data import tables
-from ..data.records import CSV_SUFFIXES, is_conll
+from ..data.formats import CSV_SUFFIXES, TABLE_SUFFIXES
+from ..data.records import is_conll
 from .annotations import find_format, from_annotations
 from .columns import FILE, with_location
 from .validation_split import hold_out
@@ -172,7 +174,7 @@ def _tables_in(folder: Path) -> dict[str, list[str]]:
     """The tables in a folder by the beginning of their names."""
     shards: dict[str, list[str]] = {}  # by their name without a number
     for file in sorted(folder.iterdir()):
-        is_table = file.suffix.lower() in tables.TABLE_SUFFIXES or is_conll(file)
+        is_table = file.suffix.lower() in TABLE_SUFFIXES or is_conll(file)
         if is_table and file.is_file():
             name = SHARD_SUFFIX.sub("", file.stem).lower()
             shards.setdefault(name, []).append(str(file))

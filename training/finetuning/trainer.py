@@ -13,7 +13,8 @@ from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel
 
 from ...keywords import checked_class
-from ..common.files import lock_output, printable, written_whole
+from ..common.files import printable, written_whole
+from ..common.locks import lock_output
 from ..common.precision import resolve_precision
 from ..common.printing import warn
 from ..loop.arguments import choose_best_metric

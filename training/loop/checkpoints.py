@@ -11,7 +11,8 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from ..common.files import check_folder, printable, write_json
+from ..common.files import printable, write_json
+from ..common.paths import check_folder
 from ..common.processes import of_first_rank
 
 RESUME_ADVICE = "resume with --resume_from_checkpoint true"

@@ -8,7 +8,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer
 from ..common.config_fields import checked_options, make_config
-from ..common.files import check_folder, lock_folder, new_folder
+from ..common.files import new_folder
+from ..common.locks import lock_folder
+from ..common.paths import check_folder
 from ..common.printing import print_next_step
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, load_sample

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..common.config_fields import checked_options, make_config
-from ..common.files import lock_output
+from ..common.locks import lock_output
 from ..common.precision import without_autocast
 from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult

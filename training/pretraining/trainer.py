@@ -26,7 +26,9 @@ from transformers.trainer_utils import has_length
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
 from ...keywords import check_keywords, keyword_names
 from ...tokenization import Extension, extend_tokenizer
-from ..common.files import check_folder, lock_output, write_json, written_whole
+from ..common.files import write_json, written_whole
+from ..common.locks import lock_output
+from ..common.paths import check_folder
 from ..common.precision import resolve_precision, without_autocast
 from ..common.printing import warn
 from ..common.processes import first_process_first, shares_weights
