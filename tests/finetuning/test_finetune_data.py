@@ -8,8 +8,8 @@ from toy_reviews import load
 from transformers import BertConfig
 
 from minibert import train_tokenizer
-from minibert.training.finetuning.columns import FILE, ROW
-from minibert.training.finetuning.examples import drop_unlabelled_test
+from minibert.training.finetuning.reading.columns import FILE, ROW
+from minibert.training.finetuning.reading.examples import drop_unlabelled_test
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose

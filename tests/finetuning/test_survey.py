@@ -14,13 +14,13 @@ from transformers import AutoTokenizer
 
 import minibert
 from minibert import MiniBertForSequenceClassification
+from minibert.training.finetuning.reading.held_out import stratify
 from minibert.training.finetuning.survey import find_warnings, survey
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.label_schemes import are_misspelled
 from minibert.training.finetuning.tasks.problem_types import MULTI_LABEL
 from minibert.training.finetuning.tasks.tagging import Tag
-from minibert.training.finetuning.validation_split import stratify
 
 OPTIONS = dict(max_steps=2, bf16=False, use_cpu=True, disable_tqdm=True, report_to="none")
 

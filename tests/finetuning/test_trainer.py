@@ -22,8 +22,8 @@ from minibert import (
     Tag,
 )
 from minibert.training.common.locks import LOCK, lock_folder
-from minibert.training.finetuning import examples
 from minibert.training.finetuning import trainer as training
+from minibert.training.finetuning.reading import examples
 from minibert.training.optimization.clock import TimeBudget
 
 SETTINGS = {

@@ -1,5 +1,5 @@
-"""Another name of `splits`, kept for its importers."""
+"""A former name of `reading.splits`, kept for its importers."""
 
-from .splits import load_splits
+from .reading.splits import load_splits
 
 __all__ = ["load_splits"]

@@ -27,7 +27,6 @@ from ..common.printing import warn, without_bars
 from ..common.random_state import random_state_kept
 from ..data.tables import Rows, as_dataset
 from ..loading.saved_files import modules_of
-from .columns import FILE, ROW, with_column
 from .config import EvaluationConfig
 from .models import (
     find_trained_head,
@@ -47,6 +46,7 @@ from .prediction_files import (
     write_json_lines,
 )
 from .prediction_loop import TaskPredictor
+from .reading.columns import FILE, ROW, with_column
 from .tasks import task_class
 from .tasks.base import IS_CUT, Predictions, Task
 

@@ -22,7 +22,7 @@ from ..data.tables import (
     parquet_features,
     with_numbers,
 )
-from .columns import FILE, ROW, with_column
+from .reading.columns import FILE, ROW, with_column
 
 ROWS_PER_CHUNK = 1_000
 # The output that prints the rows as lines of JSON.

@@ -12,7 +12,7 @@ import numpy as np
 from ..common.files import atomic_write, write_json
 from ..common.printing import format_intervals, format_scores, format_table
 from ..evaluation.baselines import is_better, judge, judge_simple
-from .columns import ROW
+from .reading.columns import ROW
 from .tasks.base import LABEL, Predictions, Scores, Task
 
 REPORT_FILE = "metrics.json"

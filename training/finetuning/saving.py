@@ -13,8 +13,8 @@ from ..hub.card import (
     SplitFacts,
     add_source,
     facts_from_trainer,
-    name_without_folder,
     headlines,
+    name_without_folder,
     save_card,
 )
 from ..hub.example import Example
@@ -22,9 +22,9 @@ from ..hub.origin import read_origin
 from ..loop.checkpoints import remove_checkpoints
 from ..loop.divergence import few_steps_warning
 from .class_weights import describe_weights
-from .columns import ROW
+from .reading.columns import ROW
+from .reading.splits import FilesOrRows
 from .results import FILES_DESCRIPTION, Results
-from .splits import FilesOrRows
 from .tasks.base import LABEL
 from .trainer import FinetuningTrainer
 

@@ -25,12 +25,12 @@ from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
 from .class_weights import sum_of_weights, weighted_loss
 from .config import FinetuningConfig
-from .examples import check_before_reading, read_splits
 from .freezing import add_lora, freeze
 from .models import StartModel, longest_input
 from .prediction_loop import TaskPredictor
+from .reading.examples import check_before_reading, read_splits
+from .reading.splits import FilesOrRows
 from .results import score_baseline, score_simple_model
-from .splits import FilesOrRows
 from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task
 from .thresholds import undo_shift

@@ -18,7 +18,7 @@ from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
-from ..columns import as_list, bad_value, map_examples, with_column
+from ..reading.columns import as_list, bad_value, map_examples, with_column
 from .base import LABEL, SCORE_FEATURE, STRING_FEATURE, Labels, Predictions, Scores, Task, shortened
 
 # The column that `read` adds beside `LABEL`: the first characters of the answers.

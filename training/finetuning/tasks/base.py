@@ -31,7 +31,7 @@ from ...evaluation import intervals
 from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.intervals import Interval
 from ...evaluation.plots import plot_scores
-from ..columns import check_column, check_text_columns, find_column, with_column
+from ..reading.columns import check_column, check_text_columns, find_column, with_column
 
 # The column that `read` adds: what is to be predicted, as metrics take it.
 LABEL = "_label"

@@ -16,7 +16,14 @@ from transformers import (
 from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...evaluation.plots import plot_confusion
-from ..columns import as_list, bad_value, check_text_columns, find_column, map_examples, with_column
+from ..reading.columns import (
+    as_list,
+    bad_value,
+    check_text_columns,
+    find_column,
+    map_examples,
+    with_column,
+)
 from .base import (
     IS_CUT,
     LABEL,

@@ -26,7 +26,14 @@ from ...evaluation import word_classifier
 from ...evaluation.intervals import Interval
 from ...evaluation.word_classifier import WordClassifier
 from ..class_weights import class_weights, describe_weights
-from ..columns import FILE, as_list, bad_value, find_column, map_examples, plain_text_columns
+from ..reading.columns import (
+    FILE,
+    as_list,
+    bad_value,
+    find_column,
+    map_examples,
+    plain_text_columns,
+)
 from ..thresholds import describe_choices, shift_bias
 from .base import (
     IS_CUT,

@@ -7,7 +7,7 @@ import datasets
 import numpy as np
 
 from ...data.tables import to_number
-from ..columns import FILE, as_list
+from ..reading.columns import FILE, as_list
 
 # Of more labels, there must be two training examples for each.
 MAX_LABELS_OF_FEW_EXAMPLES = 1_000

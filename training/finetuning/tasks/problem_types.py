@@ -22,7 +22,7 @@ from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
-from ..columns import as_list, bad_value
+from ..reading.columns import as_list, bad_value
 from ..thresholds import ThresholdChoice, choose_threshold, to_log_odds
 from .base import SCORE_FEATURE, STRING_FEATURE, Scores, plot_f1_by_class
 

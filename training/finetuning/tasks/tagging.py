@@ -23,7 +23,7 @@ from ...evaluation import intervals
 from ...evaluation.intervals import Interval
 from ...evaluation.metrics import class_scores
 from ..class_weights import class_weights, describe_weights
-from ..columns import (
+from ..reading.columns import (
     FILE,
     as_list,
     bad_value,

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 
-from ..common.files import printable
-from ..common.paths import unique_files
-from ..data import tables
-from ..data.formats import CSV_SUFFIXES, TABLE_SUFFIXES
-from ..data.records import is_conll
+from ...common.files import printable
+from ...common.paths import unique_files
+from ...data import tables
+from ...data.formats import CSV_SUFFIXES, TABLE_SUFFIXES
+from ...data.records import is_conll
 from .annotations import find_format, from_annotations
 from .columns import FILE, with_location
-from .validation_split import hold_out
+from .held_out import hold_out
 
 if TYPE_CHECKING:
-    from .tasks.base import Task
+    from ..tasks.base import Task
 
 Part = str | datasets.Dataset  # a file, or rows in memory, which a split has one or more of
 FilesOrRows = str | os.PathLike | Sequence[str | os.PathLike] | tables.Rows | None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import datasets
 import numpy as np
 
-from ..data.held_out import text_digests
+from ...data.held_out import text_digests
 
 if TYPE_CHECKING:
-    from .tasks.base import Task
+    from ..tasks.base import Task
 
 # A class of so many examples is validated on, however small the share.
 MIN_EXAMPLES_OF_CLASS = 5

@@ -6,8 +6,8 @@ from typing import Any
 
 import datasets
 
-from ..data import tables
-from ..data.formats import CSV_SUFFIXES
+from ...data import tables
+from ...data.formats import CSV_SUFFIXES
 
 # Columns of every split: the file of an example, and its number there.
 FILE = "_file"

@@ -9,13 +9,13 @@ from contextlib import suppress
 
 from datasets import Dataset, DatasetDict
 
-from ..loop.arguments import check_training
-from ..optimization.clock import check_minutes
+from ...loop.arguments import check_training
+from ...optimization.clock import check_minutes
+from ..config import DEFAULT_EPOCHS, FinetuningConfig
+from ..models import StartModel, check_head, fit_tokenizer
+from ..tasks.base import Task
 from .columns import FILE
-from .config import DEFAULT_EPOCHS, FinetuningConfig
-from .models import StartModel, check_head, fit_tokenizer
 from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
-from .tasks.base import Task
 
 # What a new head reads: a head alone is better over the mean than over the first token, and where
 # all layers train it is not worse by more than chance (benchmarks/results/pooling.json).
