@@ -141,7 +141,7 @@ class TransformersClassTrainer(PretrainingTrainer):
 
     def _make_collator(self, collator, tokenizer, args) -> DataCollatorForLanguageModeling:
         args.include_num_input_tokens_seen = "non_padding"
-        return self.objective.collator(tokenizer, unpadded=False)
+        return self.objective.make_collator(tokenizer, unpadded=False)
 
     def _may_halve(self) -> bool:
         return False  # a padded batch is computed whole, by all cores

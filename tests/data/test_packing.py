@@ -140,7 +140,9 @@ def test_fill_rate(mode):
 
 def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
     """Not even where other processes have left rows in the cache: documents on disk, more than a window of them."""
-    texts = [f"{'the list ' * (i % 7)}number {i}" for i in range(packing.DOCUMENTS_PER_WINDOW + 500)]
+    texts = [
+        f"{'the list ' * (i % 7)}number {i}" for i in range(packing.DOCUMENTS_PER_WINDOW + 500)
+    ]
     tokenizer = train_tokenizer(texts[:50], vocab_size=200)
     datasets.Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "texts")
     documents = datasets.load_from_disk(tmp_path / "texts")
@@ -148,7 +150,7 @@ def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
         args = PretrainingConfig(
             "unused", seq_length=32, packing="packed", num_proc=num_proc, use_cpu=True
         )
-        rows = MaskedLM(args).rows(documents, tokenizer)
+        rows = MaskedLM(args).make_rows(documents, tokenizer)
         expected = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, 32)
         assert rows["input_ids"][:] == expected["input_ids"][:]
 

@@ -330,12 +330,12 @@ def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer
     )[:6]
     objective = make(name)
     collators = [
-        objective.collator(word_tokenizer, unpadded=unpadded) for unpadded in (False, True)
+        objective.make_collator(word_tokenizer, unpadded=unpadded) for unpadded in (False, True)
     ]
     config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=2, hidden_size=32,
                                            local_attention=8, **objective.config_fields)  # fmt: skip
     torch.manual_seed(0)
-    model = objective.model(config, config, word_tokenizer)[0].train()
+    model = objective.make_model(config, config, word_tokenizer).train()
     found = []
     for collator in collators:
         batch = collator(rows)
@@ -343,7 +343,7 @@ def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer
         torch.manual_seed(1)
         outputs = model(**batch, **counts)
         outputs.loss.backward()
-        score = objective.score(outputs, batch) if name != "clm" else torch.zeros(3)
+        score = objective.batch_sums(outputs, batch) if name != "clm" else torch.zeros(3)
         found.append(
             [
                 outputs.loss.detach(),
@@ -426,7 +426,7 @@ def test_smoothed_labels_are_those_of_the_masks(tmp_path, word_tokenizer, pairs)
     rows = trainer.train_dataset.select(range(16))
     trainer.train_dataset = rows
     with torch.no_grad():
-        batch = objective.collator(word_tokenizer)([rows[i] for i in range(16)])
+        batch = objective.make_collator(word_tokenizer)([rows[i] for i in range(16)])
         labels = batch.pop("labels")
         scores = -trainer.model.eval()(**batch).logits.double().log_softmax(-1)[labels != -100]
     expected = 0.8 * scores.gather(1, labels[labels != -100][:, None]).mean() + 0.2 * scores.mean()
@@ -606,9 +606,9 @@ def test_a_model_that_lacks_weights_of_the_encoder_is_refused(name, word_tokeniz
     )
     MiniBertForMaskedLM(config).save_pretrained(tmp_path)
     objective = make(name)
-    assert objective.model(str(tmp_path), config, word_tokenizer)[0].num_parameters()
+    assert objective.load(str(tmp_path), config)[0].num_parameters()
     weights = load_file(tmp_path / "model.safetensors")
     del weights["model.layers.1.mlp.Wo.weight"]
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(ValueError, match="lacks the weights model.layers.1.mlp.Wo.weight"):
-        objective.model(str(tmp_path), config, word_tokenizer)
+        objective.load(str(tmp_path), config)

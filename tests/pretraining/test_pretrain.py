@@ -27,7 +27,7 @@ from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
 from minibert.training import cli
 from minibert.training.common import precision
 from minibert.training.data.collators import MaskedLMCollator
-from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
+from minibert.training.pretraining.objectives.base import token_sums, unigram_baseline
 
 SMALL = [
     "--config_overrides",
@@ -138,7 +138,7 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
 def test_validation_loss_is_the_mean_over_masked_positions():
     logits = torch.randn(5, 11, dtype=torch.float64)
     labels = torch.tensor([[3, -100, 4], [-100, 0, 10], [7, -100, -100]])
-    loss, right, targets = token_score(logits, labels).tolist()
+    loss, right, targets = token_sums(logits, labels).tolist()
     expected = [3, 4, 0, 10, 7]
     log_probabilities = logits - logits.exp().sum(-1, keepdim=True).log()
     assert loss == pytest.approx(
@@ -447,7 +447,9 @@ def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatc
     )
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
     place = (
-        (Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.upload_mixin.upload",)
+        (Trainer, fails)
+        if fails == "init_hf_repo"
+        else ("minibert.training.hub.upload_mixin.upload",)
     )
     monkeypatch.setattr(*place, fail)
     given = [

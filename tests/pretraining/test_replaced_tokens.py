@@ -69,11 +69,11 @@ def build(tokenizer, architecture="modernbert", fields=None, **arguments):
     )
     objective.check(config)
     torch.manual_seed(0)
-    return objective, objective.model(config, config, tokenizer)[0]
+    return objective, objective.make_model(config, config, tokenizer)
 
 
 def batch_of(objective, tokenizer, rows, number=4):
-    return objective.collator(tokenizer)([rows[i] for i in range(number)])
+    return objective.make_collator(tokenizer)([rows[i] for i in range(number)])
 
 
 def plain_generator(both):
@@ -292,7 +292,7 @@ def test_only_ordinary_tokens_are_replacements(rows):
     batch = batch_of(objective, tokenizer, rows["padded"], 16)
     small = dict(hidden_size=32, num_attention_heads=4, num_hidden_layers=2, intermediate_size=48)
     config = MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", **small)
-    both, _ = objective.model(config, config, tokenizer)
+    both = objective.make_model(config, config, tokenizer)
     with torch.no_grad():
         both.generator.decoder.bias[130:] = 1e4
     drawn = both(**batch).corrupted_ids[batch["labels"] != -100]
@@ -343,7 +343,7 @@ def test_packed_rows_are_as_documents_alone(tokenizer, rows, greedy):
 def test_replacements_follow_from_the_row_and_the_epoch(tokenizer, rows):
     """Whatever stands beside it in the batch (on another rank it is something else), in evaluation in every epoch."""
     objective, both = build(tokenizer)
-    training, state = objective.collator(tokenizer), torch.get_rng_state()
+    training, state = objective.make_collator(tokenizer), torch.get_rng_state()
 
     def replaced(collator, epoch, *numbers):
         if collator is training:  # nobody tells an evaluation the epoch

@@ -169,10 +169,11 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         """The batch as NumPy arrays, int64 (`cu_seq_lens_q` and `cu_seq_lens_k` int32)."""
         tokens, lengths, numbers = _read_columns(examples)
         input_ids = tokens["input_ids"]
-        row_numbers = np.repeat(np.arange(len(lengths)), lengths)
-        begins = np.diff(row_numbers, prepend=-1) > 0  # a document begins with its row …
-        if "position_ids" in tokens:  # … and where a position is not the previous one plus 1
-            begins |= np.diff(tokens["position_ids"], prepend=-1) != 1
+        row_of_token = np.repeat(np.arange(len(lengths)), lengths)
+        # A document begins with its row, and where a position is not the previous one plus 1.
+        is_document_start = np.diff(row_of_token, prepend=-1) > 0
+        if "position_ids" in tokens:
+            is_document_start |= np.diff(tokens["position_ids"], prepend=-1) != 1
 
         if "labels" in tokens:
             if self.mlm and np.array_equal(tokens["labels"], input_ids):
@@ -180,15 +181,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                     "labels: they repeat input_ids, so nothing is masked; remove the column"
                 )
         elif self.mlm:
-            self._mask(tokens, row_numbers, begins)
+            self._mask(tokens, row_of_token, is_document_start)
         else:  # padding is known by the attention mask: the id of padding may also be that of [SEP]
             ignored = tokens["attention_mask"] == 0
             if self.unpadded or "position_ids" in tokens:
-                ignored |= begins
+                ignored |= is_document_start
             tokens["labels"] = np.where(ignored, IGNORE_INDEX, input_ids)
         tokens.pop("special_tokens_mask", None)
         if self.unpadded:
-            return self._unpad(tokens, begins, numbers)
+            return self._unpad(tokens, is_document_start, numbers)
         return self._pad(tokens, lengths) | numbers
 
     def _pad(self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
@@ -215,17 +216,20 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return batch
 
     def _unpad(
-        self, tokens: dict[str, np.ndarray], begins: np.ndarray, numbers: Mapping[str, Any]
+        self,
+        tokens: dict[str, np.ndarray],
+        is_document_start: np.ndarray,
+        numbers: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where
-        `begins`."""
+        `is_document_start`."""
         if numbers:
             raise ValueError(
                 f"{next(iter(numbers))}: one number a row does not fit unpadded=True; remove the"
                 " column"
             )
         real = tokens.pop("attention_mask") != 0
-        lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
+        lengths = np.unique(np.cumsum(is_document_start)[real], return_counts=True)[1]
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         batch: dict[str, Any] = {}
         for name, column in tokens.items():
@@ -241,7 +245,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return batch
 
     def _mask(
-        self, tokens: dict[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray
+        self,
+        tokens: dict[str, np.ndarray],
+        row_of_token: np.ndarray,
+        is_document_start: np.ndarray,
     ) -> None:
         """Mask `input_ids` and add `labels`. `tokens` are the columns of all rows, one after the
         other, [T] each; the other arguments are the row of each token, and whether it is the first
@@ -254,15 +261,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if at_least_one is None:
             at_least_one = "position_ids" in tokens
         progress, batch_number = self._advance()
-        rows = np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1)
+        rows = np.split(input_ids, np.flatnonzero(np.diff(row_of_token)) + 1)
         uniform_samples = self._draw_samples(rows, progress, batch_number)
         targets, span_first_token = choose_targets(
             self.masking,
             self._rate(progress, batch_number),
             candidates,
             self._word_starts[input_ids],
-            row_numbers,
-            begins,
+            row_of_token,
+            is_document_start,
             uniform_samples,
             at_least_one,
         )

@@ -27,7 +27,9 @@ SPAN_WEIGHTS = {
     "span": (1 - GEOMETRIC_P) ** np.arange(SPAN_MAX_WORDS),
     "ngram": 1 / np.arange(1, 4),
 }
-SPAN_LENGTHS = {masking: weights / weights.sum() for masking, weights in SPAN_WEIGHTS.items()}
+SPAN_LENGTH_PROBABILITIES = {
+    masking: weights / weights.sum() for masking, weights in SPAN_WEIGHTS.items()
+}
 MASKING_KINDS = ("token", "whole_word", *SPAN_WEIGHTS)
 
 
@@ -52,8 +54,8 @@ def choose_targets(
     rate: float,
     candidates: np.ndarray,
     word_starts: np.ndarray,
-    rows: np.ndarray,
-    begins: np.ndarray,
+    row_of_token: np.ndarray,
+    is_document_start: np.ndarray,
     uniform_samples: np.ndarray,
     at_least_one: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -69,8 +71,8 @@ def choose_targets(
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
         word_starts: bool [T], the tokens that begin a word wherever they stand. The first candidate
             of a document, and a candidate after a token that is not one, begin a word too.
-        rows: int [T], the row of each token, in order.
-        begins: bool [T], the first tokens of documents.
+        row_of_token: int [T], in order.
+        is_document_start: bool [T], the first tokens of documents.
         uniform_samples: float [4, T], uniform in [0, 1).
         at_least_one: give a document without targets one, a word drawn uniformly.
 
@@ -80,16 +82,20 @@ def choose_targets(
     """
     # Whether the token before is a candidate of the same document.
     follows = np.zeros_like(candidates)
-    follows[1:] = candidates[:-1] & ~begins[1:]
+    follows[1:] = candidates[:-1] & ~is_document_start[1:]
     word_starts = candidates & (word_starts | ~follows | (masking == "token"))
     firsts = np.flatnonzero(word_starts)  # [W] the first token of every word
     if len(firsts) == 0 or rate == 0:
         return np.zeros_like(candidates), np.arange(len(candidates))
     words = np.cumsum(word_starts) - 1  # [T] the word of every candidate
 
-    if masking in SPAN_LENGTHS:
-        chosen, span_first_token = _spans(
-            rate, SPAN_LENGTHS[masking], rows[firsts], ~follows[firsts], uniform_samples[:, firsts]
+    if masking in SPAN_LENGTH_PROBABILITIES:
+        chosen, span_first_token = cover_with_spans(
+            rate,
+            SPAN_LENGTH_PROBABILITIES[masking],
+            row_of_token[firsts],
+            ~follows[firsts],
+            uniform_samples[:, firsts],
         )
         span_first_token = firsts[span_first_token]
     else:
@@ -97,7 +103,7 @@ def choose_targets(
         span_first_token = firsts
 
     if at_least_one:
-        document_of_word = np.cumsum(begins)[firsts]
+        document_of_word = np.cumsum(is_document_start)[firsts]
         forced = _words_of_empty_documents(
             chosen, document_of_word, uniform_samples[EXTENT, firsts]
         )
@@ -119,11 +125,11 @@ def _words_of_empty_documents(
     return samples == np.repeat(smallest, num_words)
 
 
-def _spans(
+def cover_with_spans(
     rate: float,
-    p_length: np.ndarray,
-    rows: np.ndarray,
-    breaks: np.ndarray,
+    length_probabilities: np.ndarray,
+    row_of_word: np.ndarray,
+    is_span_break: np.ndarray,
     uniform_samples: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cover words with spans: `covered`, bool [W], and `span_first_token`, int [W], the first word
@@ -131,19 +137,25 @@ def _spans(
 
     Along each row, gaps and spans alternate in a stationary process, so that every word, including
     the first, is covered with probability `rate`. A gap has a geometric number of words (possibly
-    none), a span has 1, 2, … words with the probabilities `p_length`. The samples of the k-th word
-    of a row are used for its k-th pair of gap and span. `rows`, int [W], are the rows of the words;
-    where `breaks`, bool [W], a span that continues from the previous word is cut in two.
+    none), a span has 1, 2, … words. The samples of the k-th word of a row are used for its k-th
+    pair of gap and span.
+
+    Args:
+        rate: the expected share of the words.
+        length_probabilities: float, of spans of 1, 2, … words.
+        row_of_word: int [W], in order.
+        is_span_break: bool [W], where a span that continues from the previous word is cut in two.
+        uniform_samples: float [4, W].
     """
-    lengths = np.arange(1, len(p_length) + 1)
-    mean = p_length @ lengths
+    lengths = np.arange(1, len(length_probabilities) + 1)
+    mean = length_probabilities @ lengths
     # A span that is already running has k more words (including this one) with probability P(length
     # >= k) / mean.
-    p_rest = np.cumsum(p_length[::-1])[::-1] / mean
+    running_probabilities = np.cumsum(length_probabilities[::-1])[::-1] / mean
     p_begin = rate / (rate + mean * (1 - rate))  # mean gap : mean span = 1 - rate : rate
 
-    first = np.flatnonzero(np.diff(rows, prepend=-1))  # the first word of every row
-    counts = np.diff(first, append=len(rows))
+    first = np.flatnonzero(np.diff(row_of_word, prepend=-1))  # the first word of every row
+    counts = np.diff(first, append=len(row_of_word))
     ends = np.repeat(first + counts, counts)  # [W] one past the last word of the row
 
     # Gaps: whether a span is running at the first word of a row is a comparison with `rate`; what
@@ -154,15 +166,15 @@ def _spans(
     select[first] = np.where(running, 0, remainder)
     with np.errstate(divide="ignore"):
         gaps = np.log1p(-select) / np.log1p(-p_begin)
-    gaps = np.minimum(gaps, len(rows)).astype(np.int64)
+    gaps = np.minimum(gaps, len(row_of_word)).astype(np.int64)
     gaps[first] += ~running  # a row that starts uncovered has a gap of at least this word
 
     # Lengths of spans.
     extent = uniform_samples[EXTENT]
     first_running = first[running]
-    length = 1 + np.searchsorted(np.cumsum(p_length)[:-1], extent, side="right")
+    length = 1 + np.searchsorted(np.cumsum(length_probabilities)[:-1], extent, side="right")
     length[first_running] = 1 + np.searchsorted(
-        np.cumsum(p_rest)[:-1], extent[first_running], side="right"
+        np.cumsum(running_probabilities)[:-1], extent[first_running], side="right"
     )
 
     # Where spans start and stop: first as if all gaps and spans were of one row, then counted from
@@ -175,10 +187,10 @@ def _spans(
     starts = starts[inside]
     stops = np.minimum(stops, ends)[inside]
 
-    change = np.zeros(len(rows) + 1, dtype=np.int64)
+    change = np.zeros(len(row_of_word) + 1, dtype=np.int64)
     change[starts] += 1
     change[stops] -= 1
     covered = np.cumsum(change[:-1]) > 0
-    is_first = breaks.copy()
+    is_first = is_span_break.copy()
     is_first[starts] = True
-    return covered, np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
+    return covered, np.maximum.accumulate(np.where(is_first, np.arange(len(row_of_word)), 0))

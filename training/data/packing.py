@@ -133,27 +133,27 @@ def pack_table(
     long documents into pieces, choose the row of each piece, and gather the tokens of the rows."""
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
-    starts, piece_lengths = cut_into_pieces(lengths, seq_length - 2)
+    source_starts, piece_lengths = cut_into_pieces(lengths, seq_length - 2)
     framed_lengths = piece_lengths + 2  # with [CLS] and [SEP]
     row_lengths = framed_lengths
     if mode == "packed":
         rows = best_fit_decreasing(framed_lengths, seq_length)
         row_lengths = np.bincount(rows, weights=framed_lengths).astype(np.int64)
         by_row = np.argsort(rows, kind="stable")
-        starts = starts[by_row]
+        source_starts = source_starts[by_row]
         framed_lengths = framed_lengths[by_row]
 
     # Where each framed piece begins and ends among the tokens of all rows.
-    ends = np.cumsum(framed_lengths)
-    begins = ends - framed_lengths
-    places = np.arange(framed_lengths.sum())
-    # A place takes the token at the same distance from the start of its piece; [CLS] and [SEP]
+    piece_ends = np.cumsum(framed_lengths)
+    piece_starts = piece_ends - framed_lengths
+    slots = np.arange(framed_lengths.sum())
+    # A slot takes the token at the same distance from the start of its piece; [CLS] and [SEP]
     # replace those before the piece and after it.
-    token_of_place = places + np.repeat(starts - begins - 1, framed_lengths)
-    tokens = documents.flatten().to_numpy().take(token_of_place, mode="clip")
-    tokens[begins] = cls_token_id
-    tokens[ends - 1] = sep_token_id
-    positions = (places - np.repeat(begins, framed_lengths)).astype(smallest_dtype(seq_length))
+    token_of_slot = slots + np.repeat(source_starts - piece_starts - 1, framed_lengths)
+    tokens = documents.flatten().to_numpy().take(token_of_slot, mode="clip")
+    tokens[piece_starts] = cls_token_id
+    tokens[piece_ends - 1] = sep_token_id
+    positions = (slots - np.repeat(piece_starts, framed_lengths)).astype(smallest_dtype(seq_length))
     bounds = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int32)
     return pa.table(
         {

@@ -63,7 +63,7 @@ from .sizes import LongTrainingCallback, size_in_time, size_with_enough_steps
 from .training_data import (
     PreparedRowsData,
     TrainingData,
-    make_rows,
+    rows_of,
     sample_of,
     take_training_data,
 )
@@ -158,8 +158,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             if data.has_text:
                 check_tokenization(documents.train, tokenizer, args.max_lost_text)
             config = self._fit_config(config, tokenizer)
-            train_rows = make_rows(documents.train, tokenizer, self.objective)
-            evaluation_rows = make_rows(documents.validation, tokenizer, self.objective)
+            train_rows = rows_of(documents.train, tokenizer, self.objective)
+            evaluation_rows = rows_of(documents.validation, tokenizer, self.objective)
         check_evaluation_rows(evaluation_rows)
         self.held_out = documents.validation
         self.sample = sample_of(train_rows)  # the rows in which tokens are counted
@@ -199,7 +199,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         # padding may be [SEP]'s.
         args.include_num_input_tokens_seen = "all" if unpadded else "non_padding"
         if collator is None:
-            collator = self.objective.collator(tokenizer, unpadded=unpadded)
+            collator = self.objective.make_collator(tokenizer, unpadded=unpadded)
         return collator
 
     def _begin_records(self, data_description: str) -> None:
@@ -271,8 +271,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             config = model.config
             config.check_tokenizer(tokenizer)
         set_seed(seed)
-        built, _ = self.objective.model(model, config, tokenizer)
-        return built, new_weights
+        return self.objective.make_model(model, config, tokenizer), new_weights
 
     def _settings_to_resume(self) -> dict[str, Any]:
         """All that decides rows, masks and weights. A checkpoint cannot be resumed with other
@@ -497,7 +496,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
         loss = outputs["loss"].float()[None]
-        sums = torch.cat([loss, self.objective.score(outputs, inputs)])
+        sums = torch.cat([loss, self.objective.batch_sums(outputs, inputs)])
         return None, sums[None], None
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):

@@ -173,7 +173,7 @@ def take_training_data(data: Any) -> TrainingData:
     return CorpusData(data)
 
 
-def make_rows(examples: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
+def rows_of(examples: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
     """Make rows for the collator from documents, as text or as tokens; packed rows are returned as
     they are."""
     columns = columns_of(examples)
@@ -181,7 +181,7 @@ def make_rows(examples: Any, tokenizer: PreTrainedTokenizerBase, objective: Obje
         documents = examples
         if "source" not in columns:
             documents = examples.select_columns("text")
-        return objective.rows(documents, tokenizer)
+        return objective.make_rows(documents, tokenizer)
     if "input_ids" not in columns:
         raise ValueError(
             f"train_dataset needs a column text or input_ids, got {', '.join(columns)}"

@@ -24,9 +24,9 @@ from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model
 class Objective(abc.ABC):
     """One way to pretrain: the steps from documents to a loss, and the metrics of an evaluation.
 
-    An evaluation reduces each batch to a few sums (`score`), adds these up over all batches and
-    ranks, and turns them into means at the end (`metrics`). To add an objective, write a subclass
-    with `name`, `model_class` and `collator`, and add it to `OBJECTIVES` in
+    An evaluation reduces each batch to a few sums (`batch_sums`), adds these up over all batches
+    and ranks, and turns them into means at the end (`metrics`). To add an objective, write a
+    subclass with `name`, `model_class` and `make_collator`, and add it to `OBJECTIVES` in
     `objectives/__init__.py`.
     """
 
@@ -75,7 +75,7 @@ class Objective(abc.ABC):
         """Adapt the tokenizer to rows, or refuse it (ValueError) before any rows are made."""
         return adapt_tokenizer(tokenizer, pairs=not self.packs_documents)
 
-    def rows(
+    def make_rows(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
     ) -> datasets.Dataset:
         """Make rows for the collator from documents (column `text`)."""
@@ -94,7 +94,7 @@ class Objective(abc.ABC):
         return pack_documents(tokenized, tokenizer, self.args.seq_length, self.args.packing)
 
     @abc.abstractmethod
-    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+    def make_collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         """Make the collator of the training, with further `options` of `MaskedLMCollator`. The
         evaluation uses its `for_evaluation()`."""
 
@@ -115,29 +115,22 @@ class Objective(abc.ABC):
             )
         return source.config
 
-    def model(
+    def make_model(
         self,
-        source: MiniBertConfig | PreTrainedModel | str,
+        source: MiniBertConfig | PreTrainedModel,
         config: MiniBertConfig,
         tokenizer: PreTrainedTokenizerBase,
-    ) -> tuple[PreTrainedModel, list[str]]:
-        """Make or load the model to train; returns it with the names of the weights that a saved
-        model lacked.
-
-        `source` is a config (a new model is made), a path (a saved model is loaded in fp32), or the
-        model itself.
-        """
-        path = config_path(source)
-        if path is not None:
-            return self.load(path, config)
+    ) -> PreTrainedModel:
+        """Make the model to train: a new one of a config, or `source` itself. (A saved model is
+        loaded by `load` before.)"""
         if isinstance(source, MiniBertConfig):
-            return self.model_class(config), []
+            return self.model_class(config)
         if not isinstance(source, self.model_class):
             raise ValueError(
                 f"model: objective {self.name} trains a {self.model_class.__name__},"
                 f" got a {type(source).__name__}"
             )
-        return source, []
+        return source
 
     def load(self, path: str, config: MiniBertConfig) -> tuple[PreTrainedModel, list[str]]:
         """Load a saved model in fp32; returns it with the names of the weights that it lacked."""
@@ -155,10 +148,10 @@ class Objective(abc.ABC):
         """The name in the log of one of the losses that the model returns beside their sum."""
         return output_name
 
-    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def batch_sums(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Reduce a batch of an evaluation to sums, fp32 [k]; `outputs` are made with
         `sparse_prediction=True`."""
-        return token_score(outputs["logits"], batch["labels"])
+        return token_sums(outputs["logits"], batch["labels"])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         """Turn the sums over all batches, [k], into the means for the log. A mean over nothing is
@@ -216,7 +209,7 @@ def perplexity(loss: float | None) -> float | None:
     return None if loss is None else math.exp(min(loss, 700))  # e^710 is too large for a float
 
 
-def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def token_sums(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Summed loss, right guesses and number of targets, fp32 [3] (not every device has float64).
 
     Args:

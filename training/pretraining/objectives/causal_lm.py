@@ -29,18 +29,18 @@ class CausalLM(Objective):
         tokenizer.eos_token = tokenizer.sep_token
         return tokenizer
 
-    def model(
+    def make_model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
-    ) -> tuple[PreTrainedModel, list[str]]:
+    ) -> PreTrainedModel:
         config.bos_token_id = config.cls_token_id
         config.eos_token_id = config.sep_token_id
-        model, new_weights = super().model(source, config, tokenizer)
+        model = super().make_model(source, config, tokenizer)
         for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
             setattr(model.generation_config, name, getattr(config, name))
         model.generation_config.use_cache = False  # there is no cache
-        return model, new_weights
+        return model
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+    def make_collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)
 
     def save(self, trainer: Trainer, folder: Path) -> None:

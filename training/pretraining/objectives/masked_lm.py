@@ -48,7 +48,7 @@ class MaskedLM(Objective):
             word_start_table(tokenizer)  # refuses a tokenizer that does not mark words
         return tokenizer
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+    def make_collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         options = {**self.masking_options, **options, "seed": self.args.seed}
         return MaskedLMCollator(tokenizer, **options)
 

@@ -17,7 +17,7 @@ from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenD
 from ....tokenization import regular_tokens
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from .base import mean_metrics, token_score
+from .base import mean_metrics, token_sums
 from .masked_lm import MaskedLM
 
 SHARED_EMBEDDINGS = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
@@ -205,9 +205,9 @@ class ReplacedTokenDetection(MaskedLM):
                 f"generator_size must be above 0 and at most 1, got {self.args.generator_size}"
             )
 
-    def model(
+    def make_model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
-    ) -> tuple[DetectorWithGenerator, list[str]]:
+    ) -> DetectorWithGenerator:
         """Make a discriminator from `source`, with a new generator."""
         regular_ids = np.flatnonzero(regular_tokens(tokenizer)).tolist()
         suppress_tokens = set(range(config.vocab_size)).difference(regular_ids)
@@ -215,20 +215,19 @@ class ReplacedTokenDetection(MaskedLM):
         model = DetectorWithGenerator(
             config, generator_config, self.args.discriminator_weight, suppress_tokens
         )
-        if isinstance(source, MiniBertConfig):
-            return model, []
-        detector, new_weights = super().model(source, config, tokenizer)
-        model.load_state_dict(detector.state_dict(), strict=False)
-        return model, new_weights
+        if not isinstance(source, MiniBertConfig):
+            detector = super().make_model(source, config, tokenizer)
+            model.load_state_dict(detector.state_dict(), strict=False)
+        return model
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
-        return super().collator(tokenizer, target_draws=True, **options)
+    def make_collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
+        return super().make_collator(tokenizer, target_draws=True, **options)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         real = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
         return {"num_tokens_in_batch": real.count_nonzero()}
 
-    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def batch_sums(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         real = outputs["replaced"] != IGNORE_INDEX
         logits = outputs["logits"][real].float()
         replaced = outputs["replaced"][real].bool()
@@ -236,11 +235,11 @@ class ReplacedTokenDetection(MaskedLM):
             logits, replaced.float(), reduction="sum"
         )
         right = (logits > 0) == replaced
-        detector_score = torch.stack(
+        detector_sums = torch.stack(
             [loss, right.sum().float(), real.sum().float(), replaced.sum().float()]
         )
-        generator_score = token_score(outputs["generator_logits"], batch["labels"])
-        return torch.cat([generator_score, detector_score])
+        generator_sums = token_sums(outputs["generator_logits"], batch["labels"])
+        return torch.cat([generator_sums, detector_sums])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         mlm_loss, mlm_right, targets, loss, right, tokens, replaced = sums

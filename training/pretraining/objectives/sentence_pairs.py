@@ -19,7 +19,7 @@ from ...data.masking import IGNORE_INDEX
 from ...data.sentences import split_sentences
 from ...data.tables import map_tables
 from ...data.tokenized import tokenize_table
-from .base import mean_metrics, token_score
+from .base import mean_metrics, token_sums
 from .masked_lm import MaskedLM
 
 # Random pairs are made of segments of this many neighbouring documents.
@@ -55,7 +55,7 @@ class MaskedLMWithNextSentence(MaskedLM):
                 f" token, [SEP], a token, [SEP]), got {self.args.seq_length}"
             )
 
-    def rows(
+    def make_rows(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
     ) -> datasets.Dataset:
         args = self.args
@@ -76,10 +76,10 @@ class MaskedLMWithNextSentence(MaskedLM):
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}
 
-    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def batch_sums(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         labels = batch["next_sentence_label"]
-        pairs = token_score(outputs["seq_relationship_logits"], labels)
-        return torch.cat([token_score(outputs["prediction_logits"], batch["labels"]), pairs])
+        pairs = token_sums(outputs["seq_relationship_logits"], labels)
+        return torch.cat([token_sums(outputs["prediction_logits"], batch["labels"]), pairs])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         loss, right, pairs = sums[3:]
