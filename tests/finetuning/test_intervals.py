@@ -6,6 +6,14 @@ import scipy.stats
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from minibert.training.evaluation import intervals
+from minibert.training.evaluation.intervals import (
+    intervals_of_class_counts,
+    intervals_of_classes,
+    intervals_of_counts,
+    intervals_of_labels,
+    intervals_of_means,
+    intervals_of_values,
+)
 
 CLASSES = {
     "accuracy": accuracy_score,
@@ -47,7 +55,7 @@ def test_of_classes():
     generator = np.random.default_rng(0)
     true = generator.choice(3, 120, p=[0.8, 0.12, 0.08])
     predicted = np.where(generator.random(120) < 0.7, true, generator.integers(3, size=120))
-    check(intervals.of_classes(predicted, true), CLASSES, true, predicted)
+    check(intervals_of_classes(predicted, true), CLASSES, true, predicted)
 
 
 def test_of_several_labels():
@@ -59,14 +67,14 @@ def test_of_several_labels():
         metrics[f"f1_{average}"] = lambda true, predicted, average=average: f1_score(
             true, predicted, average=average, zero_division=0
         )
-    check(intervals.of_labels(predicted, true), metrics, true, predicted)
+    check(intervals_of_labels(predicted, true), metrics, true, predicted)
 
 
 def test_of_values_with_equal_ones():
     generator = np.random.default_rng(0)
     true = generator.integers(6, size=150).astype(float)
     predicted = np.round(true + generator.normal(scale=2, size=150))
-    check(intervals.of_values(predicted, true), VALUES, true, predicted)
+    check(intervals_of_values(predicted, true), VALUES, true, predicted)
 
 
 def test_of_counts():
@@ -78,7 +86,7 @@ def test_of_counts():
     def f1(rows, _):
         return 2 * hits[rows].sum() / (num_true[rows].sum() + num_predicted[rows].sum())
 
-    interval_of = intervals.of_counts(hits, num_predicted, num_true)
+    interval_of = intervals_of_counts(hits, num_predicted, num_true)
     check({"f1": interval_of["f1"]}, {"f1": f1}, np.arange(100), np.arange(100))
     recall = hits.sum() / num_true.sum()
     assert (
@@ -94,7 +102,7 @@ def test_of_words():
     """Whole sentences are drawn: words of one sentence are right or wrong together."""
     num_true = np.full((40, 2), 10)
     hits = np.where(np.arange(40)[:, None] % 4 == 0, 0, num_true)
-    interval_of = intervals.of_class_counts(hits, num_true, num_true)
+    interval_of = intervals_of_class_counts(hits, num_true, num_true)
     width = interval_of["accuracy"].high - interval_of["accuracy"].low
     assert width == pytest.approx(2 * 1.96 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
 
@@ -104,7 +112,7 @@ def test_macro_f1_is_less_certain_than_accuracy():
     true = np.array([0] * 190 + [1] * 10)
     predicted = true.copy()
     predicted[[0, 1, 2, 3, 190, 191, 192, 193]] ^= 1
-    interval_of = intervals.of_classes(predicted, true)
+    interval_of = intervals_of_classes(predicted, true)
     widths = {name: interval.high - interval.low for name, interval in interval_of.items()}
     assert widths["f1_macro"] > 3 * widths["accuracy"]
 
@@ -113,7 +121,7 @@ def test_macro_f1_is_less_certain_than_accuracy():
 def test_of_a_perfect_score(num_rare):
     """No sample has an error, but other rows may."""
     true = np.array([0] * 100 + [1] * num_rare)
-    interval_of = intervals.of_classes(true, true)
+    interval_of = intervals_of_classes(true, true)
     assert interval_of["accuracy"].low == pytest.approx(0.025 ** (1 / len(true)))
     assert interval_of["f1_macro"].low == pytest.approx(0.025 ** (1 / (2 * num_rare)))
     assert interval_of["f1_macro"].high == 1
@@ -121,14 +129,14 @@ def test_of_a_perfect_score(num_rare):
 
 def test_the_same_at_every_call_and_in_parts(monkeypatch):
     scores = {"hit@1": [0, 1, 1, 1, 0], "mrr@10": [0.5, 1, 1, 0.1, 0.2]}
-    interval_of = intervals.of_means(scores)
-    assert interval_of == intervals.of_means(scores)
+    interval_of = intervals_of_means(scores)
+    assert interval_of == intervals_of_means(scores)
     monkeypatch.setattr(intervals, "MAX_NUMBERS_AT_ONCE", 10)
-    in_parts = intervals.of_means(scores)
+    in_parts = intervals_of_means(scores)
     for name in interval_of:
         assert interval_of[name] == pytest.approx(in_parts[name])
     assert interval_of["hit@1"].low < 0.6 < interval_of["hit@1"].high
 
 
 def test_of_no_rows():
-    assert intervals.of_means({"x": []}) == {}
+    assert intervals_of_means({"x": []}) == {}

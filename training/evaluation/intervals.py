@@ -24,7 +24,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def intervals(
+def bootstrap_intervals(
     score: ScoreSamples, row_counts: Sequence[int], num_rows: Mapping[str, int] | None = None
 ) -> dict[str, Interval]:
     """The interval of each metric. One that is not defined for a sample is left out of its own.
@@ -76,7 +76,7 @@ def _interval(values: np.ndarray, num_rows: int) -> Interval | None:
 # --- scores of samples ---
 
 
-def of_means(scores: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+def intervals_of_means(scores: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
     """The intervals of metrics that are means of the `scores` of rows."""
     names = list(scores)
     matrix = np.array([scores[name] for name in names], np.float64).T  # [rows, metrics]
@@ -86,10 +86,12 @@ def of_means(scores: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
         means = samples @ different_rows / samples.sum(1, keepdims=True)
         return dict(zip(names, means.T))
 
-    return intervals(score, row_counts)
+    return bootstrap_intervals(score, row_counts)
 
 
-def of_classes(predictions: Sequence[int], references: Sequence[int]) -> dict[str, Interval]:
+def intervals_of_classes(
+    predictions: Sequence[int], references: Sequence[int]
+) -> dict[str, Interval]:
     """The intervals of `accuracy`, of `f1_macro` over the classes that a sample has, and of
     `matthews_correlation`."""
     pairs = np.stack([np.asarray(predictions), np.asarray(references)], 1)
@@ -120,10 +122,10 @@ def of_classes(predictions: Sequence[int], references: Sequence[int]) -> dict[st
     num_rows_of_class = num_rows_of_class[num_rows_of_class > 0]
     # A perfect macro F1 stands for as many rows as the rarest class has, for each class.
     num_rows = int(num_rows_of_class.min() * len(num_rows_of_class))
-    return intervals(score, row_counts, {"f1_macro": num_rows})
+    return bootstrap_intervals(score, row_counts, {"f1_macro": num_rows})
 
 
-def of_labels(predictions: np.ndarray, references: np.ndarray) -> dict[str, Interval]:
+def intervals_of_labels(predictions: np.ndarray, references: np.ndarray) -> dict[str, Interval]:
     """The intervals of `accuracy` (all labels of a row are right), `f1_micro`, and `f1_macro` over
     the labels that a sample has.
 
@@ -150,10 +152,12 @@ def of_labels(predictions: np.ndarray, references: np.ndarray) -> dict[str, Inte
             "accuracy": samples @ is_right / samples.sum(1),
         }
 
-    return intervals(score, row_counts)
+    return bootstrap_intervals(score, row_counts)
 
 
-def of_values(predictions: Sequence[float], references: Sequence[float]) -> dict[str, Interval]:
+def intervals_of_values(
+    predictions: Sequence[float], references: Sequence[float]
+) -> dict[str, Interval]:
     """The intervals of `pearson`, `spearman` and `mse`."""
     predicted = np.asarray(predictions, np.float64)
     true = np.asarray(references, np.float64)
@@ -168,10 +172,10 @@ def of_values(predictions: Sequence[float], references: Sequence[float]) -> dict
             "mse": samples @ squared_errors / samples.sum(1),
         }
 
-    return intervals(score, np.ones(len(true), int))
+    return bootstrap_intervals(score, np.ones(len(true), int))
 
 
-def of_counts(
+def intervals_of_counts(
     hits: np.ndarray, num_predicted: np.ndarray, num_true: np.ndarray
 ) -> dict[str, Interval]:
     """The intervals of `precision`, `recall` and `f1` over all things that rows have several of,
@@ -191,10 +195,10 @@ def of_counts(
             "f1": np.where(num_true == 0, np.nan, _f1(hits, num_predicted, num_true)),
         }
 
-    return intervals(score, row_counts)
+    return bootstrap_intervals(score, row_counts)
 
 
-def of_class_counts(
+def intervals_of_class_counts(
     hits: np.ndarray, num_predicted: np.ndarray, num_true: np.ndarray
 ) -> dict[str, Interval]:
     """The intervals of `accuracy`, and of `f1_macro` over the classes that a sample has, of words
@@ -213,7 +217,7 @@ def of_class_counts(
             "f1_macro": _macro_f1(hits_of_class, samples @ num_predicted, num_true_of_class),
         }
 
-    return intervals(score, np.ones(len(hits), int))
+    return bootstrap_intervals(score, np.ones(len(hits), int))
 
 
 def _f1(hits: np.ndarray, num_predicted: np.ndarray, num_true: np.ndarray) -> np.ndarray:
@@ -247,3 +251,8 @@ def _correlation(first: np.ndarray, second: np.ndarray, samples: np.ndarray) -> 
     covariance = (samples * first * second).sum(1)
     spread = (samples * first**2).sum(1) * (samples * second**2).sum(1)
     return covariance / np.sqrt(spread)
+
+
+# Former names.
+of_means = intervals_of_means
+of_values = intervals_of_values

@@ -1,5 +1,9 @@
-"""The metrics beside those of scikit-learn. Correlations are from -1 to 1, other scores from 0 to
-1."""
+"""The metrics beside those of scikit-learn: of retrieval, of answers, of values, and by class.
+
+Which metrics a task has, such as the macro F1 of a classifier, is said by `score` of its class in
+`finetuning/tasks` (of a classifier, in `problem_types`). Correlations are from -1 to 1, other
+scores from 0 to 1.
+"""
 
 import math
 import re

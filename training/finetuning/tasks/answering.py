@@ -14,8 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...data.sentences import split_sentences
-from ...evaluation import intervals
-from ...evaluation.intervals import Interval
+from ...evaluation.intervals import Interval, intervals_of_means
 from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
 from ..reading.columns import as_list, bad_value, map_examples, with_column
@@ -224,11 +223,11 @@ class AnswerQuestions(Task):
         self, predictions: Sequence[str], references: Sequence[list[str]]
     ) -> dict[str, Interval]:
         exact, f1 = answer_scores(predictions, references)
-        interval_of = intervals.of_means({"exact_match": exact, "f1": f1})
+        interval_of = intervals_of_means({"exact_match": exact, "f1": f1})
         is_answerable = np.array([bool(answers) for answers in references])
         if is_answerable.any() and not is_answerable.all():
-            interval_of |= intervals.of_means({"f1_answerable": f1[is_answerable]})
-            interval_of |= intervals.of_means({"f1_unanswerable": f1[~is_answerable]})
+            interval_of |= intervals_of_means({"f1_answerable": f1[is_answerable]})
+            interval_of |= intervals_of_means({"f1_unanswerable": f1[~is_answerable]})
         return interval_of
 
     def confidence(

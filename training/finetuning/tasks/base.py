@@ -27,9 +27,8 @@ from transformers import (
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...common.files import printable
-from ...evaluation import intervals
 from ...evaluation.baselines import is_better, random_scores
-from ...evaluation.intervals import Interval
+from ...evaluation.intervals import Interval, intervals_of_means
 from ...evaluation.plots import plot_scores
 from ..reading.columns import check_column, check_text_columns, find_column, with_column
 
@@ -316,7 +315,7 @@ class Task(abc.ABC):
     ) -> dict[str, Interval]:
         """The 95 % intervals of metrics of `score`."""
         is_right = [predicted == true for predicted, true in zip(predictions, references)]
-        return intervals.of_means({"accuracy": is_right})
+        return intervals_of_means({"accuracy": is_right})
 
     def confidence(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """How sure the model is of what it predicts for each example, [batch], up to 1."""

@@ -18,8 +18,12 @@ import torch
 
 from ...common.files import printable
 from ...data.tables import to_number
-from ...evaluation import intervals
-from ...evaluation.intervals import Interval
+from ...evaluation.intervals import (
+    Interval,
+    intervals_of_classes,
+    intervals_of_labels,
+    intervals_of_values,
+)
 from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ..reading.columns import as_list, bad_value
@@ -182,7 +186,7 @@ class SingleLabel(ClassificationProblem):
     def intervals(
         self, predictions: Sequence[int], references: Sequence[int]
     ) -> dict[str, Interval]:
-        return intervals.of_classes(predictions, references)
+        return intervals_of_classes(predictions, references)
 
     def guesses(self, training_labels: Sequence[int], num_examples: int) -> list[list[int]]:
         """The most frequent class."""
@@ -328,7 +332,7 @@ class MultiLabel(ClassificationProblem):
     def intervals(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, Interval]:
-        return intervals.of_labels(np.array(predictions), np.array(references))
+        return intervals_of_labels(np.array(predictions), np.array(references))
 
     def guesses(
         self, training_labels: Sequence[Sequence[float]], num_examples: int
@@ -406,7 +410,7 @@ class Regression(ClassificationProblem):
     def intervals(
         self, predictions: Sequence[float], references: Sequence[float]
     ) -> dict[str, Interval]:
-        return intervals.of_values(predictions, references)
+        return intervals_of_values(predictions, references)
 
     def guesses(self, training_labels: Sequence[float], num_examples: int) -> list[Sequence[Any]]:
         """The mean value."""

@@ -19,8 +19,7 @@ from transformers import (
 from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForTokenClassification
 from ...data.sentences import split_words
-from ...evaluation import intervals
-from ...evaluation.intervals import Interval
+from ...evaluation.intervals import Interval, intervals_of_class_counts, intervals_of_counts
 from ...evaluation.metrics import class_scores
 from ..class_weights import class_weights, describe_weights
 from ..reading.columns import (
@@ -450,8 +449,8 @@ class Tag(Task):
         if self.entities:
             from ...evaluation.entity_metrics import count_entities  # it imports `evaluate`
 
-            return intervals.of_counts(*count_entities(predictions, references))
-        return intervals.of_class_counts(*count_tags(predictions, references))
+            return intervals_of_counts(*count_entities(predictions, references))
+        return intervals_of_class_counts(*count_tags(predictions, references))
 
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Of the word that is least sure."""
