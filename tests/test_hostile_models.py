@@ -15,7 +15,7 @@ import minibert
 from minibert import train_tokenizer
 from minibert.training.common.files import UNPRINTABLE
 from minibert.training.finetuning.prediction_files import as_json
-from minibert.training.hub import card, uploaded_files
+from minibert.training.hub import card, facts, uploaded_files
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.example import run_example
 from minibert.training.loading import foreign_code
@@ -381,7 +381,7 @@ def test_a_card_is_written_for_any_kind_of_embedding_model(model_type, saved, tm
     folder = tmp_path / "model"
     shutil.copytree(saved / "embedder", folder)
     edit(folder / "config_sentence_transformers.json", model_type=model_type)
-    text = card.render_card(folder, card.CardFacts())
+    text = card.render_card(folder, facts.CardFacts())
     assert ("MultiVectorEncoder" in text) == (model_type == "ColBERT")
 
 
@@ -397,7 +397,9 @@ def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path, monkeypatch):
         uploaded_files.stage(folder, tmp_path / "refused")
     staged = uploaded_files.stage(folder, tmp_path / "staged", trust_remote_code=True)
     assert {"modeling_minibert.py", "retired_minibert.py"} == set(staged.own_code)
-    monkeypatch.setattr(uploaded_files, "OUR_FILES", (*uploaded_files.OUR_FILES, "newer_minibert.py"))
+    monkeypatch.setattr(
+        uploaded_files, "OUR_FILES", (*uploaded_files.OUR_FILES, "newer_minibert.py")
+    )
     uploaded_files.stage(folder, tmp_path / "again", trust_remote_code=True)
     assert not (tmp_path / "again" / "newer_minibert.py").exists()
     assert (tmp_path / "staged" / "modeling_minibert.py").read_bytes() == model_file.read_bytes()

@@ -8,9 +8,11 @@ from sentence_transformers import SentenceTransformer
 
 import minibert
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.embeddings.evaluate import evaluate_tasks, measure
+from minibert.training.embeddings.evaluate import evaluate_mteb_tasks
+from minibert.training.embeddings.measures import measure
 from minibert.training.embeddings.retrieval import read_retrieval
-from minibert.training.hub.card import CardFacts, save_card
+from minibert.training.hub.card import save_card
+from minibert.training.hub.facts import CardFacts
 
 pytestmark = pytest.mark.slow  # to load mteb takes seconds
 
@@ -106,9 +108,9 @@ def test_unknown_tasks_are_refused_before_work(toy, capsys):
 
 
 def test_a_benchmark_stands_for_its_tasks():
-    from minibert.training.embeddings.evaluate import find_tasks
+    from minibert.training.embeddings.evaluate import find_mteb_tasks
 
-    names = [task.metadata.name for task in find_tasks(["NanoBEIR", "STSBenchmark"])]
+    names = [task.metadata.name for task in find_mteb_tasks(["NanoBEIR", "STSBenchmark"])]
     assert (
         names[-1] == "STSBenchmark"
         and len(names) == 14
@@ -119,5 +121,7 @@ def test_a_benchmark_stands_for_its_tasks():
 def test_a_task_that_needs_one_vector_of_a_text_is_refused(toy, tasks):
     model = open_encoder(str(toy / "model"), "multi-vector")
     with pytest.raises(ValueError, match=r"^tasks: Similar \(STS\) needs one vector of each text"):
-        evaluate_tasks([task() for task in tasks], "model", model)
-    assert evaluate_tasks([tasks[1]()], str(toy / "model"), model)["metrics"].keys() == {"Found"}
+        evaluate_mteb_tasks([task() for task in tasks], "model", model)
+    assert evaluate_mteb_tasks([tasks[1]()], str(toy / "model"), model)["metrics"].keys() == {
+        "Found"
+    }

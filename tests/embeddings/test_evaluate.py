@@ -13,17 +13,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 import minibert
-from minibert.training.embeddings import evaluate
-from minibert.training.embeddings.evaluate import measure, score
-from minibert.training.embeddings.retrieval import read_retrieval
-from minibert.training.embeddings.train import as_retrieval
+from minibert.training.embeddings import evaluate, measures
+from minibert.training.embeddings.measures import measure, score
+from minibert.training.embeddings.retrieval import as_retrieval, read_retrieval
 
 
 def test_query_is_not_its_own_result(monkeypatch):
     """Of pairs (a, b), (b, c), b is a query and a passage; one that is a pair with itself is found."""
     vectors = dict(a=[1.0, 0.0], b=[0.9, 0.1], c=[0.5, 0.5], d=[0.0, 1.0])
     monkeypatch.setattr(
-        evaluate, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
+        measures, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
     )
     for first, second in (("ab", "bc"), ("abd", "bcd")):
         task = as_retrieval(Dataset.from_dict(dict(first=list(first), second=list(second))))
@@ -34,7 +33,7 @@ def test_retrieval_with_fewer_than_k_passages(monkeypatch):
     """Queries that are no passages have all of them to find, though others do not find themselves."""
     vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
     monkeypatch.setattr(
-        evaluate, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
+        measures, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
     )
     task = as_retrieval(
         Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
@@ -86,10 +85,10 @@ def test_shared_words():
     """What a model has to be better than: cosines of TF-IDF."""
     rows = dict(first=["a b", "c", "?"], second=["b a", "d", "c ?"], label=[1.0, 0.0, 0.5])
     scored = Dataset.from_dict(rows)
-    assert measure(evaluate.SharedWords(scored), scored)["spearman"] == pytest.approx(1.0)
+    assert measure(measures.SharedWords(scored), scored)["spearman"] == pytest.approx(1.0)
     pairs = Dataset.from_dict(dict(first=["b", "x d"], second=["a b", "c d d"]))
     task = as_retrieval(pairs)
-    assert measure(evaluate.SharedWords(task), task)["hit@1"] == 1.0
+    assert measure(measures.SharedWords(task), task)["hit@1"] == 1.0
 
 
 def test_a_folder_as_beir_publishes_them(tmp_path):
@@ -206,7 +205,7 @@ def test_intervals_belong_to_the_metric(monkeypatch, tmp_path, capsys):
     vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
     monkeypatch.setattr(evaluate, "open_encoder", lambda *_, **__: None)
     monkeypatch.setattr(
-        evaluate, "encode", lambda _, texts, *__, **___: np.array([vectors[x] for x in texts])
+        measures, "encode", lambda _, texts, *__, **___: np.array([vectors[x] for x in texts])
     )
     pairs = {"sentence1": ["q", "q", "a", "b"] * 10, "sentence2": ["a", "b", "b", "b"] * 10}
     pairs["score"] = [0.9, 0.2, 0.6, 0.8] * 10
@@ -219,5 +218,5 @@ def test_intervals_belong_to_the_metric(monkeypatch, tmp_path, capsys):
     assert "Next: minibert search INDEX QUERY --data FOLDER --model x\n" in printed
     rows = Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
     task = as_retrieval(rows)
-    intervals = evaluate.intervals_of(task, evaluate.predict_task(None, task))
+    intervals = measures.intervals_of(task, measures.predict_held_out(None, task))
     assert intervals["hit@1"] == (0, 1) and intervals["mrr@10"] == (0.5, 1)

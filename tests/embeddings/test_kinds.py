@@ -12,8 +12,9 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer, Spars
 
 from minibert.training.embeddings import losses
 from minibert.training.embeddings.encoders import encode, open_encoder
-from minibert.training.embeddings.evaluate import measure, print_table
+from minibert.training.embeddings.evaluate import print_table
 from minibert.training.embeddings.losses import find_loss, make_loss
+from minibert.training.embeddings.measures import measure
 from minibert.training.embeddings.retrieval import read_retrieval
 
 TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]

@@ -19,9 +19,11 @@ from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.embeddings.encoders import encode, open_encoder, open_reranker, score_pairs
-from minibert.training.embeddings.evaluate import reorder, score
+from minibert.training.embeddings.evaluators import FunctionEvaluator
+from minibert.training.embeddings.measures import reorder, score
+from minibert.training.embeddings.negatives import with_negatives
+from minibert.training.embeddings.retrieval import as_reranking
 from minibert.training.embeddings.search import Index
-from minibert.training.embeddings.train import FunctionEvaluator, as_reranking, with_negatives
 
 PAIRS = [
     *zip(sentences(20), sentences(20, seed=1, longest=40)),

@@ -13,9 +13,9 @@ from sentence_transformers import SentenceTransformer
 
 import minibert
 from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.held_out import split_pairs
 from minibert.training.embeddings.passages import Passage, read_passages
 from minibert.training.embeddings.search import Index, cosine_of_random_pairs
-from minibert.training.embeddings.splits import split_pairs
 
 
 def test_passages(library):

@@ -16,9 +16,10 @@ from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTra
 from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
+from minibert.training.embeddings import saving
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import encode, open_encoder
-from minibert.training.embeddings.train import FunctionEvaluator
+from minibert.training.embeddings.evaluators import FunctionEvaluator
 from minibert.training.optimization.clock import TimeBudget
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
@@ -85,13 +86,13 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
 def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, monkeypatch):
-    lengths, make = [], training.FunctionEvaluator.__call__
+    lengths, make = [], FunctionEvaluator.__call__
 
     def measure(self, model, *given, **more):
         lengths.append(model.max_seq_length)
         return make(self, model, *given, **more)
 
-    monkeypatch.setattr(training.FunctionEvaluator, "__call__", measure)
+    monkeypatch.setattr(FunctionEvaluator, "__call__", measure)
     run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         "--max_steps", "1", "--max_length", "7", *TRAINING)  # fmt: skip
     assert lengths[0] == lengths[-1] == 16 and 7 in lengths
@@ -197,7 +198,7 @@ def test_resume_with_other_settings_is_refused(toy, tmp_path, capsys, task):
                "--save_steps", "2", "--max_steps", "4", "--eval_strategy", "no", "--load_best_model_at_end", "false",
                "--save_total_limit", "9", "--output_dir", tmp_path / "out"]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "remove_checkpoints", lambda folder: None)
+        patch.setattr(saving, "remove_checkpoints", lambda folder: None)
         run(*command)
     for name in ("model.safetensors", "config.json", "report.json", "checkpoint-4"):
         path = tmp_path / "out" / name

@@ -17,29 +17,24 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.training.common.files import printable
 from minibert.training.hub import push as hub_push
-from minibert.training.hub.card import (
-    HEADS,
+from minibert.training.hub.card import HEADS, card_to_upload, render_card, save_card
+from minibert.training.hub.example import Example
+from minibert.training.hub.facts import (
     CardFacts,
-    Result,
+    CardMetric,
     SplitFacts,
-    card_for,
-    code,
     describe_data,
     facts_from_trainer,
-    one_line,
-    plain,
-    render_card,
-    save_card,
-    write_card,
 )
-from minibert.training.hub.example import Example
+from minibert.training.hub.markdown import code, one_line, plain
+from minibert.training.pretraining.card import save_pretraining_card
 
 FACTS = CardFacts(
     data="owner/corpus, notes.txt",
     training={"steps": "1,234 (2.00 epochs)", "time": "5.0 minutes"},
     results=[
-        Result("perplexity", 12.21, "held-out documents", "validation", 99.5),
-        Result("accuracy", 0.5, "SST-2", "validation"),
+        CardMetric("perplexity", 12.21, "held-out documents", "validation", 99.5),
+        CardMetric("accuracy", 0.5, "SST-2", "validation"),
     ],
     baseline="unigram frequencies",
     base_model="owner/base",
@@ -218,7 +213,7 @@ def test_what_was_written_by_hand_goes_up(saved, capsys):
     path = folder / "README.md"
     save_card(folder, FACTS)
     path.write_text(path.read_text().replace("## Limits", "## Limits\n\nIt cannot whistle."))
-    text = card_for(folder, "me/other", "draft", "gpl-3.0")
+    text = card_to_upload(folder, "me/other", "draft", "gpl-3.0")
     card = ModelCard(text)
     assert (
         "It cannot whistle." in text and str(folder) not in text and 'model_id = "me/other"' in text
@@ -231,10 +226,11 @@ def test_what_was_written_by_hand_goes_up(saved, capsys):
     )
     path.write_text("---\ntags: [mine]\n---\n# My own\n\n`model_id = 5`\n")
     assert (
-        card_for(folder, "me/other") == path.read_text() and "no licence" in capsys.readouterr().out
+        card_to_upload(folder, "me/other") == path.read_text()
+        and "no licence" in capsys.readouterr().out
     )
     path.unlink()
-    assert 'model_id = "me/other"' in card_for(folder, "me/other")
+    assert 'model_id = "me/other"' in card_to_upload(folder, "me/other")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +258,7 @@ def test_a_card_that_sentence_transformers_generated_is_not_published(
     before = (tmp_path / "model" / "README.md").read_text()
     assert "s_model_id" in before or "r_model_id" in before
     assert "README.md" in minibert.push(str(tmp_path / "model"), "me/x", dry_run=True)["files"]
-    card = card_for(tmp_path / "model", "me/x")
+    card = card_to_upload(tmp_path / "model", "me/x")
     assert (
         not re.search(r"\w_model_id", card)
         and (tmp_path / "model" / "README.md").read_text() == before
@@ -317,8 +313,8 @@ def test_a_card_shows_texts_as_they_are(hostile, saved):
         changes = dict(
             training={text: text},
             results=[
-                Result(text, 0.5, text, text, 0.5, (0.4, 0.6), 0.5),
-                Result("x", 0.5, "x", "y"),
+                CardMetric(text, 0.5, text, text, 0.5, (0.4, 0.6), 0.5),
+                CardMetric("x", 0.5, "x", "y"),
             ],
             tags=[text],
             by_class={text: {text: 0.5}},
@@ -391,11 +387,11 @@ def test_headline_metrics_first_and_rounded(saved):
     """No digits that mean nothing; losses last, nothing that is no number."""
     metrics = ["loss", "precision", "f1", "accuracy"]
     results = [
-        Result(name, 0.123456789012345, "tweets", split)
+        CardMetric(name, 0.123456789012345, "tweets", split)
         for split in ("validation", "test")
         for name in metrics
     ]
-    results += [Result("recall", math.nan, "tweets", "test")]
+    results += [CardMetric("recall", math.nan, "tweets", "test")]
     card = render_card(saved("MiniBertForTokenClassification"), CardFacts(results=results), "a/b")
     shown = re.findall(r"^\| (\w+) \| tweets \((\w+)\) \|", card, re.MULTILINE)
     assert shown == [
@@ -409,7 +405,7 @@ def test_headline_metrics_first_and_rounded(saved):
 def test_what_guessing_reaches_is_no_headline(saved):
     """0.95 at 95 rows of 100 in one class, however well that looks."""
     figures = {"accuracy": (0.95, 0.95), "f1_macro": (0.62, 0.5), "mse": (0.2, 0.1)}
-    results = [Result(name, x, "reviews", "test", base) for name, (x, base) in figures.items()]
+    results = [CardMetric(name, x, "reviews", "test", base) for name, (x, base) in figures.items()]
     facts = CardFacts(results=results, baseline="guessing", warning="worse than guessing *here*")
     card = render_card(saved("MiniBertForSequenceClassification"), facts, "a/b")
     assert re.findall(r"^\| (\w+) \| reviews", card, re.MULTILINE) == [
@@ -542,7 +538,7 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     start = tmp_path / "start"
     start.mkdir()
     (start / "README.md").write_text("---\nlicense: mit\nbase_model: owner/base\n---\n")
-    write_card(folder, report, "some text", recipe, training, started_from=str(start))
+    save_pretraining_card(folder, report, "some text", recipe, training, started_from=str(start))
     card = (folder / "README.md").read_text()
     (folder / "README.md").unlink()
     assert (

@@ -14,7 +14,8 @@ from ...configuration_minibert import MiniBertConfig
 from ...keywords import checked_keywords
 from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step
-from ..hub.card import CardFacts, save_card, save_short_card
+from ..hub.card import save_card, save_native_card
+from ..hub.facts import CardFacts
 from ..hub.origin import read_origin
 from ..loading.load_errors import wrap_load_errors
 from ..loading.models import saved_config
@@ -184,7 +185,7 @@ def save_source_card(source: str, folder: Path, target: Path, is_minibert: bool)
     if is_minibert:
         save_card(folder, facts, str(target))
     else:
-        save_short_card(folder, facts)
+        save_native_card(folder, facts)
 
 
 def save_tokenizer_and_modules(

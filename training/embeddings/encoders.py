@@ -92,7 +92,7 @@ def check_encoder(
 
 
 def saved_encoder_type(path: str) -> str:
-    """The kind that sentence-transformers saved a model as; dense if it did not."""
+    """The type that sentence-transformers saved a model as; dense if it did not."""
     settings = read_json(path, "config_sentence_transformers.json")
     if isinstance(settings, dict):
         for encoder_type, class_name in ENCODER_CLASSES.items():
@@ -103,35 +103,35 @@ def saved_encoder_type(path: str) -> str:
 
 def open_encoder(
     path: str,
-    kind: str | None = None,
+    encoder_type: str | None = None,
     pooling: PoolingName | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
     dtype: str | None = None,
 ) -> SentenceTransformer | SparseEncoder | MultiVectorEncoder:
     """Load a MiniBERT, perhaps with the files of sentence-transformers; see `embed` for the
-    arguments. By default it is of the `kind` that it was saved as (with a `pooling`, dense); a
-    ValueError for another kind or another task's head.
+    arguments. By default it is of the `encoder_type` that it was saved as (with a `pooling`,
+    dense); a ValueError for another type or another task's head.
     """
     import sentence_transformers
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
     config = check_encoder(path, max_length=max_length)
-    saved = saved_encoder_type(path)
-    if kind is None:
-        kind = "dense" if pooling else saved
-    if saved not in ("dense", kind) and not pooling:
+    saved_type = saved_encoder_type(path)
+    if encoder_type is None:
+        encoder_type = "dense" if pooling else saved_type
+    if saved_type not in ("dense", encoder_type) and not pooling:
         raise ValueError(
-            f"model: {path!r} makes {saved} vectors, not {kind} ones; use another model, or a"
-            " pooling"
+            f"model: {path!r} makes {saved_type} vectors, not {encoder_type} ones; use another"
+            " model, or a pooling"
         )
-    if kind == "sparse" and (config.architectures or [""])[0] != "MiniBertForMaskedLM":
+    if encoder_type == "sparse" and (config.architectures or [""])[0] != "MiniBertForMaskedLM":
         raise ValueError(
             f"kind: sparse vectors are made by a masked-LM head, which {path!r} lacks; use a model"
             " as it was pretrained, before fine-tuning"
         )
     options = {"dtype": dtype or dtype_of_saved(config)}
-    encoder_class = getattr(sentence_transformers, ENCODER_CLASSES[kind])
+    encoder_class = getattr(sentence_transformers, ENCODER_CLASSES[encoder_type])
     model = load_sentence_transformer(encoder_class, path, model_kwargs=options)
     check_weights(path, model.transformers_model)
     model.max_seq_length = max_length or min(model.max_seq_length, config.max_position_embeddings)
@@ -154,14 +154,14 @@ def _remove_modules(model: SentenceTransformer, module_class: type[torch.nn.Modu
 def encode(
     model: SentenceTransformer,
     texts: Sequence[str],
-    task: Literal["query", "document"] | None = None,
+    text_role: Literal["query", "document"] | None = None,
     progress: str | None = None,
 ) -> np.ndarray:
     """[texts, width], fp32, in the order of `texts`, as `SentenceTransformer.encode` (or that of a
-    `task`, for which the model may have a prompt) gives them. `progress`: what the bar is called,
-    if there is to be one."""
-    method = getattr(model, f"encode_{task}" if task else "encode")
-    return _in_batches(model, method, texts, task, progress)
+    `text_role`, for which the model may have a prompt) gives them. `progress`: what the bar is
+    called, if there is to be one."""
+    method = getattr(model, f"encode_{text_role}" if text_role else "encode")
+    return _in_batches(model, method, texts, text_role, progress)
 
 
 def open_reranker(path: str) -> CrossEncoder:
@@ -188,7 +188,7 @@ def _in_batches(
     model: SentenceTransformer | CrossEncoder,
     method: Callable,
     texts: Sequence,
-    task: str | None,
+    text_role: str | None,
     progress: str | None,
 ) -> np.ndarray:
     """The rows that a method of `model` gives for texts or pairs; those of like length together,
@@ -199,7 +199,7 @@ def _in_batches(
     tokenizing twice.
     """
     texts = list(texts)
-    prompt = model.prompts.get(task or model.default_prompt_name) or ""
+    prompt = model.prompts.get(text_role or model.default_prompt_name) or ""
     num_added = len(prompt.encode()) + NUM_SPECIAL_TOKENS
     lengths = []
     for text in texts:

@@ -1,11 +1,4 @@
-"""`minibert evaluate embed`, `minibert evaluate rerank`: the measures of retrieval and of semantic
-similarity.
-
-Similarity: Spearman's and Pearson's correlation of the cosine with the score (as the leader boards
-of STS have it, but from 0 to 1). Retrieval: hit@1, hit@10, MRR@10 and nDCG@10 with the grades as
-gains (sentence-transformers' evaluator knows no grades), means over the queries that have a
-relevant passage; a passage is its title, a space and its text.
-"""
+"""`minibert evaluate embed`, `minibert evaluate rerank`: a saved model on data or mteb tasks."""
 
 from __future__ import annotations
 
@@ -13,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from datasets import Dataset
 
 from ...keywords import checked_keywords
@@ -22,65 +13,29 @@ from ..common.files import write_result
 from ..common.locks import lock_result
 from ..common.printing import format_intervals, format_scores, format_table, print_next_step, warn
 from ..data.tables import Rows, as_dataset
-from ..evaluation import metrics
 from ..evaluation.baselines import judge
-from ..evaluation.intervals import Interval, of_means, of_values
+from ..evaluation.intervals import Interval
 from ..hub.card import add_table
-from .encoders import encode, open_encoder, open_reranker, score_pairs
-from .passages import Passage
-from .retrieval import Retrieval, read_retrieval, read_task
+from .encoders import open_encoder, open_reranker
+from .measures import (
+    SharedWords,
+    find_passages,
+    intervals_of,
+    is_dense,
+    measure,
+    predict_held_out,
+    reorder,
+    score,
+)
+from .retrieval import Retrieval, read_held_out, read_retrieval
 from .texts import name_of_data
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
 if TYPE_CHECKING:
-    from sentence_transformers import (
-        CrossEncoder,
-        MultiVectorEncoder,
-        SentenceTransformer,
-        SparseEncoder,
-    )
-
-    Encoder = SentenceTransformer | SparseEncoder | MultiVectorEncoder
+    from .measures import Encoder
 
 SHOWN_METRICS = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson", "active_dims")
-RANKS = (1, 10)
 SHARED_WORDS = "shared words (TF-IDF)"  # the baseline
-TEXTS_AT_ONCE = 8  # encoded at once, where each token has a score for every word of the vocabulary
-MAX_COUNTED_TEXTS = 200  # of which the numbers of sparse vectors that are not zero are counted
-QUERIES_AT_ONCE = 64  # compared with all passages at once
-RETRIEVAL_METRICS = tuple(f"{name}@{k}" for k in RANKS for name in ("hit", "recall", "mrr", "ndcg"))
-
-
-class SharedWords:
-    """The baseline, with the methods of a model: texts are as similar as the words that they share,
-    rare ones first."""
-
-    def __init__(self, task: Retrieval | Dataset):
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        if isinstance(task, Retrieval):
-            texts = [passage.text for passage in task.passages]
-        else:
-            texts = [*task["first"], *task["second"]]
-        self.words = TfidfVectorizer(token_pattern=r"\w+|\S").fit(texts)
-
-    def encode(self, texts: Sequence[str], **_: Any) -> Any:
-        return self.words.transform(texts)
-
-    encode_query = encode_document = encode
-
-    def similarity(self, first: Any, second: Any) -> torch.Tensor:
-        return torch.from_numpy((first @ second.T).toarray())
-
-    def similarity_pairwise(self, first: Any, second: Any) -> np.ndarray:
-        return np.asarray(first.multiply(second).sum(axis=1)).ravel()
-
-
-def is_dense(model: Any) -> bool:
-    """Whether a model has one vector of a text, whose numbers are hardly ever zero."""
-    from sentence_transformers import MultiVectorEncoder, SparseEncoder
-
-    return not isinstance(model, (SparseEncoder, MultiVectorEncoder, SharedWords))
 
 
 @checked_keywords
@@ -121,14 +76,14 @@ def evaluate_embed(
         raise ValueError(f"columns: the folder {str(data)!r} has fixed ones; leave columns out")
     with lock_result(result):
         if tasks:
-            mteb_tasks = find_tasks(tasks)
+            mteb_tasks = find_mteb_tasks(tasks)
             encoder = open_encoder(model, max_length=max_length)
-            scores = evaluate_tasks(mteb_tasks, model, encoder)
+            scores = evaluate_mteb_tasks(mteb_tasks, model, encoder)
         else:
-            task = _read_scored_task(data, split, columns)
+            held_out = _read_held_out(data, split, columns)
             encoder = open_encoder(model, max_length=max_length)
             scores = {"model": model, "data": name_of_data(data), "split": split}
-            scores |= _evaluate_data(encoder, task, model)
+            scores |= _evaluate_data(encoder, held_out, model)
         write_result(scores, result)
     next_step = next_command_of_encoder(encoder, model)
     if not is_dense(encoder):
@@ -149,22 +104,22 @@ def next_command_of_encoder(model: Any, path: str | Path) -> tuple[Any, ...]:
     return ("minibert", "evaluate", "embed", "FOLDER", "--model", path)
 
 
-def _read_scored_task(data: str | Dataset, split: str, columns: Sequence[str]) -> Any:
+def _read_held_out(data: str | Dataset, split: str, columns: Sequence[str]) -> Retrieval | Dataset:
     """What a model is measured on; a ValueError for pairs without scores."""
-    task = read_task(data, columns, split)
-    if isinstance(task, Dataset) and "label" not in task.column_names:
+    held_out = read_held_out(data, columns, split)
+    if isinstance(held_out, Dataset) and "label" not in held_out.column_names:
         raise ValueError(
             f"data: {name_of_data(data)!r} has no column of scores (name it by --columns)"
         )
-    return task
+    return held_out
 
 
-def _evaluate_data(encoder: Encoder, task: Retrieval | Dataset, model: str) -> dict[str, Any]:
+def _evaluate_data(encoder: Encoder, held_out: Retrieval | Dataset, model: str) -> dict[str, Any]:
     """Measure an embedding model on similarity or retrieval beside the words that texts share."""
-    predicted = predict_task(encoder, task, "Embedding")
-    scores = measure(encoder, task, predicted=predicted)
-    intervals = intervals_of(task, predicted)
-    baseline = measure(SharedWords(task), task)
+    predicted = predict_held_out(encoder, held_out, "Embedding")
+    scores = measure(encoder, held_out, predicted=predicted)
+    intervals = intervals_of(held_out, predicted)
+    baseline = measure(SharedWords(held_out), held_out)
     name = Path(model).name or model
     print_table({name: scores, SHARED_WORDS: baseline}, {name: intervals})
     metric = "spearman" if "spearman" in scores else "ndcg@10"
@@ -178,42 +133,46 @@ def _evaluate_data(encoder: Encoder, task: Retrieval | Dataset, model: str) -> d
     }
 
 
-def find_tasks(names: Sequence[Any]) -> list[Any]:
+def find_mteb_tasks(names: Sequence[Any]) -> list[Any]:
     """Tasks of mteb, and those of its benchmarks, by name; objects stay. A ValueError for an
     unknown name."""
     import mteb
 
     benchmarks = {benchmark.name: benchmark for benchmark in mteb.get_benchmarks()}
-    tasks = []
+    mteb_tasks = []
     for name in names:
         if not isinstance(name, str):
-            tasks.append(name)
+            mteb_tasks.append(name)
         elif name in benchmarks:
-            tasks += benchmarks[name].tasks
+            mteb_tasks += benchmarks[name].tasks
         else:
             try:
-                tasks.append(mteb.get_task(name))
+                mteb_tasks.append(mteb.get_task(name))
             except KeyError as error:
                 raise ValueError(f"tasks: mteb has no benchmark, and no task: {error}") from None
-    return tasks
+    return mteb_tasks
 
 
-def evaluate_tasks(tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[str, Any]:
+def evaluate_mteb_tasks(mteb_tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[str, Any]:
     """Measure by mteb, print the table, and put it on the card of a model of ours. A ValueError for
     a task that needs one vector of each text, of a model that has several."""
     import mteb
     from mteb.abstasks import AbsTaskRetrieval
     from sentence_transformers import MultiVectorEncoder
 
-    for task in tasks:
-        if isinstance(encoder, MultiVectorEncoder) and not isinstance(task, AbsTaskRetrieval):
+    for mteb_task in mteb_tasks:
+        is_retrieval = isinstance(mteb_task, AbsTaskRetrieval)
+        if isinstance(encoder, MultiVectorEncoder) and not is_retrieval:
+            metadata = mteb_task.metadata
             raise ValueError(
-                f"tasks: {task.metadata.name} ({task.metadata.type}) needs one vector of each text,"
+                f"tasks: {metadata.name} ({metadata.type}) needs one vector of each text,"
                 f" and {model!r} has one of each token; choose tasks of retrieval or reranking"
             )
     # its cache knows a model by name, also after another training
-    measured = mteb.evaluate(encoder, tasks, cache=None, show_progress_bar=False)
-    main_metrics = {task.metadata.name: task.metadata.main_score for task in tasks}
+    measured = mteb.evaluate(encoder, mteb_tasks, cache=None, show_progress_bar=False)
+    main_metrics = {}
+    for mteb_task in mteb_tasks:
+        main_metrics[mteb_task.metadata.name] = mteb_task.metadata.main_score
     scores = {}
     for result in measured.task_results:
         scores[result.task_name] = float(result.get_score())
@@ -251,14 +210,14 @@ def evaluate_rerank(
         them in "metrics".
     """
     with lock_result(result):
-        task = read_retrieval(data, split)
+        held_out = read_retrieval(data, split)
         reranker = open_reranker(model)
         finder = open_encoder(embedder, "dense")
-        passages = find_passages(finder, task, depth, "Embedding")
-        before = score(task, passages)
-        reranked = reorder(reranker, task, passages, "Reranking")
-        after = score(task, reranked)
-        intervals = intervals_of(task, reranked)
+        passages = find_passages(finder, held_out, depth, "Embedding")
+        before = score(held_out, passages)
+        reranked = reorder(reranker, held_out, passages, "Reranking")
+        after = score(held_out, reranked)
+        intervals = intervals_of(held_out, reranked)
         print_table({f"{depth} passages found": before, "reranked": after}, {"reranked": intervals})
         scores = {
             "model": model,
@@ -273,154 +232,6 @@ def evaluate_rerank(
         write_result(scores, result)
     print_next_step(*next_command_of_encoder(reranker, model))
     return scores
-
-
-def predict_task(
-    model: Any, task: Retrieval | Dataset, progress: str | None = None
-) -> list[list[Passage]] | list[float]:
-    """The passages that are nearest to each query, or how similar the texts of each pair are."""
-    if isinstance(task, Retrieval):
-        return find_passages(model, task, max(RANKS), progress)
-    return similarities(model, task["first"][:], task["second"][:], progress)
-
-
-def measure(
-    model: Any,
-    task: Retrieval | Dataset,
-    progress: str | None = None,
-    predicted: list[list[Passage]] | list[float] | None = None,
-) -> dict[str, float]:
-    """The scores of a model by name: `RETRIEVAL_METRICS` of retrieval; of scored pairs the
-    correlations of the cosine (if vectors are not dense, of the model's own similarity) with the
-    score. Of sparse vectors also `active_dims`: how many numbers of a vector are not zero, in the
-    mean over the first passages or texts.
-
-    Args:
-        predicted: What `predict` returned, if that was called before.
-    """
-    from sentence_transformers import SparseEncoder
-
-    if predicted is None:
-        predicted = predict_task(model, task, progress)
-    if isinstance(task, Retrieval):
-        scores = score(task, predicted)
-        texts = [passage.text for passage in task.passages[:MAX_COUNTED_TEXTS]]
-    else:
-        texts = task["first"][:MAX_COUNTED_TEXTS]
-        scores = metrics.correlations(predicted, task["label"])
-    if isinstance(model, SparseEncoder):
-        vectors = model.encode_document(texts, batch_size=TEXTS_AT_ONCE, show_progress_bar=False)
-        scores["active_dims"] = float(model.sparsity(vectors)["active_dims"])
-    return scores
-
-
-def similarities(
-    model: Any, first: Sequence[str], second: Sequence[str], progress: str | None = None
-) -> list[float]:
-    """How similar each text is to the one at the same index: [texts]."""
-    from sentence_transformers.util import pairwise_cos_sim
-
-    if not is_dense(model):
-        first_vectors = model.encode(first, batch_size=TEXTS_AT_ONCE)
-        second_vectors = model.encode(second, batch_size=TEXTS_AT_ONCE)
-        return model.similarity_pairwise(first_vectors, second_vectors).tolist()
-    first_vectors = encode(model, first, progress=progress)
-    second_vectors = encode(model, second, progress=progress)
-    return pairwise_cos_sim(first_vectors, second_vectors).tolist()
-
-
-def find_passages(
-    model: Encoder, task: Retrieval, depth: int, progress: str | None = None
-) -> list[list[Passage]]:
-    """The `depth` passages that are nearest to each query, best first."""
-    # one more, where the query itself may be among them
-    count = depth + 1 if task.ignore_identical_ids else depth
-    nearest_passages = []
-    for query_id, indices in zip(task.queries, _nearest(model, task, count, progress)):
-        leaves_query_out = task.ignore_identical_ids and query_id not in task.relevant[query_id]
-        passages = []
-        for index in indices:
-            passage = task.passages[index]
-            if not (leaves_query_out and passage.id == query_id):
-                passages.append(passage)
-        nearest_passages.append(passages[:depth])
-    return nearest_passages
-
-
-def _nearest(model: Encoder, task: Retrieval, count: int, progress: str | None) -> list[list[int]]:
-    """The indices of the passages nearest to each query, best first: [queries, count]."""
-    from sentence_transformers.util import semantic_search
-
-    texts = [passage.text for passage in task.passages]
-    queries = list(task.queries.values())
-    indices = []
-    if is_dense(model):
-        vectors = encode(model, texts, "document", progress)
-        query_vectors = encode(model, queries, "query", progress)
-        for hits in semantic_search(query_vectors, vectors, top_k=count):
-            indices.append([hit["corpus_id"] for hit in hits])
-        return indices
-    has_bar = progress is not None
-    vectors = model.encode_document(texts, batch_size=TEXTS_AT_ONCE, show_progress_bar=has_bar)
-    for start in range(0, len(queries), QUERIES_AT_ONCE):
-        batch = model.encode_query(
-            queries[start : start + QUERIES_AT_ONCE], batch_size=TEXTS_AT_ONCE
-        )
-        similarity = model.similarity(batch, vectors)
-        indices += similarity.topk(min(count, len(texts))).indices.tolist()
-    return indices
-
-
-def reorder(
-    reranker: CrossEncoder,
-    task: Retrieval,
-    candidates: list[list[Passage]],
-    progress: str | None = None,
-) -> list[list[Passage]]:
-    """The candidates of each query in the order of the reranker's scores."""
-    pairs = []
-    ends = []
-    for query, passages in zip(task.queries.values(), candidates):
-        for passage in passages:
-            pairs.append((query, passage.text))
-        ends.append(len(pairs))
-    scores = np.split(score_pairs(reranker, pairs, progress), ends[:-1])
-    reordered = []
-    for passages, scores_of_query in zip(candidates, scores):
-        order = np.argsort(-scores_of_query, kind="stable")
-        reordered.append([passages[index] for index in order])
-    return reordered
-
-
-def score(task: Retrieval, ranked: list[list[Passage]]) -> dict[str, float]:
-    """hit, recall, MRR and nDCG at `RANKS` of the passages found for each query, best first."""
-    return metrics.retrieval_scores(ids_of(ranked), relevance_of(task), RANKS)
-
-
-def intervals_of(
-    task: Retrieval | Dataset, predicted: list[list[Passage]] | list[float]
-) -> dict[str, Interval]:
-    """The 95 % intervals of the metrics of what `predict` returned, by resampling queries or
-    pairs."""
-    if isinstance(task, Retrieval):
-        scores = metrics.query_scores(ids_of(predicted), relevance_of(task), RANKS)
-        return of_means(scores)
-    intervals = of_values(predicted, task["label"][:])
-    del intervals["mse"]  # a cosine is on another scale than a score
-    return intervals
-
-
-def ids_of(ranked: list[list[Passage]]) -> list[list[str]]:
-    """The ids of the passages found for each query."""
-    ids = []
-    for passages in ranked:
-        ids.append([passage.id for passage in passages])
-    return ids
-
-
-def relevance_of(task: Retrieval) -> list[dict[str, float]]:
-    """The grades of each query's passages, in the order of the queries."""
-    return [task.relevant[query_id] for query_id in task.queries]
 
 
 def print_table(

@@ -112,13 +112,20 @@ def _read_judgements(
     return with_relevant_passage
 
 
-def read_task(
+def read_held_out(
     source: TableOrPath, columns: Sequence[str], split: str, field: str = "data"
 ) -> Dataset | Retrieval:
     """What a model is measured on: `read_retrieval` of a folder, `read_pairs` of all else."""
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_retrieval(source, split, field)
     return read_pairs(source, columns, field, split)
+
+
+def count_rows(held_out: Retrieval | Dataset) -> int:
+    """The number of queries, or of pairs."""
+    if isinstance(held_out, Retrieval):
+        return len(held_out.queries)
+    return len(held_out)
 
 
 def as_retrieval(pairs: Dataset) -> Retrieval:
@@ -138,7 +145,7 @@ def as_retrieval(pairs: Dataset) -> Retrieval:
 
 
 def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
-    """Labelled rows as a task for `reorder`: the queries, and the passages of each that are put in
+    """Labelled rows as `reorder` takes them: the queries, and the passages of each that are put in
     order. Negatives come first, so that a model that scores all alike is not taken for a good
     one."""
     positives: dict[str, list[str]] = {}

@@ -96,12 +96,12 @@ def vectors_of_teacher(
         )
     vectors = []
     for name, texts in columns.items():
-        task = "document"
+        text_role = "document"
         if has_scores:
-            task = None
+            text_role = None
         elif name == "first":
-            task = "query"
-        vectors.append(encode(teacher, texts, task, bar))
+            text_role = "query"
+        vectors.append(encode(teacher, texts, text_role, bar))
     return fit_width(np.stack(vectors, 1), student_width)
 
 

@@ -10,141 +10,50 @@ what an embedding model finds near the query.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import sentence_transformers as st
 from accelerate.utils import extract_model_from_parallel
 from datasets import Dataset
-from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, MSELoss
 from transformers import set_seed
 
 from ...keywords import check_choice
 from ..common.config_fields import checked_options, make_config
-from ..common.files import write_json, written_whole
 from ..common.locks import lock_output
-from ..common.precision import AUTOCAST_ATTRIBUTES, resolve_precision, without_autocast
+from ..common.precision import resolve_precision
 from ..common.printing import print_next_step, warn, without_bars
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
-from ..evaluation import metrics
 from ..evaluation.baselines import describe_few_rows, judge
-from ..evaluation.intervals import Interval
-from ..evaluation.plots import plot_training
-from ..hub.card import Result, SplitFacts, add_source, describe_data, facts_from_trainer, save_card
-from ..hub.example import Example
-from ..hub.origin import read_origin
 from ..hub.push import check_push, push_output
-from ..hub.upload_mixin import HubMixin
 from ..loading.models import load_sentence_transformer, minibert_config
 from ..loading.weights import check_weights
 from ..loop.arguments import check_training, choose_best_metric
 from ..loop.callbacks import add_callbacks
-from ..loop.checkpoint_mixin import CheckpointMixin
-from ..loop.checkpoints import checkpoint_to_resume, remove_checkpoints
+from ..loop.checkpoints import checkpoint_to_resume
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin, check_minutes
+from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, check_minutes
 from .config import DEFAULT_EPOCHS, EmbeddingConfig, RerankerConfig
-from .encoders import RERANKER, check_encoder, open_encoder, score_pairs, warn_cut
-from .evaluate import (
-    RETRIEVAL_METRICS,
-    intervals_of,
-    measure,
-    next_command_of_encoder,
-    predict_task,
-    print_table,
-    reorder,
-    score,
-)
+from .encoders import RERANKER, check_encoder, open_encoder, warn_cut
+from .evaluate import next_command_of_encoder, print_table
+from .evaluators import embedding_evaluator, ranking_evaluator, score_evaluator
+from .held_out import split_pairs
 from .losses import find_loss, make_loss
+from .measures import RETRIEVAL_METRICS
 from .negatives import with_negatives
-from .retrieval import Retrieval, as_reranking, as_retrieval
-from .splits import split_pairs
+from .retrieval import Retrieval, as_retrieval, count_rows
+from .saving import save_trained
 from .teachers import label_type_of, open_teacher, teach
 from .texts import name_of_data
+from .trainers import TRAINERS, RerankerTrainer
 
 VectorKind = Literal["dense", "sparse", "multi-vector"]
-MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 NUM_NEGATIVES = 3  # of a query in training, by default
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
-
-
-class _EncoderMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
-    # of all types of embedding models
-    training_args_class = st.SentenceTransformerTrainingArguments
-
-
-class DenseTrainer(_EncoderMixin, st.SentenceTransformerTrainer):
-    """`SentenceTransformerTrainer` with safe checkpoints and pushes."""
-
-
-class SparseTrainer(_EncoderMixin, st.SparseEncoderTrainer):
-    """`SparseEncoderTrainer` with safe checkpoints and pushes."""
-
-
-class MultiVectorTrainer(_EncoderMixin, st.MultiVectorEncoderTrainer):
-    """`MultiVectorEncoderTrainer` with safe checkpoints and pushes."""
-
-
-class RerankerTrainer(HubMixin, CheckpointMixin, TimeBudgetMixin, st.CrossEncoderTrainer):
-    """`CrossEncoderTrainer` with safe checkpoints and pushes."""
-
-
-TRAINERS = {
-    "dense": DenseTrainer,
-    "sparse": SparseTrainer,
-    "multi-vector": MultiVectorTrainer,
-}
-
-
-class FunctionEvaluator(BaseEvaluator):
-    """An evaluator by functions, which returns metrics by name. The model is measured as it is
-    saved, also during a training: with texts of full length, and without autocast.
-
-    Args:
-        task: The rows that are held out.
-        predict: What a model predicts for them.
-        score: The metrics of a model and of what it predicts.
-    """
-
-    def __init__(
-        self,
-        task: Retrieval | Dataset,
-        predict: Callable[[Any], Any],
-        score: Callable[[Any, Any], dict[str, float]],
-    ):
-        super().__init__()
-        self.task = task
-        self.predict = predict
-        self.score = score
-        self.metrics: list[str] = []
-        self.last_prediction: Any = None
-        # Longest text in tokens; None is the model's own.
-        self.max_length: int | None = None
-
-    def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
-        training_length = model.max_seq_length
-        training_forward = vars(model).copy()
-        without_autocast(model)
-        model.max_seq_length = self.max_length or training_length
-        try:
-            self.last_prediction = self.predict(model)
-            scores = self.score(model, self.last_prediction)
-        finally:
-            model.max_seq_length = training_length
-            for name in AUTOCAST_ATTRIBUTES:
-                if name in training_forward:
-                    setattr(model, name, training_forward[name])
-        self.metrics = list(scores)
-        return scores
-
-    def intervals(self) -> dict[str, Interval]:
-        """The 95 % intervals of the metrics of the last call."""
-        intervals = intervals_of(self.task, self.last_prediction)
-        return {name: intervals[name] for name in self.metrics if name in intervals}
 
 
 # --- embedding models ---
@@ -223,46 +132,48 @@ def finetune_embed(
     if pairs_from and columns:
         raise ValueError("columns: pairs_from makes pairs of whole documents; leave columns out")
 
-    def make_trainer(args: EmbeddingConfig) -> tuple[Any, Any]:
-        return make_embedding_trainer(args, data, validation, arguments)
-
+    make_trainer = partial(
+        make_embedding_trainer, data=data, validation=validation, arguments=arguments
+    )
     args = make_config(EmbeddingConfig, args, options)
     return train(make_trainer, arguments, name_of_data(data), args)
 
 
 def make_embedding_trainer(
-    args: EmbeddingConfig, data: Any, validation: Any, options: Mapping[str, Any]
+    args: EmbeddingConfig, data: Any, validation: Any, arguments: Mapping[str, Any]
 ) -> tuple[Any, Any]:
     """The trainer of an embedding model, and the teacher, if it is one that can be measured alike.
-    `options`: the arguments of `finetune_embed`."""
-    path = options["model"]
-    encoder_type = options["kind"]
+
+    Args:
+        arguments: Those of `finetune_embed`.
+    """
+    path = arguments["model"]
+    encoder_type = arguments["kind"]
     check_encoder(path, max_length=args.max_length)
     pairs, held_out = split_pairs(
         data,
-        options["columns"],
+        arguments["columns"],
         validation,
         args.validation_size,
         args.seed,
-        options["pairs_from"],
+        arguments["pairs_from"],
     )
-    teacher = open_teacher(options["teacher"], path)
+    teacher = open_teacher(arguments["teacher"], path)
     labels = label_type_of(teacher, pairs.column_names, encoder_type)
-    loss_class = find_loss(options["loss"], encoder_type, labels)
+    loss_class = find_loss(arguments["loss"], encoder_type, labels)
     has_scores = "label" in pairs.column_names
-    task = held_out
     if not has_scores and isinstance(held_out, Dataset):
-        task = as_retrieval(held_out)
+        held_out = as_retrieval(held_out)
     set_seed(args.seed)
     normalize = True if encoder_type == "dense" else None
     # in fp32: small steps are lost in weights of half precision, in which some models are saved
-    encoder = open_encoder(path, encoder_type, options["pooling"], normalize, dtype="float32")
+    encoder = open_encoder(path, encoder_type, arguments["pooling"], normalize, dtype="float32")
     loss = make_loss(
-        encoder, encoder_type, loss_class, options["loss_kwargs"], options["matryoshka_dims"]
+        encoder, encoder_type, loss_class, arguments["loss_kwargs"], arguments["matryoshka_dims"]
     )
     pairs = teach(teacher, pairs, encoder, labels, not args.disable_tqdm)
     args = dataclasses.replace(args, **embedding_fields(args, encoder, labels, has_scores))
-    num_held_out = num_rows(task)
+    num_held_out = count_rows(held_out)
     print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")
     warn(describe_few_rows(num_held_out))
     bar = None if args.disable_tqdm else "Embedding"
@@ -271,11 +182,7 @@ def make_embedding_trainer(
         args=args,
         train_dataset=pairs,
         loss=loss,
-        evaluator=FunctionEvaluator(
-            task,
-            lambda model: predict_task(model, task, bar),
-            lambda model, predicted: measure(model, task, predicted=predicted),
-        ),
+        evaluator=embedding_evaluator(held_out, bar),
     )
     return trainer, teacher if labels == "vectors" else None
 
@@ -348,34 +255,46 @@ def finetune_rerank(
         "teacher": teacher,
     }
 
-    def make_trainer(args: RerankerConfig) -> tuple[Any, Any]:
-        check_encoder(model, _is_reranker(model), args.max_length)
-        opened_teacher = open_teacher(teacher, model, reranker=True)
-        pairs, held_out = split_pairs(data, columns, validation, args.validation_size, args.seed)
-        if isinstance(held_out, Retrieval):
-            raise ValueError(
-                f"validation: {validation!r} is a folder; give a reranker a table like the data"
-            )
-        needs_negatives = not {"third", "label"} & set(pairs.column_names)
-        if not needs_negatives and (negatives is not None or miner is not None):
-            raise ValueError(
-                "negatives, miner: the rows have negatives or scores of their own; leave both out"
-            )
-        trainer = make_reranking_trainer(args, pairs, held_out, opened_teacher, arguments)
-        return trainer, opened_teacher
-
+    make_trainer = partial(
+        make_reranker_trainer,
+        data=data,
+        validation=validation,
+        arguments=arguments,
+        asks_for_negatives=negatives is not None or miner is not None,
+    )
     args = make_config(RerankerConfig, args, options)
     return train(make_trainer, arguments, name_of_data(data), args)
 
 
-def make_reranking_trainer(
+def make_reranker_trainer(
     args: RerankerConfig,
-    pairs: Dataset,
-    held_out: Dataset,
-    teacher: Any,
-    options: Mapping[str, Any],
-) -> RerankerTrainer:
-    """The trainer of a reranker. `options`: the arguments of `finetune_rerank`."""
+    data: Any,
+    validation: Any,
+    arguments: Mapping[str, Any],
+    asks_for_negatives: bool,
+) -> tuple[RerankerTrainer, Any]:
+    """The trainer of a reranker, and the teacher, if there is one.
+
+    Args:
+        arguments: Those of `finetune_rerank`.
+        asks_for_negatives: Whether their number or a miner was given.
+    """
+    path = arguments["model"]
+    is_reranker = _is_reranker(path)
+    check_encoder(path, is_reranker, args.max_length)
+    teacher = open_teacher(arguments["teacher"], path, reranker=True)
+    pairs, held_out = split_pairs(
+        data, arguments["columns"], validation, args.validation_size, args.seed
+    )
+    if isinstance(held_out, Retrieval):
+        raise ValueError(
+            f"validation: {validation!r} is a folder; give a reranker a table like the data"
+        )
+    needs_negatives = not {"third", "label"} & set(pairs.column_names)
+    if asks_for_negatives and not needs_negatives:
+        raise ValueError(
+            "negatives, miner: the rows have negatives or scores of their own; leave both out"
+        )
     set_seed(args.seed)
     bar = None if args.disable_tqdm else "Reranking"
     if "label" in pairs.column_names:
@@ -385,13 +304,13 @@ def make_reranking_trainer(
     else:
         passages = list(dict.fromkeys(pairs["second"]))  # what is held out is no negative
         all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
-        miner = open_encoder(options["miner"], "dense") if options["miner"] else None
-        rows = with_negatives(pairs, passages, options["negatives"], miner)
+        miner = None
+        if arguments["miner"]:
+            miner = open_encoder(arguments["miner"], "dense")
+        rows = with_negatives(pairs, passages, arguments["negatives"], miner)
         held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
         best = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
         evaluator = ranking_evaluator(held_out_rows, bar)
-    path = options["model"]
-    is_reranker = _is_reranker(path)
     encoder = _open_reranker_to_train(path, is_reranker)
     rows = teach(teacher, rows, encoder, "scores", not args.disable_tqdm)
     args = dataclasses.replace(
@@ -409,7 +328,7 @@ def make_reranking_trainer(
         model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=evaluator
     )
     trainer.new_weights = not is_reranker
-    return trainer
+    return trainer, teacher
 
 
 def _open_reranker_to_train(path: str, is_reranker: bool) -> st.CrossEncoder:
@@ -431,39 +350,22 @@ def _is_reranker(path: str) -> bool:
     return RERANKER in (minibert_config(path).architectures or [])
 
 
-def score_evaluator(held_out: Dataset, bar: str | None) -> FunctionEvaluator:
-    """Spearman's correlation of the scores of a reranker with those of the pairs."""
-    pairs = list(zip(held_out["first"], held_out["second"]))
-    references = held_out["label"][:]
-
-    def predict_scores(model: st.CrossEncoder) -> list[float]:
-        return score_pairs(model, pairs, bar).tolist()
-
-    def correlate(_: st.CrossEncoder, scores: list[float]) -> dict[str, float]:
-        return {"spearman": metrics.correlations(scores, references)["spearman"]}
-
-    return FunctionEvaluator(held_out, predict_scores, correlate)
-
-
-def ranking_evaluator(held_out_rows: Dataset, bar: str | None) -> FunctionEvaluator:
-    """How a reranker ranks the passages of a query among their negatives."""
-    task, candidates = as_reranking(held_out_rows)
-    task.passages = list(dict.fromkeys(chain.from_iterable(candidates)))
-    return FunctionEvaluator(
-        task,
-        lambda model: reorder(model, task, candidates, bar),
-        lambda _, ranked: score(task, ranked),
-    )
-
-
 # --- training ---
 
 
 @without_bars()
-def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any) -> TrainingResult:
+def train(
+    make_trainer: Callable, arguments: dict[str, Any], data_name: str, args: Any
+) -> TrainingResult:
     """Train what `make_trainer` makes of the settings (a trainer, and a teacher that is measured,
     too, or None) and save it; of several processes one does, and the others have no model and no
-    report."""
+    report.
+
+    Args:
+        arguments: Those of the command, for the report; with others, no checkpoint is resumed.
+        data_name: The data in words.
+        args: The settings of the training.
+    """
     output = Path(args.output_dir)
     with lock_output(args):
         checkpoint = checkpoint_to_resume(args)
@@ -482,11 +384,11 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any)
         if budget is not None:
             trainer.budget = budget
             trainer.add_callback(budget)
-        guard_resuming(trainer, options, checkpoint)
-        report = train_and_measure(trainer, teacher, options, checkpoint)
+        guard_resuming(trainer, arguments, checkpoint)
+        report = train_and_measure(trainer, teacher, arguments, checkpoint)
         if not args.should_save:
             return TrainingResult(None, None, {}, output)
-        save(trainer, report, options | {"data": data})
+        save_trained(trainer, report, arguments | {"data": data_name})
         warn(report["warning"])
         model = trainer.model
         print(
@@ -499,13 +401,17 @@ def train(make_trainer: Callable, options: dict[str, Any], data: str, args: Any)
         return TrainingResult(model, model.tokenizer, report, output)
 
 
-def guard_resuming(trainer: Any, options: Mapping[str, Any], checkpoint: str | None) -> None:
+def guard_resuming(trainer: Any, arguments: Mapping[str, Any], checkpoint: str | None) -> None:
     """Save the settings with each checkpoint, and refuse (a ValueError) one that was trained with
     others."""
-    settings = {**options, "max_length": trainer.args.max_length, **settings_of_steps(trainer.args)}
+    settings = {
+        **arguments,
+        "max_length": trainer.args.max_length,
+        **settings_of_steps(trainer.args),
+    }
     settings["by the clock"] = trainer.budget is not None
     # the labels of a miner or a teacher may differ a little on another machine
-    if not (options.get("miner") or options["teacher"]):
+    if not (arguments.get("miner") or arguments["teacher"]):
         settings["text"] = rows_checksum(trainer.train_dataset)
     callback = ResumeGuardCallback(settings)
     if checkpoint is not None:
@@ -514,7 +420,7 @@ def guard_resuming(trainer: Any, options: Mapping[str, Any], checkpoint: str | N
 
 
 def train_and_measure(
-    trainer: Any, teacher: Any, options: Mapping[str, Any], checkpoint: str | None
+    trainer: Any, teacher: Any, arguments: Mapping[str, Any], checkpoint: str | None
 ) -> dict[str, Any]:
     """Train, and measure before and after; the metrics by name."""
     args = trainer.args
@@ -538,7 +444,7 @@ def train_and_measure(
     extract_model_from_parallel(model, keep_fp32_wrapper=False)
     report["after"] = evaluate(model)
     intervals = evaluate.intervals()
-    for width in options.get("matryoshka_dims") or ():
+    for width in arguments.get("matryoshka_dims") or ():
         model.truncate_dim = width
         report[f"after, first {width}"] = evaluate(model)
         model.truncate_dim = None
@@ -549,66 +455,3 @@ def train_and_measure(
     report["metric"] = metric
     report["warning"] = judge(metric, after, before, "the model that it started from")
     return report
-
-
-def num_rows(task: Retrieval | Dataset) -> int:
-    """The number of queries, or of pairs."""
-    return len(task.queries) if isinstance(task, Retrieval) else len(task)
-
-
-def choose_held_out_example(task: Retrieval | Dataset) -> Example | None:
-    """The first short row that is held out: a query, its passage and another one; or a pair with
-    its score."""
-    if not isinstance(task, Retrieval):
-        for row in task:
-            if len(row["first"]) + len(row["second"]) <= MAX_EXAMPLE_CHARACTERS:
-                inputs = {"first": row["first"], "second": row["second"]}
-                description = f"The pair is held out; its score in the data: {row['label']:.4g}."
-                return Example(inputs, description)
-        return None
-    text_of = {passage.id: passage.text for passage in task.passages}
-    for query_id, query in task.queries.items():
-        relevant_ids = [name for name in task.relevant[query_id] if name in text_of]
-        other_ids = [name for name in text_of if name not in (*relevant_ids, query_id)]
-        if not relevant_ids or not other_ids:
-            continue
-        passages = [text_of[relevant_ids[0]], text_of[other_ids[0]]]
-        if sum(map(len, [query, *passages])) <= MAX_EXAMPLE_CHARACTERS:
-            description = "The query is held out; the first passage is relevant to it in the data."
-            return Example({"query": query, "passages": passages}, description)
-    return None
-
-
-def save(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Save the model with its card and picture, complete the report and write it; checkpoints are
-    removed."""
-    state = trainer.state
-    output = Path(trainer.args.output_dir)
-    with written_whole(output) as folder:
-        trainer.model.save_pretrained(str(folder), create_model_card=False)
-    before = report["before"]
-    facts = facts_from_trainer(vars(state), trainer.args, describe_data(arguments["data"]))
-    intervals = report["intervals"]
-    facts.results = []
-    for name, value in report["after"].items():
-        result = Result(name, value, "held-out data", "validation", before[name])
-        result.interval = intervals.get(name)
-        facts.results.append(result)
-    facts.baseline = "before this training"
-    facts.splits = {
-        "train": SplitFacts(len(trainer.train_dataset), describe_data(arguments["data"])),
-        "held out": SplitFacts(num_rows(trainer.evaluator.task), "queries, or pairs with a score"),
-    }
-    facts.example = choose_held_out_example(trainer.evaluator.task)
-    add_source(facts, read_origin(arguments["model"]))
-    facts.warning = report["warning"]
-    save_card(output, facts)
-    report["arguments"] = arguments
-    report["steps"] = state.global_step
-    report["epochs"] = state.epoch
-    report["training"] = facts.training
-    write_json(output / "report.json", report)
-    metric = report["metric"]
-    baseline = {"before this training": before[metric]}
-    plot_training(state.log_history, output / "training.png", metric, baseline)
-    remove_checkpoints(output)

@@ -7,17 +7,16 @@ from typing import Any
 
 from ..common.files import written_whole
 from ..common.printing import warn
-from ..hub.card import (
+from ..hub.card import headlines, save_card
+from ..hub.example import Example
+from ..hub.facts import (
     CardFacts,
-    Result,
+    CardMetric,
     SplitFacts,
     add_source,
     facts_from_trainer,
-    headlines,
     name_without_folder,
-    save_card,
 )
-from ..hub.example import Example
 from ..hub.origin import read_origin
 from ..loop.checkpoints import remove_checkpoints
 from ..loop.divergence import few_steps_warning
@@ -210,14 +209,14 @@ def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[st
 
 def measured_results(
     trainer: FinetuningTrainer, results: Results, splits: Mapping[str, SplitFacts]
-) -> list[Result]:
+) -> list[CardMetric]:
     """The scores of all splits, with what stands beside them."""
     measured = []
     for split, scores in results.scores.items():
         for metric, value in scores.items():
             if value is None:
                 continue
-            result = Result(
+            result = CardMetric(
                 metric,
                 value,
                 splits[split].source,

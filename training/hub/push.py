@@ -24,8 +24,8 @@ from ...configuration_minibert import MiniBertConfig
 from ...keywords import checked_keywords
 from ..common.files import printable
 from ..common.printing import format_table, print_next_step, warn
-from .card import CARD, card_for
-from .uploaded_files import ALLOWED, stage
+from .card import card_to_upload
+from .uploaded_files import ALLOWED, CARD, stage
 
 VERIFY_SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -101,7 +101,7 @@ def push(
         staged = Path(temporary)
         copied = stage(source, staged, trust_remote_code)
         _print_own_code(staged, copied.own_code)
-        card = card_for(staged, repository, revision, license)
+        card = card_to_upload(staged, repository, revision, license)
         (staged / CARD).write_text(card, encoding="utf-8")
         verified = verify_remote_code(staged)
         pushed = {

@@ -12,7 +12,8 @@ from transformers.utils import PushInProgress
 
 from ...configuration_minibert import MiniBertConfig
 from ..loading.foreign_code import drop_foreign_code
-from .card import CARD, CardFacts, card_for, facts_from_trainer, published_name, save_card
+from .card import card_to_upload, save_card
+from .facts import CardFacts, facts_from_trainer, published_name
 from .push import (
     check_private,
     check_strategy,
@@ -22,7 +23,7 @@ from .push import (
     upload,
     verify_remote_code,
 )
-from .uploaded_files import stage
+from .uploaded_files import CARD, stage
 
 
 class HubMixin:
@@ -123,7 +124,7 @@ class HubMixin:
             self.verified = True
         if Path(folder, CARD).exists() and Path(folder, "config.json").exists():
             facts = self.card or facts_from_trainer(vars(self.state), self.args)
-            card = card_for(copied, self.hub_model_id, revision, facts=facts)
+            card = card_to_upload(copied, self.hub_model_id, revision, facts=facts)
             (copied / CARD).write_text(card, encoding="utf-8")
 
         def finish(job: Future) -> None:

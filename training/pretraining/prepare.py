@@ -14,7 +14,7 @@ from ..data.packing import check_packing, tokenize_and_pack
 from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..data.tables import Rows
 from ..data.tokenized import check_tokenization
-from ..hub.card import name_without_folder
+from ..hub.facts import name_without_folder
 from ..loading.tokenizers import saved_tokenizer
 from .config import RowsConfig, fill_row_defaults
 

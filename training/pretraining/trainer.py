@@ -40,7 +40,6 @@ from ..data.packing import fill_rate, unigram_counts
 from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization
 from ..evaluation.plots import plot_training
-from ..hub.card import write_card
 from ..hub.push import check_push
 from ..hub.upload_mixin import HubMixin
 from ..loading.saved_files import modules_of
@@ -52,6 +51,7 @@ from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_
 from ..loop.signals import leave_group
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
+from .card import save_pretraining_card
 from .config import FIELDS_FREE_TO_CHANGE, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
@@ -546,7 +546,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         write_json(folder / "report.json", self.report)
         recipe = {name: getattr(self.args, name) for name in FIELDS_ON_CARD}
         recipe |= self.objective.masking_options
-        self.card = write_card(
+        self.card = save_pretraining_card(
             folder,
             self.report,
             self.data_description,

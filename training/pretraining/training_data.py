@@ -28,7 +28,7 @@ from ..data.mixtures import (
 )
 from ..data.prepared import PreparedRows
 from ..data.tables import as_dataset
-from ..hub.card import name_without_folder
+from ..hub.facts import name_without_folder
 from ..loop.resume_guard import check_same
 from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective

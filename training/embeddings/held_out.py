@@ -9,7 +9,7 @@ from datasets import Dataset
 from ..data.tables import sources_of
 from .pairs import pair_documents, read_pairs
 from .passages import read_documents
-from .retrieval import Retrieval, read_task
+from .retrieval import Retrieval, read_held_out
 
 
 def split_pairs(
@@ -29,7 +29,7 @@ def split_pairs(
         groups = pairs["first"][:]
     if validation is None:
         return _hold_out(pairs, groups, validation_size, seed)
-    held_out = read_task(validation, columns, "validation", "validation")
+    held_out = read_held_out(validation, columns, "validation", "validation")
     if isinstance(held_out, Dataset):
         has_scores = "label" in pairs.column_names
         if has_scores != ("label" in held_out.column_names):

@@ -1,0 +1,102 @@
+"""The card of a pretrained model."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainingArguments
+
+from ..hub.card import save_card
+from ..hub.example import Example
+from ..hub.facts import CardFacts, CardMetric, add_source, describe_data, describe_training
+from ..hub.origin import read_origin
+
+# What the card of a pretrained model shows of its report.
+PRETRAINING_METRICS = (
+    "loss",
+    "perplexity",
+    "accuracy",
+    "nsp_loss",
+    "nsp_accuracy",
+    "sop_loss",
+    "sop_accuracy",
+)
+
+
+def save_pretraining_card(
+    folder: str | Path,
+    report: dict[str, Any],
+    data: str,
+    recipe: dict[str, Any],
+    training: TrainingArguments,
+    started_from: str | None = None,
+    example: Example | None = None,
+) -> CardFacts:
+    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and
+    return what it says.
+
+    Args:
+        report: the metrics of `minibert pretrain`.
+        data: what the model was trained on, in words.
+        recipe: the arguments of rows, masking and optimization, by name.
+        started_from: the saved model that was trained further.
+        example: a held-out text for the snippet.
+    """
+    training_facts = _training_facts(report, recipe, training)
+    prefix = "unigram_"
+    baseline = "unigram frequencies"
+    if training_facts["objective"] == "rtd":
+        prefix = "constant_"
+        baseline = "always “original”"
+    facts = CardFacts(
+        data=describe_data(data),
+        training=training_facts,
+        results=_pretraining_results(report, prefix),
+        results_note=f"At {report['targets']:,} targets of held-out documents.",
+        baseline=baseline,
+        warning=report.get("warning"),
+        max_length=recipe["seq_length"],
+        example=example,
+    )
+    if started_from:
+        add_source(facts, read_origin(started_from))
+        facts.origin = "Trained further from"
+    save_card(folder, facts, training.hub_model_id)
+    return facts
+
+
+def _training_facts(
+    report: dict[str, Any], recipe: dict[str, Any], training: TrainingArguments
+) -> dict[str, str]:
+    """Recipe, machine, steps and time; the arguments are those of `save_pretraining_card`."""
+    steps = f"{report['steps']:,}"
+    if report["epochs"] is not None:
+        steps += f" ({report['epochs']:.2f} epochs)"
+    arguments = []
+    for name, value in recipe.items():
+        if str(value) not in ("None", "False", "[]"):
+            arguments.append(f"{name} {value}")
+    facts = {
+        "objective": report.get("objective", "mlm"),
+        "steps": steps,
+        "tokens": f"{report['training_tokens']:,}",
+        "arguments": ", ".join(arguments),
+    }
+    if report["training_seconds"]:
+        facts["time"] = f"{report['training_seconds'] / 60:.1f} minutes"
+    facts |= describe_training(training)
+    if recipe.get("optimizer") == "muon":
+        others = facts["optimizer"]
+        facts["optimizer"] = f"Muon for the matrices of the blocks; for the rest {others}"
+    return facts
+
+
+def _pretraining_results(report: dict[str, Any], prefix: str) -> list[CardMetric]:
+    """The metrics in the report of a pretraining, each beside that of the baseline, whose names
+    begin with `prefix`."""
+    results = []
+    for metric in PRETRAINING_METRICS:
+        value = report.get(metric, report.get(f"validation_{metric}"))
+        if value is not None:
+            baseline = report.get(prefix + metric)
+            results.append(CardMetric(metric, value, "held-out documents", "validation", baseline))
+    return results
