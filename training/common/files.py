@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .locks import LOCK, lock_file, lock_folder, lock_output, lock_result  # noqa: F401
-from .paths import check_folder  # noqa: F401
+from .locks import LOCK, lock_folder
 
 # Model files that earlier versions saved with a model, and that this version has no more.
 RETIRED_FILES = ("embeddings_minibert.py",)

@@ -16,7 +16,7 @@ import torch
 from datasets import Dataset
 
 from ..evaluation import metrics
-from ..evaluation.intervals import Interval, of_means, of_values
+from ..evaluation.intervals import Interval, intervals_of_means, intervals_of_values
 from .encoders import encode, score_pairs
 from .passages import Passage
 from .retrieval import Retrieval
@@ -204,8 +204,8 @@ def intervals_of(
     or pairs."""
     if isinstance(held_out, Retrieval):
         scores = metrics.query_scores(ids_of(predicted), relevance_of(held_out), RANKS)
-        return of_means(scores)
-    intervals = of_values(predicted, held_out["label"][:])
+        return intervals_of_means(scores)
+    intervals = intervals_of_values(predicted, held_out["label"][:])
     del intervals["mse"]  # a cosine is on another scale than a score
     return intervals
 

@@ -251,8 +251,3 @@ def _correlation(first: np.ndarray, second: np.ndarray, samples: np.ndarray) -> 
     covariance = (samples * first * second).sum(1)
     spread = (samples * first**2).sum(1) * (samples * second**2).sum(1)
     return covariance / np.sqrt(spread)
-
-
-# Former names.
-of_means = intervals_of_means
-of_values = intervals_of_values
