@@ -126,17 +126,17 @@ class AttentionDispatch:
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Attend: queries, keys and values, [tokens, heads, head width] each → the same shape.
 
-        Rows after the tokens (see `num_padding_rows`) get zeros.
+        Filler tokens after the real ones (see `num_filler_tokens`) get zeros.
         """
-        padding_rows = len(q) - self.num_tokens
-        if not padding_rows:
+        num_filler = len(q) - self.num_tokens
+        if not num_filler:
             return self.attend_tokens(q, k, v)
         real = slice(self.num_tokens)
         out = self.attend_tokens(q[real], k[real], v[real])
-        return F.pad(out, (0, 0, 0, 0, 0, padding_rows))
+        return F.pad(out, (0, 0, 0, 0, 0, num_filler))
 
     def attend_tokens(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """`attend` without rows after the tokens; [tokens, heads, head width] each."""
+        """`attend` without filler tokens; [tokens, heads, head width] each."""
         raise NotImplementedError
 
     def choose_kernel(self, queries: int, keys: int) -> AttentionKernel:
@@ -263,21 +263,19 @@ class RowsDispatch(AttentionDispatch):
 
     def prepare(self):
         calls = self._plan_calls()
+        # of each call: (rows, slots of a row), and rows · slots
+        self.shapes = [(self.num_rows(len(rows)), rows[0].length) for rows in calls]
+        self.sizes = [math.prod(shape) for shape in self.shapes]
         self._map_tokens(calls)
         self._plan_kernels(calls)
 
     def _plan_calls(self) -> list[list[PackedRow]]:
-        """Decide which documents are in which row, and return the rows that share a call, for each
-        call. Set `shapes`, (rows, slots of a row), and `sizes`, rows · slots, of each call."""
+        """Decide which documents are in which row, and which rows share a call: those of each
+        call."""
         rows_by_length: dict[int, list[PackedRow]] = {}
         for row in sorted(self._fill_rows(), key=lambda row: row.length):
             rows_by_length.setdefault(row.length, []).append(row)
-        calls = list(rows_by_length.values())
-        self.shapes: list[tuple[int, int]] = []
-        for call_rows in calls:
-            self.shapes.append((self.num_rows(len(call_rows)), call_rows[0].length))
-        self.sizes = [math.prod(shape) for shape in self.shapes]
-        return calls
+        return list(rows_by_length.values())
 
     def _fill_rows(self) -> list[PackedRow]:
         """Best fit, longest first: each document goes into the row that it fills best."""

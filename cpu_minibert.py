@@ -225,13 +225,13 @@ def _can_fuse(linear: nn.Module, x: torch.Tensor, act: nn.Module | None) -> bool
 # --- few shapes ---
 
 
-def num_padding_rows(x_td: torch.Tensor, training: bool = False) -> int:
-    """How many rows to append to the unpadded tokens, [tokens, width], so that few lengths occur:
-    16 between a power of two and the next. From 512 to 1,023 tokens, for example, these are
-    multiples of 32: 24 rows are appended to 1,000 tokens.
+def num_filler_tokens(x_td: torch.Tensor, training: bool = False) -> int:
+    """How many filler tokens to append to the unpadded tokens, [tokens, width], so that few lengths
+    occur: 16 between a power of two and the next. From 512 to 1,023 tokens, for example, these are
+    multiples of 32: 24 filler tokens are appended to 1,000 tokens.
 
     oneDNN builds a kernel for every shape that it meets (in half precision, and wherever `project`
-    fuses). The work on the appended rows, 2 % on average, takes less time than that.
+    fuses). The work on filler tokens, 2 % on average, takes less time than that.
     """
     if x_td.device.type != "cpu":
         return 0
@@ -245,8 +245,8 @@ def num_padding_rows(x_td: torch.Tensor, training: bool = False) -> int:
 
 
 def repeat_last(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
-    """Append the last row `count` times. (Rows of zeros would not do: in fp16 the gradient of their
-    norm overflows.)"""
+    """Append the last token `count` times. (Tokens of zeros would not do: in fp16 the gradient of
+    their norm overflows.)"""
     shape = list(x.shape)
     shape[dim] = count
     return torch.cat((x, x.narrow(dim, -1, 1).expand(shape)), dim)

@@ -1,7 +1,7 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
 """MiniBERT: embeddings, attention, layers, the encoder and every head, from top to bottom.
 
-What happens to a batch: `MiniBertModel.forward` describes it (`PackedSequences`), chooses what the
+What happens to a batch: `MiniBertModel.forward` describes it (`BatchDocuments`), chooses what the
 layers run over (the real tokens as one `UnpaddedRow` wherever that is possible, else `PaddedRows`),
 embeds that, plans the attention of each kind of layer, and runs the layers. The heads work on the
 unpadded tokens; in training, logits over the vocabulary are computed at the labelled positions
@@ -62,13 +62,13 @@ from .configuration_minibert import MiniBertConfig
 from .cpu_minibert import (
     CrossEntropyByRows,
     MiniBertDropout,
-    num_padding_rows,
+    num_filler_tokens,
     project,
     repeat_last,
 )
 from .rope_minibert import MiniBertRotary, rotate, sinusoidal_positions
 from .sequences_minibert import (
-    PackedSequences,
+    BatchDocuments,
     PaddedRows,
     UnpaddedRow,
     UnpaddedTokens,
@@ -122,15 +122,15 @@ def output_std(config: MiniBertConfig) -> float:
 
 def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
     """Rows of an embedding: [b, s] → [b, s, d]. On CPU, an id without a row is a ValueError."""
-    rows = getattr(table, "num_embeddings", None)  # adapters may wrap the embedding
-    wrong = find_outside(ids, rows) if rows else None
+    table_size = getattr(table, "num_embeddings", None)  # adapters may wrap the embedding
+    wrong = find_outside(ids, table_size) if table_size else None
     if wrong is not None:
-        raise ValueError(f"{name} has {wrong}: use numbers from 0 to {rows - 1}")
+        raise ValueError(f"{name} has {wrong}: use numbers from 0 to {table_size - 1}")
     return table(ids)
 
 
-def restore_rows(x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-    """The output of an embedding in the rows of `position_ids`, [b, s, d], whatever a hook made of
+def restore_shape(x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    """The output of an embedding in the shape of `position_ids`, [b, s, d], whatever a hook made of
     it.
 
     Libraries that explain models (integrated gradients) run the model on several copies of a text,
@@ -181,7 +181,7 @@ class MiniBertEmbeddings(nn.Module):
         if x is None:
             x = look_up(self.tok_embeddings, input_ids, "input_ids")
         if not needs_static_shapes(x):
-            x = restore_rows(x, position_ids)
+            x = restore_shape(x, position_ids)
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
                 token_type_ids = position_ids.new_zeros(1, 1)
@@ -407,7 +407,7 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
         tokens: the `UnpaddedTokens` that place those states in the batch. In a captured graph all
             columns count as tokens: `AllColumns`.
         attention: how each kind of layer attended, by `AttentionKey`: the `layer_arguments` that
-            `_plan_attention` returned.
+            `_attention_arguments` returned.
     """
 
     unpadded: torch.Tensor | None = None
@@ -612,17 +612,19 @@ class MiniBertModel(MiniBertPreTrainedModel):
         layer_outputs = LayerOutputs(self.config, kwargs, len(self._passes()))
 
         # Describe the batch, and choose what the layers run over.
-        batch = PackedSequences(
+        batch = BatchDocuments(
             *inputs.shape[:2], inputs.device, attention_mask, position_ids, seq_idx,
             cu_seq_lens_q, max_length_q,
         )  # fmt: skip
         rows = self._choose_rows(batch, inputs, layer_outputs.are_wanted)
         hidden_bsd, positions_bs = self._embed(rows, input_ids, inputs_embeds, token_type_ids)
 
-        # Plan how each kind of layer attends, then run the layers.
-        caller_keywords = kwargs | {"output_attentions": layer_outputs.wants_attentions}
-        caller_keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
-        layer_arguments = self._plan_attention(rows, hidden_bsd, positions_bs, caller_keywords)
+        # Choose how each kind of layer attends, then run the layers.
+        attention_keywords = kwargs | {"output_attentions": layer_outputs.wants_attentions}
+        attention_keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
+        layer_arguments = self._attention_arguments(
+            rows, hidden_bsd, positions_bs, attention_keywords
+        )
         hidden_bsd = self._run_layers(hidden_bsd, layer_arguments, layer_outputs)
         hidden_bsd = self.final_norm(hidden_bsd).to(inputs.device)  # `device_map` may have moved it
 
@@ -645,7 +647,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
     # --- what forward does, in order ---
 
     def _choose_rows(
-        self, batch: PackedSequences, inputs: torch.Tensor, wants_every_layer: bool
+        self, batch: BatchDocuments, inputs: torch.Tensor, wants_every_layer: bool
     ) -> UnpaddedRow | PaddedRows:
         """What the layers run over: the unpadded tokens as one row wherever that is possible, else
         the padded rows."""
@@ -678,7 +680,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         token_type_ids: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The embeddings of the rows, [b, s, d], and their positions, [b, s]. An `UnpaddedRow` may
-        get rows of padding at its end, see `num_padding_rows`."""
+        get filler tokens at its end, see `num_filler_tokens`."""
         batch = rows.tokens.batch
         if self.embeddings.position_embeddings is not None:
             batch.check_positions(self.embeddings.position_embeddings.num_embeddings)
@@ -693,11 +695,11 @@ class MiniBertModel(MiniBertPreTrainedModel):
         )
         if isinstance(rows, PaddedRows):
             return hidden_bsd, positions_bs
-        hidden_bsd = restore_rows(hidden_bsd, positions_bs)
-        padding_rows = num_padding_rows(hidden_bsd[0], self.training)
-        if padding_rows:
-            hidden_bsd = repeat_last(hidden_bsd, padding_rows, 1)
-            positions_bs = F.pad(positions_bs, (0, padding_rows))
+        hidden_bsd = restore_shape(hidden_bsd, positions_bs)
+        num_filler = num_filler_tokens(hidden_bsd[0], self.training)
+        if num_filler:
+            hidden_bsd = repeat_last(hidden_bsd, num_filler, 1)
+            positions_bs = F.pad(positions_bs, (0, num_filler))
         return hidden_bsd, positions_bs
 
     def _passes(self) -> list[tuple[MiniBertLayer, AttentionKey]]:
@@ -709,20 +711,20 @@ class MiniBertModel(MiniBertPreTrainedModel):
         rate = layer.attn.dropout_rate
         return [(layer, AttentionKey(name, rate)) for name in self.config.layer_types]
 
-    def _plan_attention(
+    def _attention_arguments(
         self,
         rows: UnpaddedRow | PaddedRows,
         hidden_bsd: torch.Tensor,
         positions_bs: torch.Tensor,
-        caller_keywords: dict[str, Any],
+        attention_keywords: dict[str, Any],
     ) -> dict[AttentionKey, dict[str, Any]]:
         """How each kind of layer attends: the arguments of `MiniBertLayer.forward` beside the
         states.
 
         Args:
-            caller_keywords: what the caller passes on to Transformers' attention functions, and
+            attention_keywords: what the caller passes on to Transformers' attention functions, and
                 `output_attentions` and `is_causal`. Where one has the name of an argument that is
-                planned here, the caller's wins.
+                decided here, the caller's wins.
         """
         dtype = query_dtype(hidden_bsd)
         rotary = {name: angles(positions_bs, dtype) for name, angles in self.rotary.items()}
@@ -732,35 +734,35 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 continue
             window = self.windows[key.layer_type]
             if isinstance(rows, PaddedRows):
-                arguments = self._plan_padded(rows, hidden_bsd, window, caller_keywords)
+                arguments = self._padded_arguments(rows, hidden_bsd, window, attention_keywords)
             elif attention_backend(self.config) == "sdpa":
-                causal = caller_keywords["is_causal"]
+                causal = attention_keywords["is_causal"]
                 head_width = layer.attn.head_width
                 dispatch = choose_dispatch(
                     rows.tokens, window, causal, key.dropout, dtype, head_width
                 )
                 arguments = {"dispatch": dispatch}
             else:
-                arguments = self._plan_flash(rows, window, caller_keywords)
+                arguments = self._flash_arguments(rows, window, attention_keywords)
             layer_arguments[key] = arguments | {"rotary": rotary.get(key.layer_type)}
         return layer_arguments
 
-    def _plan_padded(
+    def _padded_arguments(
         self,
         rows: PaddedRows,
         hidden_bsd: torch.Tensor,
         window: int | None,
-        caller_keywords: dict[str, Any],
+        attention_keywords: dict[str, Any],
     ) -> dict[str, Any]:
         """The arguments of Transformers' attention functions on padded rows with a mask. They serve
         eager attention, flex attention, functions that a user registered, outputs of every layer,
         and graphs that are captured."""
         batch = rows.tokens.batch
         backend = attention_backend(self.config)
-        causal = caller_keywords["is_causal"]
+        causal = attention_keywords["is_causal"]
         mask = None
-        if "attention_instances" in caller_keywords:  # vLLM, which keeps its requests apart itself
-            self._check_vllm()
+        if "attention_instances" in attention_keywords:
+            self._check_vllm()  # it keeps its requests apart itself
         elif "flash" not in backend or batch.needs_mask:
             if "flash" in backend:
                 backend = "sdpa"  # flash attention takes no mask over pairs of tokens
@@ -771,10 +773,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
             "attention_mask": mask,
             "sliding_window": count_visible(window),
         }
-        return arguments | caller_keywords
+        return arguments | attention_keywords
 
-    def _plan_flash(
-        self, row: UnpaddedRow, window: int | None, caller_keywords: dict[str, Any]
+    def _flash_arguments(
+        self, row: UnpaddedRow, window: int | None, attention_keywords: dict[str, Any]
     ) -> dict[str, Any]:
         """The arguments of Transformers' flash attention on the unpadded tokens."""
         arguments = {
@@ -786,7 +788,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             "max_length_q": row.tokens.max_length,
             "max_length_k": row.tokens.max_length,
         }
-        return arguments | caller_keywords
+        return arguments | attention_keywords
 
     def _check_vllm(self):
         """Refuse what vLLM would compute wrongly: it has one window for a layer."""
@@ -1003,17 +1005,17 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         num_items_in_batch: int | torch.Tensor | None,
     ) -> LogitsAndLoss:
         """The logits of these tokens, [tokens, vocabulary], and the loss if they have labels."""
-        padding_rows = num_padding_rows(hidden_td)
-        if padding_rows:
-            hidden_td = repeat_last(hidden_td, padding_rows, 0)
+        num_filler = num_filler_tokens(hidden_td)
+        if num_filler:
+            hidden_td = repeat_last(hidden_td, num_filler, 0)
         logits_tv = project(self.decoder, self.head(hidden_td))
         loss = None
         if labels_t is not None:
-            if padding_rows:
-                labels_t = F.pad(labels_t, (0, padding_rows), value=-100)
+            if num_filler:
+                labels_t = F.pad(labels_t, (0, num_filler), value=-100)
             loss = cross_entropy(logits_tv, labels_t, num_items_in_batch)
-        if padding_rows:
-            logits_tv = logits_tv[:-padding_rows]
+        if num_filler:
+            logits_tv = logits_tv[:-num_filler]
         return logits_tv, loss
 
 

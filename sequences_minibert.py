@@ -1,7 +1,7 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
 """Which tokens of a batch are real, and which tokens see each other.
 
-`PackedSequences` turns what a caller passes (a padding mask, position ids that restart, `seq_idx`,
+`BatchDocuments` turns what a caller passes (a padding mask, position ids that restart, `seq_idx`,
 `cu_seq_lens_q`) into one description of the padded batch. A *document* is one sequence of a packed
 row; a row that is not packed is one document. From the description come
 
@@ -154,7 +154,7 @@ def to_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
 
 
-class PackedSequences:
+class BatchDocuments:
     """The documents of one padded batch, as the caller described them.
 
     For example, two rows of six columns with the documents a, b and c, and padding (-):
@@ -456,7 +456,7 @@ class BatchTokens:
         document_ids, positions: [tokens], the document and the position of each.
     """
 
-    def __init__(self, batch: PackedSequences, token_indices: torch.Tensor | None = None):
+    def __init__(self, batch: BatchDocuments, token_indices: torch.Tensor | None = None):
         self.batch = batch
         self.token_indices = token_indices
         document_ids_bs = batch.document_ids_bs
@@ -545,7 +545,7 @@ class BatchTokens:
 
 
 class UnpaddedTokens(BatchTokens):
-    """The real tokens of all rows, in row order. `PackedSequences.find_tokens` makes them; nothing
+    """The real tokens of all rows, in row order. `BatchDocuments.find_tokens` makes them; nothing
     about them changes afterwards. Those of its example:
 
         tokens            a  a  a  b  b  c  c
@@ -563,7 +563,7 @@ class UnpaddedTokens(BatchTokens):
 
     def __init__(
         self,
-        batch: PackedSequences,
+        batch: BatchDocuments,
         token_indices: torch.Tensor | None,
         cu_seq_lens: torch.Tensor,
         is_packed: bool,
@@ -688,8 +688,8 @@ class UnpaddedRow:
         return None if x_bs is None else self.tokens.unpad(x_bs).unsqueeze(0)
 
     def to_tokens(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
-        """What the layers return → [tokens, width]. Rows of padding may stand after the tokens (see
-        `num_padding_rows`)."""
+        """What the layers return → [tokens, width]. Filler tokens may stand after them (see
+        `num_filler_tokens`)."""
         return hidden_bsd.flatten(0, 1)[: len(self.tokens.document_ids)]
 
 

@@ -80,7 +80,7 @@ def plain_calls() -> dict[str, list]:
 
     return {
         "cross-entropy by rows": [mock.patch.object(modeling, "cross_entropy", cross_entropy)],
-        "shape buckets": [mock.patch.object(modeling, "num_padding_rows", lambda *arguments: 0)],
+        "shape buckets": [mock.patch.object(modeling, "num_filler_tokens", lambda *arguments: 0)],
         "short documents packed": [
             mock.patch.object(attention, "PackedDispatch", attention.DocumentsDispatch)
         ],

@@ -32,7 +32,7 @@ from minibert import (
     train_tokenizer,
 )
 from minibert.attention_minibert import choose_dispatch
-from minibert.sequences_minibert import PackedSequences
+from minibert.sequences_minibert import BatchDocuments
 from minibert.training.conversion import to_native
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
@@ -263,7 +263,7 @@ def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
 def document_lengths(batch: Batch) -> list[int]:
     """Real tokens of every document of a batch."""
     ids = batch["input_ids"]
-    sequences = PackedSequences(
+    sequences = BatchDocuments(
         *ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids")
     )
     return sequences.find_tokens().lengths
@@ -504,7 +504,7 @@ def local_attention(run: Run, shape: str, dtype: str, target: float) -> Work:
         x.requires_grad_(backward)
 
     def ours() -> Callable[[], torch.Tensor]:
-        tokens = PackedSequences(1, length, run.device).find_tokens()
+        tokens = BatchDocuments(1, length, run.device).find_tokens()
         with torch.set_grad_enabled(backward):
             dispatch = choose_dispatch(tokens, window, False, 0.0, q.dtype, width)
         return lambda: dispatch.attend(q, k, v)

@@ -22,7 +22,7 @@ from minibert.attention_minibert import choose_dispatch
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.cpu_minibert import chunked_attention, unfused_attention
 from minibert.modeling_minibert import MiniBertModel, eager_attention_forward
-from minibert.sequences_minibert import PackedSequences, UnpaddedTokens
+from minibert.sequences_minibert import BatchDocuments, UnpaddedTokens
 
 # The published tolerances, absolute and relative, between any two ways to compute one attention from inputs of a type.
 # In half precision that is four units in the last place.
@@ -278,7 +278,7 @@ def tokens_of(lengths: list[int], positions: str = "counted") -> UnpaddedTokens:
     ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).unsqueeze(0)
     count = POSITIONS[positions]
     positions = None if count is None else torch.cat([count(n) for n in lengths]).unsqueeze(0)
-    return PackedSequences(
+    return BatchDocuments(
         1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids
     ).find_tokens()
 
@@ -519,7 +519,7 @@ def test_a_compiled_model_may_ask_what_the_gpu_can_do(monkeypatch):
 @pytest.mark.parametrize("window", [None, 4])
 def test_nothing_but_padding_needs_no_kernel_of_a_device(window):
     """Which would be asked for no token at all."""
-    tokens = PackedSequences(2, 9, torch.device("cpu"), torch.zeros(2, 9)).find_tokens()
+    tokens = BatchDocuments(2, 9, torch.device("cpu"), torch.zeros(2, 9)).find_tokens()
     tokens.order  # noqa: B018 - found where the tensors really are
     tokens.device = torch.device("mps")
     plan = choose_dispatch(tokens, window, False, 0.0, torch.float32, 8)

@@ -10,7 +10,7 @@ from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertModel, cpu_min
 from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import choose_dispatch
 from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, MiniBertDropout, project, random_keep
-from minibert.sequences_minibert import PackedSequences
+from minibert.sequences_minibert import BatchDocuments
 
 BF16 = torch.bfloat16
 needs_fused = pytest.mark.skipif(
@@ -118,7 +118,7 @@ def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch
 def test_documents_of_like_length_share_a_call(lengths):
     """In inference, and if there are several; nothing of other documents stands behind a short one."""
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
-    tokens = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
+    tokens = BatchDocuments(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     given = (None, False, 0.0, torch.float32, 8)
     assert choose_dispatch(tokens, *given).name == "one call a document"
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_documents_of_like_length_share_a_call(lengths):
         before = plan.attend(q, k, v)
         v[sum(lengths[:-1]) :] = k[sum(lengths[:-1]) :] = float("nan")  # the last document's
         assert torch.equal(plan.attend(q, k, v)[: sum(lengths[:-1])], before[: sum(lengths[:-1])])
-        alone = PackedSequences(1, 5, torch.device("cpu")).find_tokens()
+        alone = BatchDocuments(1, 5, torch.device("cpu")).find_tokens()
         assert choose_dispatch(alone, *given).name == "one call a document"
 
 
@@ -142,7 +142,7 @@ def test_short_documents_in_bf16_without_amx(lengths, name, monkeypatch):
     """Products of plain matrices are taken there: long documents one by one, so that their scores stay in the cache."""
     monkeypatch.setattr(cpu_minibert, "BF16_WITHOUT_AMX", True)
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
-    tokens = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
+    tokens = BatchDocuments(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     with torch.no_grad():
         plan = choose_dispatch(tokens, None, False, 0.0, BF16, 8)
         assert plan.name == name and "unfused_attention" in plan.description
@@ -211,13 +211,13 @@ def test_few_shapes_in_half_precision():
     for tokens in range(1, 3000, 7):
         assert (
             0
-            <= cpu_minibert.num_padding_rows(torch.empty(tokens, 1, dtype=BF16))
+            <= cpu_minibert.num_filler_tokens(torch.empty(tokens, 1, dtype=BF16))
             < max(16, tokens / 16)
         )
-        assert cpu_minibert.num_padding_rows(torch.empty(tokens, 1)) == 0
+        assert cpu_minibert.num_filler_tokens(torch.empty(tokens, 1)) == 0
     half = torch.float16
     lengths = {
-        n + cpu_minibert.num_padding_rows(torch.empty(n, 1, dtype=half)) for n in range(1024, 2048)
+        n + cpu_minibert.num_filler_tokens(torch.empty(n, 1, dtype=half)) for n in range(1024, 2048)
     }
     assert len(lengths) <= 17
 
@@ -237,9 +237,9 @@ def test_shape_buckets_change_nothing(switches, monkeypatch):
     mask[0, 20:] = mask[2, :11] = 0
     labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
     used, found = [], []
-    original = cpu_minibert.num_padding_rows
+    original = cpu_minibert.num_filler_tokens
     for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
-        monkeypatch.setattr(modeling, "num_padding_rows", rows)
+        monkeypatch.setattr(modeling, "num_filler_tokens", rows)
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss

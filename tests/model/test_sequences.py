@@ -1,4 +1,4 @@
-"""`PackedSequences` against plain Python, and packed rows as Transformers' own collator makes them.
+"""`BatchDocuments` against plain Python, and packed rows as Transformers' own collator makes them.
 
 The expectation is known before the inputs are: a layout (documents of some lengths, with padding before, between,
 behind or inside them) is drawn first, and every form in which a caller may describe it is derived from that.
@@ -17,7 +17,7 @@ from transformers import DataCollatorWithFlattening
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.sequences_minibert import PackedSequences, UnpaddedTokens
+from minibert.sequences_minibert import BatchDocuments, UnpaddedTokens
 
 WIDTH = 3
 
@@ -94,7 +94,7 @@ def layouts(
     return layout
 
 
-def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
+def check(sequences: BatchDocuments, layout: Layout, positions: list[int]):
     """Everything that `documents` says, against `layout`."""
     tokens = sequences.find_tokens()
     places = torch.arange(layout.shape[0] * layout.shape[1]).view(layout.shape)
@@ -120,7 +120,7 @@ SETTINGS = settings(deadline=None, derandomize=True, max_examples=50)
 @SETTINGS
 def test_padding_masks(layout):
     """Left, right and holes: a row is one document, and its real tokens are counted."""
-    sequences = PackedSequences(*layout.shape, torch.device("cpu"), layout.mask())
+    sequences = BatchDocuments(*layout.shape, torch.device("cpu"), layout.mask())
     check(sequences, layout, layout.positions)
 
 
@@ -128,7 +128,7 @@ def test_padding_masks(layout):
 def test_a_mask_may_have_any_type(dtype):
     layout = Layout([[None, 0, None, 0], [1, 1, 1, None]])
     check(
-        PackedSequences(*layout.shape, torch.device("cpu"), layout.mask().to(dtype)),
+        BatchDocuments(*layout.shape, torch.device("cpu"), layout.mask().to(dtype)),
         layout,
         layout.positions,
     )
@@ -150,7 +150,7 @@ def test_positions_that_restart(layout, counting, start, at_padding):
     )
     position_ids = layout.grid(positions, at_padding)
     check(
-        PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), position_ids),
+        BatchDocuments(*layout.shape, torch.device("cpu"), layout.mask(), position_ids),
         layout,
         positions,
     )
@@ -161,7 +161,7 @@ def test_positions_that_restart(layout, counting, start, at_padding):
 def test_positions_that_restart_without_a_mask(layout):
     position_ids = layout.grid(layout.positions, 0)
     check(
-        PackedSequences(*layout.shape, torch.device("cpu"), position_ids=position_ids),
+        BatchDocuments(*layout.shape, torch.device("cpu"), position_ids=position_ids),
         layout,
         layout.positions,
     )
@@ -175,7 +175,7 @@ def test_seq_idx_wins_over_cu_seq_lens_and_both_over_positions(layout, numbered,
     if numbered:
         elsewhere = torch.tensor([0, layout.shape[0] * layout.shape[1]])
         forms = dict(seq_idx=layout.grid(layout.ids, -1), cu_seq_lens=elsewhere)
-    sequences = PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), wrong, **forms)
+    sequences = BatchDocuments(*layout.shape, torch.device("cpu"), layout.mask(), wrong, **forms)
     check(sequences, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
 
 
@@ -184,7 +184,7 @@ def test_seq_idx_wins_over_cu_seq_lens_and_both_over_positions(layout, numbered,
 def test_one_row_with_cu_seq_lens_needs_no_search(layout):
     """Nothing is looked for: neither boundaries nor positions."""
     flat = Layout([[number for row in layout.rows for number in row]])
-    sequences = PackedSequences(*flat.shape, torch.device("cpu"), cu_seq_lens=flat.cu_seq_lens())
+    sequences = BatchDocuments(*flat.shape, torch.device("cpu"), cu_seq_lens=flat.cu_seq_lens())
     sequences._drop_padding = None
     check(sequences, flat, flat.positions)
 
@@ -202,14 +202,14 @@ def test_a_row_ends_every_document():
     """Equal numbers, or one range of `cu_seq_lens`, in two rows are two documents."""
     layout = Layout([[0, 0], [1, 1]])
     for form in (dict(seq_idx=torch.zeros(2, 2)), dict(cu_seq_lens=torch.tensor([0, 4]))):
-        check(PackedSequences(2, 2, torch.device("cpu"), **form), layout, [0, 1, 0, 1])
+        check(BatchDocuments(2, 2, torch.device("cpu"), **form), layout, [0, 1, 0, 1])
 
 
 def test_one_row_of_positions_serves_the_batch():
     layout = Layout([[0, 0, 1, 1, 1], [2, 2, 3, 3, 3]])
     positions = [0, 1, 0, 1, 2]
     check(
-        PackedSequences(2, 5, torch.device("cpu"), position_ids=torch.tensor([positions])),
+        BatchDocuments(2, 5, torch.device("cpu"), position_ids=torch.tensor([positions])),
         layout,
         positions * 2,
     )
@@ -217,14 +217,14 @@ def test_one_row_of_positions_serves_the_batch():
 
 def test_without_anything_every_row_is_a_document():
     layout = Layout([[0] * 4, [1] * 4, [2] * 4])
-    check(PackedSequences(3, 4, torch.device("cpu")), layout, [0, 1, 2, 3] * 3)
+    check(BatchDocuments(3, 4, torch.device("cpu")), layout, [0, 1, 2, 3] * 3)
 
 
 # --- between the unpadded tokens and the padded batch ---
 
 
 def tokens_of(layout: Layout) -> UnpaddedTokens:
-    return PackedSequences(
+    return BatchDocuments(
         *layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)
     ).find_tokens()
 
@@ -271,7 +271,7 @@ def test_pool_of_padded_rows(layout, pooling, with_mask):
     x = torch.randn(*layout.shape, WIDTH)
     unpadded = tokens_of(layout)
     expected = unpadded.pool(unpadded.unpad(x), pooling)
-    columns = PackedSequences(*layout.shape, torch.device("cpu"), mask).keep_columns()
+    columns = BatchDocuments(*layout.shape, torch.device("cpu"), mask).keep_columns()
     assert_close(columns.pool(columns.unpad(x), pooling), expected)
 
 
@@ -283,7 +283,7 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
     mask = (torch.arange(length) < length - 100).expand(2, length) if masked else None
     x = torch.arange(length, dtype=torch.bfloat16).expand(2, length).unsqueeze(-1)
     last = length - 101 if masked else length - 1
-    columns = PackedSequences(2, length, torch.device("cpu"), mask).keep_columns()
+    columns = BatchDocuments(2, length, torch.device("cpu"), mask).keep_columns()
     pooled = columns.pool(columns.unpad(x), pooling)
     assert torch.equal(pooled, x[:, 0 if pooling == "cls" else last])
 
@@ -292,7 +292,7 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
 @settings(SETTINGS, max_examples=20)
 def test_masks(layout, window, causal):
     """The dense mask, and the rule for Transformers' mask functions."""
-    sequences = PackedSequences(
+    sequences = BatchDocuments(
         *layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)
     )
     mask, rule = sequences.dense_mask(window, causal), sequences.mask_function(window, causal)
@@ -313,14 +313,14 @@ def test_masks(layout, window, causal):
 
 
 def test_no_mask_where_none_is_needed():
-    sequences = PackedSequences(2, 5, torch.device("cpu"))
+    sequences = BatchDocuments(2, 5, torch.device("cpu"))
     assert sequences.dense_mask(None, causal=False) is None
     assert sequences.dense_mask(1, causal=False) is not None
     assert sequences.dense_mask(None, causal=True) is not None
 
 
 def test_nothing_but_padding_leaves_nothing():
-    tokens = PackedSequences(2, 4, torch.device("cpu"), torch.zeros(2, 4)).find_tokens()
+    tokens = BatchDocuments(2, 4, torch.device("cpu"), torch.zeros(2, 4)).find_tokens()
     assert tokens.lengths == [] and tokens.unpad(torch.arange(8).view(2, 4)).tolist() == []
     for pooling in ("cls", "last", "mean"):
         assert torch.equal(tokens.pool(torch.ones(0, WIDTH), pooling), torch.zeros(2, WIDTH))

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 import minibert
 from minibert import MaskedLMCollator, MiniBertConfig, attention_minibert
 from minibert.attention_minibert import choose_dispatch
-from minibert.sequences_minibert import PackedSequences
+from minibert.sequences_minibert import BatchDocuments
 
 VOCAB, LABELS, LENGTH, WINDOW = 61, 3, 48, 8
 SIZES = dict(
@@ -192,7 +192,7 @@ def test_nothing_leaks_between_packed_sequences(preset, dtype, device):
 
 def test_attention_dropout_is_unbiased(cuda):
     bounds = torch.tensor([0, 15, 40], device=cuda)
-    tokens = PackedSequences(1, 40, cuda, cu_seq_lens=bounds, max_length=25).find_tokens()
+    tokens = BatchDocuments(1, 40, cuda, cu_seq_lens=bounds, max_length=25).find_tokens()
     q, k, v = torch.randn(3, 40, 4, 32, device=cuda, dtype=torch.bfloat16)
     plans = [choose_dispatch(tokens, None, False, rate, q.dtype, 32) for rate in (0.0, 0.3)]
     assert {plan.name for plan in plans} == {"flash attention"}
