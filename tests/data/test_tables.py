@@ -12,6 +12,7 @@ import pytest
 
 from minibert.training.data.documents import load_documents, load_sources
 from minibert.training.data.mixtures import Corpus
+from minibert.training.data.number_columns import with_numbers
 from minibert.training.data.records import ReadError, read_records, read_text
 from minibert.training.data.tables import (
     as_dataset,
@@ -21,7 +22,6 @@ from minibert.training.data.tables import (
     read_table,
     sources_of,
     to_number,
-    with_numbers,
 )
 
 pytestmark = pytest.mark.usefixtures("cache")

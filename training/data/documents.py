@@ -18,11 +18,13 @@ from datasets.fingerprint import Hasher
 
 from ..common.paths import matching_paths
 from . import tables
+from .arrow_steps import map_tables, revision_of
 from .builtin_corpus import builtin_documents, builtin_files
 from .formats import FORMATS
+from .number_columns import with_numbers
 from .records import ReadError, detect_encoding, read_records
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
-from .tables import DatasetOrStream, map_tables, revision_of
+from .tables import DatasetOrStream
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 RECORDS_TO_GUESS_FROM = 100  # the column of the text is guessed from so many
@@ -240,7 +242,7 @@ def _load_records(
     first_records = islice(read_records(files[0]), RECORDS_TO_GUESS_FROM)
     table = tables.from_numbered_records(files[0], first_records)
     # a column of numbers is not a text, though its cells in a csv file are
-    converted = tables.with_numbers([table])[0]
+    converted = with_numbers([table])[0]
     column = _choose_column(tables.string_columns(converted), column, table.column_names)
     features = datasets.Features({"text": datasets.Value("string")})
     arguments = {"files": files, "column": column}

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import special_ids
-from .tables import DatasetOrStream, map_tables
+from .arrow_steps import map_tables
+from .tables import DatasetOrStream
 from .tokenized import smallest_dtype, tokenize_documents
 
 PACKING_MODES = ("packed", "padded")

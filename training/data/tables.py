@@ -4,11 +4,10 @@ the Hub. How the records of a file are parsed is in `records`."""
 import codecs
 import glob
 import hashlib
-import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import datasets
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets.fingerprint import Hasher
 
 from ..common.paths import files_under, matching_paths, unique_files
 from ..common.printing import warn
@@ -334,46 +332,6 @@ def checksum(files: Iterable[str], encoding: str | None = None) -> str:
     return digest.hexdigest()
 
 
-# --- Steps from one Arrow table to another ---
-
-
-def map_tables(
-    dataset: DatasetOrStream,
-    function: Callable[..., pa.Table],
-    *,
-    desc: str,
-    batch_size: int,
-    num_proc: int | None = None,
-    **kwargs,
-) -> DatasetOrStream:
-    """Map a function from Arrow table to Arrow table over a data set; its result replaces all
-    columns and records.
-
-    `datasets` keys its cache by the name of the function, not by its code. The source of its module
-    is added here, so that rows made by an older version are not used.
-    """
-    options: dict = {
-        "fn_kwargs": {"function": function, "revision": revision_of(function), **kwargs}
-    }
-    is_stream = isinstance(dataset, datasets.IterableDataset)
-    if not is_stream:
-        options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    return (
-        dataset.with_format("arrow")
-        .map(_call, batched=True, batch_size=batch_size, **options)
-        .with_format(None)
-    )
-
-
-def revision_of(function: Callable) -> str:
-    """A hash of the source of the module that a function is in."""
-    return Hasher.hash(inspect.getsource(inspect.getmodule(function)))
-
-
-def _call(table: pa.Table, function: Callable[..., pa.Table], revision: str, **kwargs) -> pa.Table:
-    return function(table, **kwargs)
-
-
 # --- Files and the Hub ---
 
 
@@ -466,68 +424,3 @@ def to_number(cell: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         return math.nan
     return number if math.isfinite(number) else math.nan
-
-
-def with_numbers(parts: Sequence[datasets.Dataset]) -> list[datasets.Dataset]:
-    """The parts of one table, such as its splits: columns of text whose cells are numbers in all
-    parts are converted, with blank cells as None."""
-    columns_of_parts = [part.select_columns(string_columns(part)).to_dict() for part in parts]
-    all_cells: dict[str, list[str | None]] = {}  # of each column those of all parts
-    for columns in columns_of_parts:
-        for name, cells in columns.items():
-            all_cells.setdefault(name, []).extend(cells)
-    features: dict[str, datasets.Value] = {}
-    for name, cells in all_cells.items():
-        feature = _number_feature(cells)
-        if feature is not None:
-            features[name] = feature
-    converted = []
-    for part, columns in zip(parts, columns_of_parts):
-        numbers = {}
-        for name in columns.keys() & features.keys():
-            numbers[name] = list(map(_parse_number, columns[name]))
-        converted.append(_replace_columns(part, numbers, features))
-    return converted
-
-
-def _number_feature(cells: Iterable[str | None]) -> datasets.Value | None:
-    """The feature of a column with these cells, if all that are not blank are numbers."""
-    number_types = set()
-    for cell in cells:
-        try:
-            number_types.add(type(_parse_number(cell)))
-        except ValueError:
-            return None
-    if float in number_types:
-        return datasets.Value("float64")
-    return datasets.Value("int64") if int in number_types else None
-
-
-def _replace_columns(
-    part: datasets.Dataset, columns: dict[str, list], features: dict[str, datasets.Value]
-) -> datasets.Dataset:
-    """`part` with other values in some of its columns, all of them at once: one by one, a table of
-    1,000 columns takes half a minute."""
-    if not columns:
-        return part
-    replaced = datasets.Features({name: features[name] for name in columns})
-    changed = datasets.Dataset.from_dict(columns, features=replaced)
-    if len(columns) < len(part.column_names):
-        unchanged = part.remove_columns(list(columns))
-        changed = datasets.concatenate_datasets([unchanged, changed], axis=1)
-    return changed.select_columns(part.column_names)
-
-
-def _parse_number(cell: str | None) -> int | float | None:
-    """A cell as a number, if the number is written as the cell is: 01 and 3.10 may be codes, and
-    are a ValueError."""
-    if cell is None or not cell.strip():
-        return None
-    for number_type in (int, float):
-        try:
-            number = number_type(cell)
-        except ValueError:
-            continue
-        if str(number) == cell.strip() and abs(number) < 2**63:
-            return number
-    raise ValueError(f"{cell!r} is not a number")

@@ -14,13 +14,13 @@ from ..common.files import UNPRINTABLE, atomic_write, printable
 from ..common.locks import lock_file
 from ..common.paths import check_folder
 from ..data.formats import CSV_SUFFIXES, FORMATS
+from ..data.number_columns import with_numbers
 from ..data.records import conll_records, detect_encoding, is_conll, read_records
 from ..data.tables import (
     Rows,
     from_numbered_records,
     load_files,
     parquet_features,
-    with_numbers,
 )
 from .reading.columns import FILE, ROW, with_column
 

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -35,8 +34,7 @@ from ..common.processes import first_process_first, shares_weights
 from ..common.random_state import random_state_kept
 from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
-from ..data.mixtures import SAMPLE_ROWS, CorpusSplits
-from ..data.packing import fill_rate, unigram_counts
+from ..data.mixtures import CorpusSplits
 from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization
 from ..evaluation.plots import plot_training
@@ -60,6 +58,14 @@ from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
 from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
 from .sizes import LongTrainingCallback, size_in_time, size_with_enough_steps
+from .text_amount import (
+    count_tokens,
+    expected_passes,
+    print_size,
+    warn_of_little_text,
+    warn_of_little_text_to_continue,
+    warn_of_rare_words,
+)
 from .training_data import (
     PreparedRowsData,
     TrainingData,
@@ -68,11 +74,6 @@ from .training_data import (
     take_training_data,
 )
 
-# Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
-MIN_TOKENS_PER_PARAMETER = 2
-MIN_EXAMPLES_OF_NEW_WORD = 50
-# Text that a trained model gains little from; a million words are more tokens.
-MIN_TOKENS_TO_CONTINUE = 1_000_000
 FIELDS_ON_CARD = (
     "embedding_init",
     "validation_size",
@@ -314,7 +315,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                 f"New weights, which {self.model.config._name_or_path!r} lacks:"
                 f" {', '.join(self.new_weights)}"
             )
-        self._print_size()
+        print_size(self.sample, self.args.seq_length, self.model.num_parameters(), self.streamed)
         if not self.streamed and self.is_world_process_zero():
             self._warn_of_little_text()
         if is_first and not (self.is_new or self.new_weights or shares_weights(self.args)):
@@ -338,64 +339,19 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed
         )
 
-    def _print_size(self) -> None:
-        """Print the number of rows and parameters."""
-        parameters = self.model.num_parameters()
-        length = self.args.seq_length
-        filled = fill_rate(self.sample, length)
-        number = f"{len(self.sample):,}"
-        if self.streamed:  # its rows are not counted
-            number = f"the first {number}"
-        print(
-            f"{number} rows of up to {length} tokens, filled to {filled:.1%}; {parameters:,}"
-            " parameters"
-        )
-
     def _warn_of_little_text(self) -> None:
         """Warn of too few tokens for the model, and of new words that hardly occur."""
-        parameters = self.model.num_parameters()
-        text_counts = self._count_tokens()
-        counts = text_counts * self._expected_passes()
-        tokens_per_parameter = counts.sum() / parameters
+        rows = self.train_dataset
+        text_counts = count_tokens(rows, self.model.config.vocab_size)
+        counts = text_counts * expected_passes(self.args, len(rows))
         # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
         is_expected = self.args.minutes is not None or self.data_description == BUILTIN
-        if self.is_new and not is_expected and tokens_per_parameter < MIN_TOKENS_PER_PARAMETER:
-            warn(
-                f"about {counts.sum():,.0f} tokens for {parameters:,} parameters"
-                f" ({tokens_per_parameter:.1f} for each) are few; below {MIN_TOKENS_PER_PARAMETER},"
-                " use a smaller --size, or train longer and on more text"
-            )
-        if not self.is_new and text_counts.sum() < MIN_TOKENS_TO_CONTINUE:
-            warn(
-                f"about {text_counts.sum():,.0f} tokens of text are few to continue a training"
-                " with; expect little below a million words"
-            )
+        if not self.is_new:
+            warn_of_little_text_to_continue(text_counts.sum())
+        elif not is_expected:
+            warn_of_little_text(counts.sum(), self.model.num_parameters())
         if self.new_ids:
-            num_examples = np.median(counts[self.new_ids])
-            if num_examples < MIN_EXAMPLES_OF_NEW_WORD:
-                warn(
-                    f"half of the {len(self.new_ids):,} new words are trained on {num_examples:.0f}"
-                    " times or less and learn little; use a smaller --extend_vocabulary, or more"
-                    " text"
-                )
-
-    def _expected_passes(self) -> float:
-        """How often the training will see each row, about. By the clock, it is one epoch."""
-        args = self.args
-        if args.minutes is not None:
-            return 1
-        if args.max_steps > 0:
-            step_rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-            return args.max_steps * step_rows / len(self.train_dataset)
-        return args.num_train_epochs
-
-    def _count_tokens(self) -> np.ndarray:
-        """How often each token stands in the rows, about: float64 [vocabulary]."""
-        rows = self.train_dataset
-        stride = -(-len(rows) // SAMPLE_ROWS)  # all rows may be a terabyte
-        some_rows = rows.select(range(0, len(rows), stride))
-        counts = unigram_counts(some_rows, self.model.config.vocab_size)
-        return counts * (len(rows) / len(some_rows))
+            warn_of_rare_words(counts, self.new_ids)
 
     def describe_smaller_size(self, steps: int) -> str | None:
         """A smaller size that does enough steps in the time in which this model does so many."""

@@ -15,6 +15,7 @@ from ...common.files import printable
 from ...common.paths import unique_files
 from ...data import tables
 from ...data.formats import CSV_SUFFIXES, TABLE_SUFFIXES
+from ...data.number_columns import with_numbers
 from ...data.records import is_conll
 from .annotations import find_format, from_annotations
 from .columns import FILE, with_location
@@ -201,7 +202,7 @@ def _read_splits(
     together: one file may have no cell that tells."""
     tables_of_parts = _read_parts(sources, header)
     csv_files = [name for name in tables_of_parts if name.lower().endswith(CSV_SUFFIXES)]
-    csv_tables = tables.with_numbers([tables_of_parts[file] for file in csv_files])
+    csv_tables = with_numbers([tables_of_parts[file] for file in csv_files])
     tables_of_parts.update(zip(csv_files, csv_tables))
     for name, rows in tables_of_parts.items():
         if FILE not in rows.column_names:
