@@ -44,7 +44,7 @@ from workloads import SEED
 from minibert import MiniBertConfig, convert
 from minibert.training.common.files import write_json
 from minibert.training.common.printing import format_table
-from minibert.training.conversion.export import graph_inputs, quantize, trace
+from minibert.training.conversion.export import graph_inputs, write_graph, write_int8_graph
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.loading.load_errors import suppress_logging
 
@@ -130,12 +130,12 @@ ENGINES: dict[str, tuple[Callable[[Path, int], Encode], tuple[str, ...]]] = {
 def export_graphs(folder: Path, engines: Sequence[str]) -> None:
     """`model.onnx`, fp32, and `int8.onnx` of the native model, as `minibert export` makes them."""
     if any("onnx" in package for name in engines for package in ENGINES[name][1]):
-        trace(
+        write_graph(
             original(folder, 64, attn_implementation="eager")[0].auto_model.eval(),
             folder / "model.onnx",
         )
     if "onnxruntime int8" in engines:
-        quantize(folder / "model.onnx", folder / "int8.onnx")
+        write_int8_graph(folder / "model.onnx", folder / "int8.onnx")
 
 
 # --- the process of an engine ---

@@ -100,9 +100,9 @@ def test_the_graph_of_every_head(family, head, tmp_path):
     """Padding on either side, and other sizes than those it was traced with; the reference drops the padding. In int8
     near it."""
     model = build(head, **FAMILIES[family]).eval()
-    exporting.trace(model, tmp_path / "model.onnx")
+    exporting.write_graph(model, tmp_path / "model.onnx")
     assert not model.training
-    exporting.quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx")
+    exporting.write_int8_graph(tmp_path / "model.onnx", tmp_path / "int8.onnx")
     in_int8 = [
         weights for weights in onnx_weights(tmp_path / "int8.onnx") if weights.dtype == "int8"
     ]
@@ -138,7 +138,7 @@ def test_graphs_of_other_switches(fields, tmp_path):
     if "rope_type" in fields:
         fields = dict(rope_parameters=fields | dict(rope_theta=1e4), max_position_embeddings=12)
     model = build("ForMaskedLM", **fields).eval()
-    exporting.trace(model, tmp_path / "model.onnx")
+    exporting.write_graph(model, tmp_path / "model.onnx")
     inputs = inputs_of("ForMaskedLM", "left", False)
     with torch.no_grad():
         expected = model(**inputs).logits
@@ -175,7 +175,9 @@ def test_the_folder(folder, tokenizer, tmp_path, capsys):
     inputs.setdefault("token_type_ids", torch.zeros_like(inputs["input_ids"]))
     actual = onnx_outputs(tmp_path / "out" / exporting.GRAPH_FILE, **inputs)["last_hidden_state"]
     assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-    rounded = onnx_outputs(tmp_path / "out" / exporting.INT8_GRAPH_FILE, **inputs)["last_hidden_state"]
+    rounded = onnx_outputs(tmp_path / "out" / exporting.INT8_GRAPH_FILE, **inputs)[
+        "last_hidden_state"
+    ]
     assert not torch.equal(rounded, actual)
     pooled = (mean_of(x, inputs["attention_mask"]) for x in (rounded, expected))
     assert torch.cosine_similarity(*pooled).min() > 0.98
@@ -311,9 +313,9 @@ def test_refusals(folder, tmp_path, capsys):
 
 @needs_onnx
 def test_nothing_is_left_of_a_graph_that_differs(folder, tmp_path, capsys, monkeypatch):
-    trace = exporting.trace
+    trace = exporting.write_graph
     monkeypatch.setattr(
-        exporting, "trace", lambda _, path: trace(build("Model", seed=1, **BERT).eval(), path)
+        exporting, "write_graph", lambda _, path: trace(build("Model", seed=1, **BERT).eval(), path)
     )
     assert "last_hidden_state differs by" in refusal(capsys, "export", folder, tmp_path / "out")
     assert not list(tmp_path.iterdir())

@@ -124,14 +124,14 @@ def _write_onnx(source: str, unfinished: Path) -> str:
     model.config.update({"output_hidden_states": False, "output_attentions": False})
     model.float().cpu().eval()
     (unfinished / GRAPH_FILE).parent.mkdir()
-    trace(model, unfinished / GRAPH_FILE)
-    difference = compare(model, unfinished / GRAPH_FILE)
+    write_graph(model, unfinished / GRAPH_FILE)
+    difference = check_graph(model, unfinished / GRAPH_FILE)
     print(
         f"{GRAPH_FILE}: outputs as torch gives them, to {difference:.1e} (padding on either side,"
         " several lengths)"
     )
-    quantize(unfinished / GRAPH_FILE, unfinished / INT8_GRAPH_FILE)
-    config_model = _known_to_engines(model)
+    write_int8_graph(unfinished / GRAPH_FILE, unfinished / INT8_GRAPH_FILE)
+    config_model = _native_if_possible(model)
     config_model.config.architectures = [type(config_model).__name__]
     config_model.config.save_pretrained(unfinished)
     save_tokenizer_and_modules(source, tokenizer, unfinished)
@@ -139,7 +139,7 @@ def _write_onnx(source: str, unfinished: Path) -> str:
     return f"{type(model).__name__} as ONNX, for engines that know {model_type}"
 
 
-def _known_to_engines(model: PreTrainedModel) -> PreTrainedModel:
+def _native_if_possible(model: PreTrainedModel) -> PreTrainedModel:
     """The model in Transformers' own class, whose config most engines know, if there is one."""
     # StrictDataclassError: of an id that the native config wants
     with suppress(ValueError, StrictDataclassError), suppress_logging():
@@ -158,7 +158,7 @@ def graph_inputs(model: PreTrainedModel) -> dict[str, dict[int, str]]:
     return {name: dict(dimensions) for name in names}
 
 
-class _Outputs(nn.Module):
+class _TupleOutputs(nn.Module):
     """What torch.onnx can follow: tensors in, tensors out."""
 
     def __init__(self, model: PreTrainedModel, names: list[str]):
@@ -179,17 +179,17 @@ def _rms_norm(g, x, shape, weight, eps):
 
 
 @torch.no_grad()
-def trace(model: PreTrainedModel, path: Path) -> None:
+def write_graph(model: PreTrainedModel, path: Path) -> None:
     """Write the graph of a model in evaluation mode, with the names that its outputs have in
     Transformers."""
     axes = graph_inputs(model)
-    inputs = next(_samples(model))
+    inputs = next(_sample_inputs(model))
     output_names = list(model(**inputs))
     dynamic_axes = dict(axes)
     if isinstance(model, modeling_minibert.MiniBertForMultipleChoice):
         # its shape is else taken for fixed
         dynamic_axes["logits"] = {0: "batch", 1: "choices"}
-    outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
+    outputs = _TupleOutputs(model, list(axes)).eval()  # what is in training mode would be left so
     torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, ONNX_OPSET)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of tracing; what comes out is compared
@@ -205,7 +205,7 @@ def trace(model: PreTrainedModel, path: Path) -> None:
         )
 
 
-def quantize(path: Path, target: Path) -> None:
+def write_int8_graph(path: Path, target: Path) -> None:
     """Quantize a graph dynamically by onnxruntime: weights in int8, a scale for each output
     channel.
 
@@ -231,7 +231,7 @@ def quantize(path: Path, target: Path) -> None:
     )
 
 
-def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
+def _sample_inputs(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
     """Random tokens to call the model with, padded on the right, and on the left."""
     axes = graph_inputs(model)
     generator = torch.Generator().manual_seed(0)
@@ -249,7 +249,7 @@ def _samples(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
 
 
 @torch.no_grad()
-def compare(model: PreTrainedModel, graph: Path) -> float:
+def check_graph(model: PreTrainedModel, graph: Path) -> float:
     """The largest difference of outputs that onnxruntime computes to those of the model; a
     ValueError if it is above `MAX_RELATIVE_ERROR` times the largest output."""
     import onnxruntime
@@ -257,7 +257,7 @@ def compare(model: PreTrainedModel, graph: Path) -> float:
     session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     largest = 0.0
-    for inputs in _samples(model):
+    for inputs in _sample_inputs(model):
         outputs = model(**inputs)
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         for name, actual in zip(names, session.run(None, arrays)):

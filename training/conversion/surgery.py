@@ -24,7 +24,7 @@ CHANGEABLE_FIELDS = (
     "hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout",
 )  # fmt: skip
 LAYER_NUMBER = re.compile(r"\blayers\.(\d+)\.")
-POSITION_TABLE = "embeddings.position_embeddings.weight"
+POSITION_TABLE_SUFFIX = "embeddings.position_embeddings.weight"
 
 
 def parse_changes(words: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _change_positions(
     config: MiniBertConfig,
 ) -> list[str]:
     """Make `weights` those of other positions; returns what became of the table, in words."""
-    tables = [name for name in old_weights if name.endswith(POSITION_TABLE)]
+    tables = [name for name in old_weights if name.endswith(POSITION_TABLE_SUFFIX)]
     if not tables:
         return []
     table_name = tables[0]

@@ -155,13 +155,13 @@ def encode(
     model: SentenceTransformer,
     texts: Sequence[str],
     text_role: Literal["query", "document"] | None = None,
-    progress: str | None = None,
+    bar_title: str | None = None,
 ) -> np.ndarray:
     """[texts, width], fp32, in the order of `texts`, as `SentenceTransformer.encode` (or that of a
-    `text_role`, for which the model may have a prompt) gives them. `progress`: what the bar is
+    `text_role`, for which the model may have a prompt) gives them. `bar_title`: what the bar is
     called, if there is to be one."""
     method = getattr(model, f"encode_{text_role}" if text_role else "encode")
-    return _in_batches(model, method, texts, text_role, progress)
+    return _in_batches(model, method, texts, text_role, bar_title)
 
 
 def open_reranker(path: str) -> CrossEncoder:
@@ -178,10 +178,10 @@ def open_reranker(path: str) -> CrossEncoder:
 
 
 def score_pairs(
-    reranker: CrossEncoder, pairs: Sequence[tuple[str, str]], progress: str | None = None
+    reranker: CrossEncoder, pairs: Sequence[tuple[str, str]], bar_title: str | None = None
 ) -> np.ndarray:
     """[pairs], fp32: the score of each (query, passage), as `CrossEncoder.predict` gives it."""
-    return _in_batches(reranker, reranker.predict, pairs, None, progress)
+    return _in_batches(reranker, reranker.predict, pairs, None, bar_title)
 
 
 def _in_batches(
@@ -189,7 +189,7 @@ def _in_batches(
     method: Callable,
     texts: Sequence,
     text_role: str | None,
-    progress: str | None,
+    bar_title: str | None,
 ) -> np.ndarray:
     """The rows that a method of `model` gives for texts or pairs; those of like length together,
     the longest first.
@@ -219,8 +219,8 @@ def _in_batches(
     if model.device.type == "cpu" and is_main_thread and not is_distributed:
         cores = torch.get_num_threads()
     results = _side_by_side(run, batches, cores)
-    if progress:  # without `disable`, so that the variable TQDM_DISABLE decides
-        results = tqdm(results, progress, len(batches), unit=" batches")
+    if bar_title:  # without `disable`, so that the variable TQDM_DISABLE decides
+        results = tqdm(results, bar_title, len(batches), unit=" batches")
     order = np.argsort(np.concatenate(batches))
     rows = np.concatenate(list(results))[order].astype(np.float32, copy=False)
     _check_finite(rows, texts)

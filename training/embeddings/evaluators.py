@@ -63,22 +63,22 @@ class FunctionEvaluator(BaseEvaluator):
         return {name: intervals[name] for name in self.metrics if name in intervals}
 
 
-def embedding_evaluator(held_out: Retrieval | Dataset, bar: str | None) -> FunctionEvaluator:
+def embedding_evaluator(held_out: Retrieval | Dataset, bar_title: str | None) -> FunctionEvaluator:
     """The measures of an embedding model: of retrieval, or of pairs with scores."""
     return FunctionEvaluator(
         held_out,
-        lambda model: predict_held_out(model, held_out, bar),
+        lambda model: predict_held_out(model, held_out, bar_title),
         lambda model, predicted: measure(model, held_out, predicted=predicted),
     )
 
 
-def score_evaluator(held_out: Dataset, bar: str | None) -> FunctionEvaluator:
+def score_evaluator(held_out: Dataset, bar_title: str | None) -> FunctionEvaluator:
     """Spearman's correlation of the scores of a reranker with those of the pairs."""
     pairs = list(zip(held_out["first"], held_out["second"]))
     references = held_out["label"][:]
 
     def predict_scores(model: st.CrossEncoder) -> list[float]:
-        return score_pairs(model, pairs, bar).tolist()
+        return score_pairs(model, pairs, bar_title).tolist()
 
     def correlate(_: st.CrossEncoder, scores: list[float]) -> dict[str, float]:
         return {"spearman": metrics.correlations(scores, references)["spearman"]}
@@ -86,12 +86,12 @@ def score_evaluator(held_out: Dataset, bar: str | None) -> FunctionEvaluator:
     return FunctionEvaluator(held_out, predict_scores, correlate)
 
 
-def ranking_evaluator(held_out_rows: Dataset, bar: str | None) -> FunctionEvaluator:
+def ranking_evaluator(held_out_rows: Dataset, bar_title: str | None) -> FunctionEvaluator:
     """How a reranker ranks the passages of a query among their negatives."""
     held_out, candidates = as_reranking(held_out_rows)
     held_out.passages = list(dict.fromkeys(chain.from_iterable(candidates)))
     return FunctionEvaluator(
         held_out,
-        lambda model: reorder(model, held_out, candidates, bar),
+        lambda model: reorder(model, held_out, candidates, bar_title),
         lambda _, ranked: score(held_out, ranked),
     )

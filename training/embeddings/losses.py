@@ -17,9 +17,9 @@ LOSS_MODULES = {
     "sparse": (sparse, "Sparse"),
     "multi-vector": (multi_vector, "MultiVector"),
 }
-# Losses by the labels they learn from, the default first; those of no other name learn from pairs
+# Losses by the type of their labels, the default first; those of no other name learn from pairs
 # and triples.
-LOSSES_BY_LABELS = {
+LOSSES_BY_LABEL_TYPE = {
     "scores": (
         "CoSENTLoss",
         "CosineSimilarityLoss",
@@ -41,31 +41,31 @@ SPLADE = {
 }  # as its trainer's default loss
 
 
-def find_loss(name: str, encoder_type: str, labels: str) -> type[torch.nn.Module]:
+def find_loss(name: str, encoder_type: str, label_type: str) -> type[torch.nn.Module]:
     """The class of a loss, by its name with or without what the names of a type begin with; `auto`
-    by the labels, a key of `LOSSES_BY_LABELS`."""
+    by the type of the labels, a key of `LOSSES_BY_LABEL_TYPE`."""
     module, prefix = LOSS_MODULES[encoder_type]
     classes = {}
     for class_name in module.__all__:
         if class_name.endswith("Loss"):
             classes[class_name.replace(prefix, "")] = getattr(module, class_name)
-    usable = [loss_name for loss_name in LOSSES_BY_LABELS[labels] if loss_name in classes]
+    usable = [loss_name for loss_name in LOSSES_BY_LABEL_TYPE[label_type] if loss_name in classes]
     if not usable:
         raise ValueError(
-            f"kind: sentence-transformers has no loss that trains {encoder_type} on {labels}; give"
-            " pairs, triples"
+            f"kind: sentence-transformers has no loss that trains {encoder_type} on {label_type};"
+            " give pairs, triples"
         )
     if name == "auto":
         return classes[usable[0]]
     loss_name = name.replace(prefix, "")
-    needed_labels = "none"
-    for labels_of_losses, loss_names in LOSSES_BY_LABELS.items():
+    needed_type = "none"
+    for type_of_losses, loss_names in LOSSES_BY_LABEL_TYPE.items():
         if loss_name in loss_names:
-            needed_labels = labels_of_losses
-    if loss_name not in classes or needed_labels != labels:
+            needed_type = type_of_losses
+    if loss_name not in classes or needed_type != label_type:
         raise ValueError(
             f"loss: {name!r} is not a loss for {encoder_type} vectors from labels of the kind"
-            f" {labels!r}; use {', '.join(usable)}"
+            f" {label_type!r}; use {', '.join(usable)}"
         )
     return classes[loss_name]
 

@@ -72,18 +72,18 @@ def is_dense(model: Any) -> bool:
 
 
 def predict_held_out(
-    model: Any, held_out: Retrieval | Dataset, progress: str | None = None
+    model: Any, held_out: Retrieval | Dataset, bar_title: str | None = None
 ) -> list[list[Passage]] | list[float]:
     """The passages that are nearest to each query, or how similar the texts of each pair are."""
     if isinstance(held_out, Retrieval):
-        return find_passages(model, held_out, max(RANKS), progress)
-    return similarities(model, held_out["first"][:], held_out["second"][:], progress)
+        return find_passages(model, held_out, max(RANKS), bar_title)
+    return similarities(model, held_out["first"][:], held_out["second"][:], bar_title)
 
 
 def measure(
     model: Any,
     held_out: Retrieval | Dataset,
-    progress: str | None = None,
+    bar_title: str | None = None,
     predicted: list[list[Passage]] | list[float] | None = None,
 ) -> dict[str, float]:
     """The scores of a model by name: `RETRIEVAL_METRICS` of retrieval; of scored pairs the
@@ -97,7 +97,7 @@ def measure(
     from sentence_transformers import SparseEncoder
 
     if predicted is None:
-        predicted = predict_held_out(model, held_out, progress)
+        predicted = predict_held_out(model, held_out, bar_title)
     if isinstance(held_out, Retrieval):
         scores = score(held_out, predicted)
         texts = [passage.text for passage in held_out.passages[:MAX_COUNTED_TEXTS]]
@@ -111,7 +111,7 @@ def measure(
 
 
 def similarities(
-    model: Any, first: Sequence[str], second: Sequence[str], progress: str | None = None
+    model: Any, first: Sequence[str], second: Sequence[str], bar_title: str | None = None
 ) -> list[float]:
     """How similar each text is to the one at the same index: [texts]."""
     from sentence_transformers.util import pairwise_cos_sim
@@ -120,19 +120,19 @@ def similarities(
         first_vectors = model.encode(first, batch_size=TEXTS_AT_ONCE)
         second_vectors = model.encode(second, batch_size=TEXTS_AT_ONCE)
         return model.similarity_pairwise(first_vectors, second_vectors).tolist()
-    first_vectors = encode(model, first, progress=progress)
-    second_vectors = encode(model, second, progress=progress)
+    first_vectors = encode(model, first, bar_title=bar_title)
+    second_vectors = encode(model, second, bar_title=bar_title)
     return pairwise_cos_sim(first_vectors, second_vectors).tolist()
 
 
 def find_passages(
-    model: Encoder, held_out: Retrieval, depth: int, progress: str | None = None
+    model: Encoder, held_out: Retrieval, depth: int, bar_title: str | None = None
 ) -> list[list[Passage]]:
     """The `depth` passages that are nearest to each query, best first."""
     # one more, where the query itself may be among them
     count = depth + 1 if held_out.ignore_identical_ids else depth
     nearest_passages = []
-    nearest_indices = _nearest(model, held_out, count, progress)
+    nearest_indices = _nearest(model, held_out, count, bar_title)
     for query_id, indices in zip(held_out.queries, nearest_indices):
         is_relevant_to_itself = query_id in held_out.relevant[query_id]
         leaves_query_out = held_out.ignore_identical_ids and not is_relevant_to_itself
@@ -146,7 +146,7 @@ def find_passages(
 
 
 def _nearest(
-    model: Encoder, held_out: Retrieval, count: int, progress: str | None
+    model: Encoder, held_out: Retrieval, count: int, bar_title: str | None
 ) -> list[list[int]]:
     """The indices of the passages nearest to each query, best first: [queries, count]."""
     from sentence_transformers.util import semantic_search
@@ -155,12 +155,12 @@ def _nearest(
     queries = list(held_out.queries.values())
     indices = []
     if is_dense(model):
-        vectors = encode(model, texts, "document", progress)
-        query_vectors = encode(model, queries, "query", progress)
+        vectors = encode(model, texts, "document", bar_title)
+        query_vectors = encode(model, queries, "query", bar_title)
         for hits in semantic_search(query_vectors, vectors, top_k=count):
             indices.append([hit["corpus_id"] for hit in hits])
         return indices
-    has_bar = progress is not None
+    has_bar = bar_title is not None
     vectors = model.encode_document(texts, batch_size=TEXTS_AT_ONCE, show_progress_bar=has_bar)
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         batch = model.encode_query(
@@ -175,7 +175,7 @@ def reorder(
     reranker: CrossEncoder,
     held_out: Retrieval,
     candidates: list[list[Passage]],
-    progress: str | None = None,
+    bar_title: str | None = None,
 ) -> list[list[Passage]]:
     """The candidates of each query in the order of the reranker's scores."""
     pairs = []
@@ -184,7 +184,7 @@ def reorder(
         for passage in passages:
             pairs.append((query, passage.text))
         ends.append(len(pairs))
-    scores = np.split(score_pairs(reranker, pairs, progress), ends[:-1])
+    scores = np.split(score_pairs(reranker, pairs, bar_title), ends[:-1])
     reordered = []
     for passages, scores_of_query in zip(candidates, scores):
         order = np.argsort(-scores_of_query, kind="stable")

@@ -62,9 +62,9 @@ class Index:
         passages: list[Passage],
         encoder: SentenceTransformer,
         model: str,
-        progress: str | None = None,
+        bar_title: str | None = None,
     ) -> Index:
-        vectors = encode(encoder, _texts_of(passages), "document", progress)
+        vectors = encode(encoder, _texts_of(passages), "document", bar_title)
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
         if not lengths.all():
             first = passages[int(lengths.argmin())]

@@ -42,7 +42,7 @@ def open_teacher(
 def label_type_of(teacher: Any, columns: Sequence[str], encoder_type: str) -> str:
     """What the rows are labelled with, by their own scores or by a teacher, for a student of this
     `encoder_type` (dense, sparse, multi-vector): none, scores, margins or vectors, the keys of
-    `losses.LOSSES_BY_LABELS`."""
+    `losses.LOSSES_BY_LABEL_TYPE`."""
     has_scores = "label" in columns
     has_negatives = "third" in columns
     if teacher is None:
@@ -61,20 +61,22 @@ def label_type_of(teacher: Any, columns: Sequence[str], encoder_type: str) -> st
     return "scores"
 
 
-def teach(teacher: Any | None, rows: Dataset, student: Any, labels: str, progress: bool) -> Dataset:
-    """The rows with the teacher's `labels` in the place of their own."""
+def teach(
+    teacher: Any | None, rows: Dataset, student: Any, label_type: str, has_bar: bool
+) -> Dataset:
+    """The rows with the teacher's labels, of this type, in the place of their own."""
     if teacher is None:
         return rows
-    bar = "Teacher" if progress else None
+    bar_title = "Teacher" if has_bar else None
     columns = {}
     for name in rows.column_names:
         if name != "label":
             columns[name] = rows[name][:]
-    if labels == "vectors":
+    if label_type == "vectors":
         has_scores = "label" in rows.column_names
-        values = vectors_of_teacher(teacher, columns, has_scores, student, bar)
+        values = vectors_of_teacher(teacher, columns, has_scores, student, bar_title)
     else:
-        values = scores_of_teacher(teacher, columns, labels, student, bar)
+        values = scores_of_teacher(teacher, columns, label_type, student, bar_title)
     return Dataset.from_dict({**columns, "label": values})
 
 
@@ -83,7 +85,7 @@ def vectors_of_teacher(
     columns: Mapping[str, list[str]],
     has_scores: bool,
     student: SentenceTransformer,
-    bar: str | None,
+    bar_title: str | None,
 ) -> np.ndarray:
     """The vectors of each row's texts, in the student's width: [rows, texts, width]. Texts that
     have scores are just texts; else the first is a query, and the others are passages."""
@@ -101,16 +103,16 @@ def vectors_of_teacher(
             text_role = None
         elif name == "first":
             text_role = "query"
-        vectors.append(encode(teacher, texts, text_role, bar))
+        vectors.append(encode(teacher, texts, text_role, bar_title))
     return fit_width(np.stack(vectors, 1), student_width)
 
 
 def scores_of_teacher(
     teacher: CrossEncoder,
     columns: Mapping[str, list[str]],
-    labels: str,
+    label_type: str,
     student: Any,
-    bar: str | None,
+    bar_title: str | None,
 ) -> np.ndarray:
     """The teacher's score of each row's pair, [rows]; of triples ("margins") those of both pairs,
     [rows, 2]."""
@@ -121,9 +123,9 @@ def scores_of_teacher(
     else:
         teacher.activation_fn = torch.nn.Identity()
     queries, *passages = columns.values()
-    scores = [score_pairs(teacher, list(zip(queries, texts)), bar) for texts in passages]
+    scores = [score_pairs(teacher, list(zip(queries, texts)), bar_title) for texts in passages]
     teacher.activation_fn = activation
-    if labels == "margins":
+    if label_type == "margins":
         return np.stack(scores, 1)
     return scores[0]
 

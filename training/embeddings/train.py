@@ -159,8 +159,8 @@ def make_embedding_trainer(
         arguments["pairs_from"],
     )
     teacher = open_teacher(arguments["teacher"], path)
-    labels = label_type_of(teacher, pairs.column_names, encoder_type)
-    loss_class = find_loss(arguments["loss"], encoder_type, labels)
+    label_type = label_type_of(teacher, pairs.column_names, encoder_type)
+    loss_class = find_loss(arguments["loss"], encoder_type, label_type)
     has_scores = "label" in pairs.column_names
     if not has_scores and isinstance(held_out, Dataset):
         held_out = as_retrieval(held_out)
@@ -171,24 +171,24 @@ def make_embedding_trainer(
     loss = make_loss(
         encoder, encoder_type, loss_class, arguments["loss_kwargs"], arguments["matryoshka_dims"]
     )
-    pairs = teach(teacher, pairs, encoder, labels, not args.disable_tqdm)
-    args = dataclasses.replace(args, **embedding_fields(args, encoder, labels, has_scores))
+    pairs = teach(teacher, pairs, encoder, label_type, not args.disable_tqdm)
+    args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
     num_held_out = count_rows(held_out)
     print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")
     warn(describe_few_rows(num_held_out))
-    bar = None if args.disable_tqdm else "Embedding"
+    bar_title = None if args.disable_tqdm else "Embedding"
     trainer = TRAINERS[encoder_type](
         model=encoder,
         args=args,
         train_dataset=pairs,
         loss=loss,
-        evaluator=embedding_evaluator(held_out, bar),
+        evaluator=embedding_evaluator(held_out, bar_title),
     )
-    return trainer, teacher if labels == "vectors" else None
+    return trainer, teacher if label_type == "vectors" else None
 
 
 def embedding_fields(
-    args: EmbeddingConfig, encoder: Any, labels: str, has_scores: bool
+    args: EmbeddingConfig, encoder: Any, label_type: str, has_scores: bool
 ) -> dict[str, Any]:
     """The fields of the config that follow from the data: prompts, batches, and the metric that
     chooses the best model."""
@@ -201,7 +201,7 @@ def embedding_fields(
         prompts = {"first": encoder.prompts.get("query"), "second": document, "third": document}
         best = choose_best_metric(args, "ndcg@10", RETRIEVAL_METRICS)
     # a passage that stands twice in a batch (of one process) would be its own negative
-    sampler = "no_duplicates" if labels == "none" else "batch_sampler"
+    sampler = "no_duplicates" if label_type == "none" else "batch_sampler"
     return {"prompts": prompts, "batch_sampler": sampler, **best}
 
 
@@ -296,11 +296,11 @@ def make_reranker_trainer(
             "negatives, miner: the rows have negatives or scores of their own; leave both out"
         )
     set_seed(args.seed)
-    bar = None if args.disable_tqdm else "Reranking"
+    bar_title = None if args.disable_tqdm else "Reranking"
     if "label" in pairs.column_names:
         rows = pairs
         best = choose_best_metric(args, "spearman", ["spearman"])
-        evaluator = score_evaluator(held_out, bar)
+        evaluator = score_evaluator(held_out, bar_title)
     else:
         passages = list(dict.fromkeys(pairs["second"]))  # what is held out is no negative
         all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
@@ -310,7 +310,7 @@ def make_reranker_trainer(
         rows = with_negatives(pairs, passages, arguments["negatives"], miner)
         held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
         best = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
-        evaluator = ranking_evaluator(held_out_rows, bar)
+        evaluator = ranking_evaluator(held_out_rows, bar_title)
     encoder = _open_reranker_to_train(path, is_reranker)
     rows = teach(teacher, rows, encoder, "scores", not args.disable_tqdm)
     args = dataclasses.replace(

@@ -22,7 +22,7 @@ from ..loading.tokenizers import saved_tokenizer
 from .example import run_example
 from .facts import CardFacts, CardMetric, hub_name, published_name
 from .markdown import Verbatim, code, one_line, output_block, plain
-from .uploaded_files import CARD, is_card
+from .uploaded_files import CARD_FILE, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 # Texts of cards that a library wrote and nobody finished.
@@ -76,7 +76,7 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
         repository: the name that its snippets load; by default the folder. `push` puts the
             repository in its place.
     """
-    path = Path(folder) / CARD
+    path = Path(folder) / CARD_FILE
     if path.exists() and not is_generated(path):
         print(f"{printable(path)} is not a model card of ours, and stays as it is")
         return
@@ -100,7 +100,7 @@ def save_native_card(folder: Path, facts: CardFacts) -> None:
     if facts.base_model:
         text = f"# {plain(architecture)}\n\n{plain(facts.origin)} {plain(facts.base_model)}."
     card = f"---\n{metadata.to_yaml()}\n---\n\n{text}\n"
-    (folder / CARD).write_text(card, encoding="utf-8")
+    (folder / CARD_FILE).write_text(card, encoding="utf-8")
 
 
 def add_table(
@@ -108,7 +108,7 @@ def add_table(
 ) -> None:
     """Put a section with a table before "Limits" on the card in `folder`; it replaces the section
     of that title. Without a card of ours, nothing happens."""
-    path = Path(folder) / CARD
+    path = Path(folder) / CARD_FILE
     if not path.is_file() or not is_generated(path):
         return
     lines = [list(header), ["---"] * len(header)]
@@ -150,12 +150,12 @@ def card_to_upload(
     It is the README.md there, whose snippets load `repository` at `revision`; or a new one from
     `facts`, if there is none, or one that a library left unfinished.
     """
-    path = folder / CARD
+    path = folder / CARD_FILE
     text = ""
     if is_card(path):
         text = path.read_text(encoding="utf-8")
     if is_unfinished(text):
-        print(f"{CARD} is a card that a library left unfinished; a generated one is uploaded")
+        print(f"{CARD_FILE} is a card that a library left unfinished; a generated one is uploaded")
         text = ""
     if not text:
         text = render_card(folder, facts or CardFacts(), repository)
@@ -179,7 +179,7 @@ def _read(text: str) -> ModelCard:
     try:
         return ModelCard(text, ignore_metadata_errors=True)
     except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"{CARD}: the metadata are not YAML: {printable(error)}") from None
+        raise ValueError(f"{CARD_FILE}: the metadata are not YAML: {printable(error)}") from None
 
 
 def render_card(folder: str | Path, facts: CardFacts, repository: str | None = None) -> str:

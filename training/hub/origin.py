@@ -14,8 +14,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.repocard import metadata_load
 
 from ..loading.saved_files import find_file
+from .uploaded_files import CARD_FILE
 
-CARD = "README.md"
 MAX_CARD_BYTES = 1_000_000
 MAX_NAMES = 20
 # Codes of languages and licences.
@@ -56,7 +56,7 @@ def _read_metadata(source: str | Path) -> dict[str, Any]:
     read: a model is worth more than its card."""
     metadata = None
     with suppress(OSError, ValueError, RecursionError, yaml.YAMLError, HfHubHTTPError):
-        path = find_file(source, CARD)
+        path = find_file(source, CARD_FILE)
         if path is not None and path.stat().st_size <= MAX_CARD_BYTES:
             metadata = metadata_load(path)
     return metadata or {}

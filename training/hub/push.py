@@ -25,7 +25,7 @@ from ...keywords import checked_keywords
 from ..common.files import printable
 from ..common.printing import format_table, print_next_step, warn
 from .card import card_to_upload
-from .uploaded_files import ALLOWED, CARD, stage
+from .uploaded_files import ALLOWED, CARD_FILE, stage
 
 VERIFY_SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -98,16 +98,16 @@ def push(
         if "/" not in repository:
             repository = f"{user}/{repository}"
     with tempfile.TemporaryDirectory() as temporary:
-        staged = Path(temporary)
-        copied = stage(source, staged, trust_remote_code)
-        _print_own_code(staged, copied.own_code)
-        card = card_to_upload(staged, repository, revision, license)
-        (staged / CARD).write_text(card, encoding="utf-8")
-        verified = verify_remote_code(staged)
+        staging_folder = Path(temporary)
+        staged_files = stage(source, staging_folder, trust_remote_code)
+        _print_own_code(staging_folder, staged_files.own_code)
+        card = card_to_upload(staging_folder, repository, revision, license)
+        (staging_folder / CARD_FILE).write_text(card, encoding="utf-8")
+        verified = verify_remote_code(staging_folder)
         pushed = {
             "url": None,
-            "files": sizes_of(staged),
-            "left_out": copied.left_out,
+            "files": sizes_of(staging_folder),
+            "left_out": staged_files.left_out,
             "verified": verified,
         }
         _print_contents(pushed, card)
@@ -120,7 +120,7 @@ def push(
         if private:
             check_private(api, repository)
         with hub_errors(folder, repository, **options):
-            upload(api, staged, repository, revision, "Upload a MiniBERT model")
+            upload(api, staging_folder, repository, revision, "Upload a MiniBERT model")
     pushed["url"] = f"{api.endpoint}/{repository}"
     if revision:
         pushed["url"] += f"/tree/{revision}"
@@ -137,9 +137,9 @@ def sizes_of(folder: Path) -> dict[str, int]:
     return sizes
 
 
-def _print_own_code(staged: Path, names: list[str]) -> None:
+def _print_own_code(staging_folder: Path, names: list[str]) -> None:
     if names:
-        sizes = [f"{name} ({(staged / name).stat().st_size:,} bytes)" for name in names]
+        sizes = [f"{name} ({(staging_folder / name).stat().st_size:,} bytes)" for name in names]
         print(f"Code of the folder's own, which is run now and goes up: {', '.join(sizes)}")
 
 
@@ -269,15 +269,20 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
 
 
 def upload(
-    api: HfApi, staged: Path, repository: str, revision: str | None, message: str, wait: bool = True
+    api: HfApi,
+    staging_folder: Path,
+    repository: str,
+    revision: str | None,
+    message: str,
+    wait: bool = True,
 ) -> CommitInfo | Future:
     """Commit a folder that `stage` has filled, on a branch that is made if it is not there."""
     if revision:
         api.create_branch(repository, branch=revision, exist_ok=True)
-    code = [path.name for path in staged.glob("*.py")]
+    code = [path.name for path in staging_folder.glob("*.py")]
     return api.upload_folder(
         repo_id=repository,
-        folder_path=staged,
+        folder_path=staging_folder,
         revision=revision,
         commit_message=message,
         allow_patterns=[*ALLOWED, *code],

@@ -23,7 +23,7 @@ from .push import (
     upload,
     verify_remote_code,
 )
-from .uploaded_files import CARD, stage
+from .uploaded_files import CARD_FILE, stage
 
 
 class HubMixin:
@@ -74,16 +74,16 @@ class HubMixin:
         token: str | None = None,
         revision: str | None = None,
         private: bool | None = None,
-        **card,
+        **card_options,
     ) -> CommitInfo | Future | None:
-        """As `Trainer.push_to_hub`. `card`: keywords of `create_model_card`."""
+        """As `Trainer.push_to_hub`. `card_options`: keywords of `create_model_card`."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)
         self.save_model(_internal_call=True)
         if not self.is_world_process_zero():
             return None
-        self.create_model_card(**card)
+        self.create_model_card(**card_options)
         self._finish_current_push()  # private: `Trainer.push_to_hub`, which this replaces, calls it
         options = {"revision": self.args.hub_revision, "private": self.args.hub_private_repo}
         with hub_errors(self.args.output_dir, repository_of(self.args), **options):
@@ -115,26 +115,26 @@ class HubMixin:
         self, folder: str, message: str, token: str | None = None, revision: str | None = None
     ) -> Future:
         """Upload a copy of what goes up, since a checkpoint may be deleted meanwhile."""
-        staged = tempfile.TemporaryDirectory()
+        temporary = tempfile.TemporaryDirectory()
         revision = revision or self.args.hub_revision
-        copied = Path(staged.name)
-        stage(folder, copied, self._has_own_class())
-        if not self.verified and is_whole_model(copied):
-            verify_remote_code(copied)
+        staging_folder = Path(temporary.name)
+        stage(folder, staging_folder, self._has_own_class())
+        if not self.verified and is_whole_model(staging_folder):
+            verify_remote_code(staging_folder)
             self.verified = True
-        if Path(folder, CARD).exists() and Path(folder, "config.json").exists():
+        if Path(folder, CARD_FILE).exists() and Path(folder, "config.json").exists():
             facts = self.card or facts_from_trainer(vars(self.state), self.args)
-            card = card_to_upload(copied, self.hub_model_id, revision, facts=facts)
-            (copied / CARD).write_text(card, encoding="utf-8")
+            card = card_to_upload(staging_folder, self.hub_model_id, revision, facts=facts)
+            (staging_folder / CARD_FILE).write_text(card, encoding="utf-8")
 
         def finish(job: Future) -> None:
-            staged.cleanup()
+            temporary.cleanup()
             error = job.exception()
             if error is not None:
                 print(f"An upload to {self.hub_model_id} failed: {error}")
 
         api = HfApi(token=token or self.hub_token, library_name="minibert")
-        job = upload(api, copied, self.hub_model_id, revision, message, wait=False)
+        job = upload(api, staging_folder, self.hub_model_id, revision, message, wait=False)
         job.add_done_callback(finish)
         return job
 

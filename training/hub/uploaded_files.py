@@ -35,7 +35,7 @@ ALLOWED = (
     "README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE",
     "loss.png", "predictions.png", "training.png",
 )  # fmt: skip
-CARD = "README.md"
+CARD_FILE = "README.md"
 # What the configs name; these import the other model files.
 ROOT_FILES = ("configuration_minibert.py", "modeling_minibert.py")
 ALLOWED_FOLDERS = tuple(pattern.split("/")[0] for pattern in ALLOWED if "/" in pattern)
@@ -129,9 +129,9 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
     names, left_out = list_files(folder)
     for name in names:
         copy_file(folder, name, target)
-    if CARD in names and not is_card(target / CARD):
-        (target / CARD).unlink()
-        left_out.append(CARD)
+    if CARD_FILE in names and not is_card(target / CARD_FILE):
+        (target / CARD_FILE).unlink()
+        left_out.append(CARD_FILE)
     if "adapter_config.json" in names:
         _check_adapter(folder, target)
     if "modules.json" in names:
@@ -158,8 +158,8 @@ def _differs(file: Path) -> bool:
     return file.read_bytes() != (PACKAGE / file.name).read_bytes()
 
 
-def _check_adapter(folder: Path, staged: Path) -> None:
-    settings = read_settings(staged / "adapter_config.json", "adapter_config.json")
+def _check_adapter(folder: Path, staging_folder: Path) -> None:
+    settings = read_settings(staging_folder / "adapter_config.json", "adapter_config.json")
     base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
     if base and (Path(str(base)).exists() or str(base).startswith(("/", ".", "~"))):
         raise ValueError(
@@ -167,8 +167,8 @@ def _check_adapter(folder: Path, staged: Path) -> None:
         )
 
 
-def _check_modules(folder: Path, staged: Path) -> None:
-    modules = read_settings(staged / "modules.json", "modules.json")
+def _check_modules(folder: Path, staging_folder: Path) -> None:
+    modules = read_settings(staging_folder / "modules.json", "modules.json")
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ValueError(f"{folder}: modules.json is no list of modules; save the model again")
     for module in modules:
