@@ -1,4 +1,4 @@
-"""Checkpoints that are whole, in any `Trainer`."""
+"""Checkpoints that are whole, and the one that a training resumes from, in any `Trainer`."""
 
 from itertools import islice
 from pathlib import Path
