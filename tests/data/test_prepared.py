@@ -301,7 +301,7 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         "holds prepared rows, but text is needed", refusal(capsys, "tokenizer", "--data", rows)
     )
     for arguments, message in (
-        (["--output_dir", rows], "exists already: nothing is overwritten, give a new folder"),
+        (["--output_dir", rows], "exists already, and nothing is overwritten; give a new folder"),
         (["--streaming"], "unknown option --streaming"),
         (
             ["--tokenizer", slow],
