@@ -167,12 +167,54 @@ def test_what_would_be_read_instead_does_not_stay(hub, folder, tokenizer, tmp_pa
     minibert.push(folder, "again")
     stays = {"adapter_config.json": b"{}", "modules.json": b"[]", "notes.txt": b"mine"}
     hub.branches["tester/again", "main"] |= stays
-    MiniBertForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path, max_shard_size="20KB")
-    tokenizer.save_pretrained(tmp_path)
+    save_sharded(folder, tokenizer, tmp_path)
     minibert.push(tmp_path, "again")
     there = hub.branches["tester/again", "main"]
     assert "notes.txt" in there and "model.safetensors.index.json" in there
     assert not {"model.safetensors", "adapter_config.json", "modules.json"} & there.keys()
+
+
+def save_sharded(folder, tokenizer, target):
+    """Save the model in `folder` with its weights in several files; returns the path of their index."""
+    MiniBertForMaskedLM.from_pretrained(folder).save_pretrained(target, max_shard_size="20KB")
+    tokenizer.save_pretrained(target)
+    return target / "model.safetensors.index.json"
+
+
+def test_weights_in_several_files_are_whole(folder, tokenizer, tmp_path):
+    save_sharded(folder, tokenizer, tmp_path)
+    assert hub_push.is_whole_model(tmp_path)
+    shard = next(tmp_path.glob("model-*-of-*.safetensors"))
+    shard.unlink()
+    assert not hub_push.is_whole_model(tmp_path)
+    with pytest.raises(ValueError, match=f"{shard.name} is missing"):
+        minibert.push(tmp_path, "me/model", dry_run=True)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_an_index_stands_for_weights_only(copy, name):
+    (copy / name).rename(copy / f"{name}.index.json")
+    assert not hub_push.is_whole_model(copy)
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        minibert.push(copy, "me/model", dry_run=True)
+
+
+@pytest.mark.parametrize("name", ["../other.safetensors", "/other.safetensors", "config.json", 7])
+def test_an_index_names_files_beside_it_only(folder, tokenizer, tmp_path, name):
+    (tmp_path / "other.safetensors").touch()
+    target = tmp_path / "model"
+    index = save_sharded(folder, tokenizer, target)
+    index.write_text(json.dumps({"weight_map": {"decoder.bias": name}}))
+    for check in (hub_push.is_whole_model, hub_push.read_shard_names):
+        with pytest.raises(ValueError, match="no safetensors file beside it"):
+            check(target)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"weight_map": {}}', "not JSON"])
+def test_an_index_without_names_is_refused(folder, tokenizer, tmp_path, content):
+    save_sharded(folder, tokenizer, tmp_path).write_text(content)
+    with pytest.raises(ValueError, match="save the model again"):
+        minibert.push(tmp_path, "me/model", dry_run=True)
 
 
 def test_private_stays_private(hub, folder):
@@ -534,6 +576,21 @@ def test_a_training_is_loaded_without_the_package_once(
     train(folder, tokenizer, tmp_path / "bad", hub_model_id="tester/bad")
     assert capsys.readouterr().out.count("was not uploaded: it does not load") == 2
     assert len(hub.commits) == 2
+
+
+def test_a_training_of_weights_in_several_files_is_loaded_too(
+    hub, folder, tokenizer, tmp_path, monkeypatch
+):
+    checked = []
+    save = MiniBertForMaskedLM.save_pretrained
+
+    def save_in_several_files(self, target, **options):
+        save(self, target, **(options | {"max_shard_size": "20KB"}))
+
+    monkeypatch.setattr(upload_mixin, "verify_remote_code", checked.append)
+    monkeypatch.setattr(MiniBertForMaskedLM, "save_pretrained", save_in_several_files)
+    train(folder, tokenizer, tmp_path, hub_model_id="tester/good")
+    assert "model.safetensors.index.json" in hub.commits[0].files and len(checked) == 1
 
 
 def test_names_of_code_elsewhere_do_not_go_up_in_a_training(hub, copy, tokenizer, tmp_path, capsys):

@@ -24,16 +24,22 @@ from ...configuration_minibert import MiniBertConfig
 from ...keywords import checked_keywords
 from ..common.files import printable
 from ..common.printing import format_table, print_next_step, warn
+from ..loading.foreign_code import read_settings
 from .card import card_to_upload
 from .uploaded_files import ALLOWED, CARD_FILE, stage
 
 VERIFY_SCRIPT = Path(__file__).with_name("verify_remote_code.py")
-REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+CONFIG_FILE = "config.json"
+REQUIRED_FILES = (CONFIG_FILE, "tokenizer.json", "tokenizer_config.json")  # beside the weights
+WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"  # names the files of weights that are in several
+PLAIN_NAME = re.compile(r"[\w.-]+\.safetensors", re.ASCII)  # of a file in the same folder
 MAX_LISTED_NAMES = 20  # of files that are left out, in the message
+MAX_NAME_LENGTH = 100  # of a name from a file, in an error
 # What an earlier model may have left, and what would be read instead of this one, or around it.
 REPLACED_FILES = [
     "model*.safetensors",
-    "model.safetensors.index.json",
+    WEIGHTS_INDEX,
     "adapter_config.json",
     "modules.json",
     "*_minibert.py",
@@ -228,21 +234,61 @@ def _check_model(folder: Path) -> None:
         raise ValueError(
             f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())"
         )
-    for name in REQUIRED_FILES:
-        index = folder / f"{name}.index.json"  # of weights in several files
-        if not (folder / name).is_file() and not index.is_file():
-            raise ValueError(
-                f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer"
-                " writes it"
-            )
+    name = find_missing_file(folder)
+    if name is not None:
+        raise ValueError(
+            f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it"
+        )
 
 
 def is_whole_model(folder: Path) -> bool:
-    """Whether a folder has all files that `verify_remote_code` loads, of a MiniBERT."""
-    if not all((folder / name).is_file() for name in REQUIRED_FILES):
+    """Whether a folder has all files that `verify_remote_code` loads, of a MiniBERT. A ValueError
+    if its index of weights cannot be read."""
+    if find_missing_file(folder) is not None:
         return False
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     return config.get("model_type") == MiniBertConfig.model_type
+
+
+def find_missing_file(folder: Path) -> str | None:
+    """The name of the first file of a whole model that a folder lacks, or None. The weights are one
+    file, or all those that an index names. A ValueError if that index cannot be read."""
+    for name in REQUIRED_FILES:
+        if not (folder / name).is_file():
+            return name
+    if (folder / WEIGHTS_FILE).is_file():
+        return None
+    if not (folder / WEIGHTS_INDEX).is_file():
+        return WEIGHTS_FILE
+    for name in read_shard_names(folder):
+        if not (folder / name).is_file():
+            return name
+    return None
+
+
+def read_shard_names(folder: Path) -> list[str]:
+    """The files of weights that the index in a folder names.
+
+    Raises:
+        ValueError: The index is not JSON, names no file, or a name is no plain one of a file in the
+            same folder.
+    """
+    index = read_settings(folder / WEIGHTS_INDEX, WEIGHTS_INDEX)
+    weight_map = None
+    if isinstance(index, dict):
+        weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(
+            f"{folder}: {WEIGHTS_INDEX} names no file of weights; save the model again"
+        )
+    for name in weight_map.values():
+        if not isinstance(name, str) or not PLAIN_NAME.fullmatch(name):
+            quoted_name = printable(repr(name)[:MAX_NAME_LENGTH])
+            raise ValueError(
+                f"{folder}: {WEIGHTS_INDEX} names {quoted_name}, which is no safetensors file"
+                " beside it; save the model again"
+            )
+    return sorted(set(weight_map.values()))
 
 
 def verify_remote_code(folder: str | Path) -> dict[str, Any]:
