@@ -260,7 +260,7 @@ class TestDivergenceCallback:
         callbacks = []
         trainer = SimpleNamespace(pop_callback=lambda kind: None, add_callback=callbacks.append)
         add_callbacks(trainer)
-        trainer.new_weights = ["decoder.weight"]
+        trainer.has_new_weights = True
         callbacks[0].on_train_begin(None, SimpleNamespace(max_steps=2), None, torch.nn.Linear(1, 1))
         assert "in 2 steps" in capsys.readouterr().out
 

@@ -327,7 +327,7 @@ def make_reranker_trainer(
     trainer = RerankerTrainer(
         model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=evaluator
     )
-    trainer.new_weights = not is_reranker
+    trainer.has_new_weights = not is_reranker
     return trainer, teacher
 
 

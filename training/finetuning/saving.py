@@ -112,7 +112,7 @@ def describe_files(length: int, trained_length: int, has_example: bool) -> str:
 def warn_of_short_training(trainer: FinetuningTrainer) -> str | None:
     """A warning if new weights had few steps, or if some examples were not learned from; else
     None."""
-    if trainer.new_weights:
+    if trainer.has_new_weights:
         warning = few_steps_warning(trainer.state.global_step)
         if warning is not None:
             return warning

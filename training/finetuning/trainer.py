@@ -150,7 +150,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         model = start.load(task, args.seed)
         if do_train:
             undo_shift(model)
-        self.new_weights = do_train and not start.has_trained_head
+        self.has_new_weights = do_train and not start.has_trained_head
         self.num_parameters = model.num_parameters()
         self.frozen_modules: list[torch.nn.Module] = []
         training_options: dict[str, Any] = {}

@@ -17,7 +17,7 @@ def add_callbacks(trainer: Trainer) -> None:
 
     # called when the training begins: what is new may be known after the trainer is made
     def has_new_weights() -> bool:
-        return bool(getattr(trainer, "new_weights", False) or getattr(trainer, "is_new", False))
+        return getattr(trainer, "has_new_weights", False)
 
     describe_smaller_size = getattr(trainer, "describe_smaller_size", None)
     trainer.add_callback(DivergenceCallback(has_new_weights, budget, describe_smaller_size))

@@ -298,6 +298,11 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
 
     # --- training ---
 
+    @property
+    def has_new_weights(self) -> bool:
+        """Whether the model, or some of its weights (`new_weights`), begin untrained."""
+        return self.is_new or bool(self.new_weights)
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any):
         """Train as `Trainer.train` does; True resumes from the newest whole checkpoint. A
         ValueError if the output folder holds another run, another process writes in it, or the
@@ -318,7 +323,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         print_size(self.sample, self.args.seq_length, self.model.num_parameters(), self.streamed)
         if not self.streamed and self.is_world_process_zero():
             self._warn_of_little_text()
-        if is_first and not (self.is_new or self.new_weights or shares_weights(self.args)):
+        if is_first and not (self.has_new_weights or shares_weights(self.args)):
             with random_state_kept():
                 self.start_metrics = self.evaluate(metric_key_prefix="start")
             without_autocast(self.model)  # undo what `evaluate` has changed
