@@ -67,7 +67,7 @@ MEASUREMENTS = {
         resumes=True,
     ),
     "fine_tuning_random.json": Measurement(
-        "fine_tuning_classes.py --order random --tasks 'SST-2, 8,000 rows' WikiGold STS-B"
+        "fine_tuning_classes.py --order random --tasks WikiGold 'SST-2, 8,000 rows'"
         " --model {model} --data {data} --output {results}",
         15,
         resumes=True,
