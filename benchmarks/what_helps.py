@@ -8,6 +8,7 @@ python benchmarks/what_helps.py objectives
 """
 
 import numpy as np
+import torch
 import toy_world
 from datasets import Dataset
 from small_runs import LENGTH, SEEDS, main, pretrain, probe, rows_of, save, vectors
@@ -16,7 +17,6 @@ from minibert import MiniBertConfig, train_tokenizer
 from minibert.training.data.builtin_corpus import builtin_documents, builtin_files
 
 FITTED, MEASURED = 400, 1000  # rows that a probe is fitted on, and measured on
-TOY_STEPS = 150
 # What is measured again with new seeds was chosen from the first runs, before the new ones began:
 # each change that a comparison is made of, and the run that it follows.
 NEW_SEEDS = range(3, 8)
@@ -29,12 +29,13 @@ RUN_AGAIN = (
     "30 % masks",
     "MiniBERT",
 )
-# An objective, and where the texts name their animal.
+# An objective, where the texts name their animal, and the steps.
 TOY_RUNS = [
-    ("none", "first"),
-    ("mlm", "first"),
-    ("mlm+nsp", "first"),
-    ("mlm+nsp", "anywhere"),
+    ("none", "first", 1),
+    ("mlm", "first", 3000),
+    ("mlm+nsp", "first", 3000),
+    ("mlm", "anywhere", 6000),
+    ("mlm+nsp", "anywhere", 6000),
 ]
 
 
@@ -118,35 +119,56 @@ def sharing(data):
     """ALBERT's shared layers: six layers, one layer used six times, and one layer used once, on the same rows. All else
     is MiniBERT's, which learns within these few steps: with BERT's settings, six layers learn little in 300."""
     shape = dict(hidden_size=64, num_attention_heads=2, intermediate_size=170)
-    training = dict(optimizer="muon", embedding_init="cooccurrence", steps=600, evaluations=6)
+    training = dict(optimizer="muon", embedding_init="cooccurrence", evaluations=6)
+    # The last one reads so much text that it computes at least as long as six passes.
     variants = {
-        "six layers": dict(num_hidden_layers=6),
-        "one layer, six times": dict(num_hidden_layers=6, share_layers=True),
-        "one layer, once": dict(num_hidden_layers=1),
+        "six layers": (dict(num_hidden_layers=6), 600),
+        "one layer, six times": (dict(num_hidden_layers=6, share_layers=True), 600),
+        "one layer, once": (dict(num_hidden_layers=1), 600),
+        "one layer, once, longer": (dict(num_hidden_layers=1), 1900),
     }
     tokenizer, rows, held_out = documentation("packed")
     for seed in SEEDS:
-        for name, fields in variants.items():
+        for name, (fields, steps) in variants.items():
             config = MiniBertConfig.minibert("tiny", **shape, **fields)
-            trainer, curve = pretrain(config, rows["packed"], held_out, tokenizer, seed, **training)
+            trainer, curve = pretrain(
+                config, rows["packed"], held_out, tokenizer, seed, steps, **training
+            )
             yield dict(
                 name=name, seed=seed, parameters=trainer.model.num_parameters(), curve=curve.points
             )
 
 
-def rule_accuracy(pairs, tokenizer):
-    """How often a rule is right: "the second part is of another text if it names an animal"."""
+def compare_with_rule(trainer, tokenizer):
+    """How often a rule is right on the held-out pairs: "the second part is of another text if it names an animal". How
+    often the model says the same as the rule, and how often the model is right where the rule is wrong."""
     names = set(tokenizer.convert_tokens_to_ids(list(toy_world.FACTS)))
-    right = []
-    for row in pairs:
+    model = trainer.model.eval()
+    answers, rule, labels = [], [], []
+    for row in trainer.eval_dataset:
         second_part = [
             token
             for token, segment in zip(row["input_ids"], row["token_type_ids"], strict=True)
             if segment == 1
         ]
-        is_named = not names.isdisjoint(second_part)
-        right.append(is_named == bool(row["next_sentence_label"]))
-    return round(float(np.mean(right)), 4)
+        rule.append(not names.isdisjoint(second_part))
+        labels.append(bool(row["next_sentence_label"]))
+        inputs = {
+            "input_ids": torch.tensor([row["input_ids"]]),
+            "token_type_ids": torch.tensor([row["token_type_ids"]]),
+        }
+        with torch.no_grad():
+            logits = model(**inputs).seq_relationship_logits
+        answers.append(bool(logits.argmax(-1).item()))
+    answers, rule, labels = np.array(answers), np.array(rule), np.array(labels)
+    is_wrong = rule != labels
+    return {
+        "pairs_held_out": len(labels),
+        "rule_accuracy": round(float((rule == labels).mean()), 4),
+        "agrees_with_rule": round(float((answers == rule).mean()), 4),
+        "rule_wrong": int(is_wrong.sum()),
+        "accuracy_where_rule_wrong": round(float((answers == labels)[is_wrong].mean()), 4),
+    }
 
 
 def objectives(data):
@@ -161,7 +183,7 @@ def objectives(data):
     }
     shape = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=170)
     for seed in SEEDS:
-        for objective, named in TOY_RUNS:
+        for objective, named, steps in TOY_RUNS:
             train = toy_world.texts(2_000, 0, named)
             held_out = toy_world.texts(500, 1, named)
             tokenizer = train_tokenizer(
@@ -175,10 +197,8 @@ def objectives(data):
                 "tiny", **shape, type_vocab_size=2, global_attn_every_n_layers=1
             )
             options = dict(objective=objective, optimizer="muon", mlm_probability=0.15)
-            steps = TOY_STEPS
             if objective == "none":
                 options = dict(objective="mlm", learning_rate=1e-8)
-                steps = 1
             sources = [Dataset.from_dict({"text": part}) for part in (train, held_out)]
             trainer, curve = pretrain(
                 config, *sources, tokenizer, seed, steps, rows=32, packing="padded", **options
@@ -188,8 +208,7 @@ def objectives(data):
                 if f"eval_{name}" in curve.metrics:
                     run[name] = round(curve.metrics[f"eval_{name}"], 4)
             if objective == "mlm+nsp":
-                run["pairs_held_out"] = len(trainer.eval_dataset)
-                run["rule_accuracy"] = rule_accuracy(trainer.eval_dataset, tokenizer)
+                run |= compare_with_rule(trainer, tokenizer)
             start = save(trainer)
             for task, parts in tasks.items():
                 fitted, measured = (np.hstack(vectors(start, part)[[0, 2]]) for part in parts)
