@@ -337,7 +337,9 @@ def test_the_example_of_the_card_prints_what_it_says(toy, tmp_path, kind, has_sc
         rows = [{names[key]: text for key, text in row.items()} for row in rows]
         for number, row in enumerate(rows):
             row["score"] = number % 5 / 4
-    table = write_rows(tmp_path / "rows.jsonl", rows)
+    folder = tmp_path / "mine, private"  # of which the card says nothing
+    folder.mkdir()
+    table = write_rows(folder / "rows.jsonl", rows)
     output = tmp_path / "out"
     command = ["embed", table, "--kind", kind]
     if kind == "reranker":
@@ -348,7 +350,9 @@ def test_the_example_of_the_card_prints_what_it_says(toy, tmp_path, kind, has_sc
     check_example(card)
     assert ("sentence2" in str(rows[0])) == ("its score in the data" in card)
     assert re.search(r"^\| train \| [\d,]+ \| rows.jsonl \|$", card, re.MULTILINE)
+    assert "private" not in card
     report = json.loads((output / "report.json").read_text())
+    assert report["arguments"]["data"] == str(table)
     metric = report["metric"]
     low, high = report["intervals"][metric]
     assert f"| {report['after'][metric]:.4f} | {low:.3f}–{high:.3f} |" in card

@@ -431,14 +431,21 @@ def test_data_is_named_without_folders(tmp_path):
     path = tmp_path / "diary.txt"
     path.touch()
     assert (
-        describe_data(f"{path}, owner/corpus, the built-in corpus")
+        describe_data([str(path), "owner/corpus", "the built-in corpus"])
         == "diary.txt, owner/corpus, the built-in corpus"
     )
-    elsewhere = "/home/me/private/*.jsonl, de=/home/me/x.txt, fr=owner/corpus:fr, ~/notes.txt, rows/of/others.txt"
+    elsewhere = [
+        "/home/me/private/*.jsonl",
+        "de=/home/me/x.txt",
+        "fr=owner/corpus:fr",
+        "~/notes.txt",
+        "rows/of/others.txt",
+    ]
     assert (
         describe_data(elsewhere) == "*.jsonl, de=x.txt, fr=owner/corpus:fr, notes.txt, others.txt"
     )
-    assert describe_data("/home/me=private/x.txt") == "x.txt"
+    assert describe_data(["/home/me=private/x.txt"]) == "x.txt"
+    assert describe_data(["/home/me, private/x.txt", "y.txt"]) == "x.txt, y.txt"
 
 
 @pytest.mark.parametrize("path", [".", "..", "./", "../", "/", "de=."])
@@ -447,7 +454,7 @@ def test_a_folder_that_is_given_without_its_name_has_one(path, tmp_path, monkeyp
     (folder / "corpus").mkdir(parents=True)
     monkeypatch.chdir(folder / "corpus")
     expected = "/" if path == "/" else "corpus"
-    assert describe_data(path).rpartition("=")[2] == expected
+    assert describe_data([path]).rpartition("=")[2] == expected
 
 
 # --- where facts come from ---

@@ -25,16 +25,23 @@ from .retrieval import Retrieval, count_rows
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
 
-def save_trained(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]) -> None:
+def save_trained(
+    trainer: Any, report: dict[str, Any], arguments: dict[str, Any], data_names: list[str]
+) -> None:
     """Save the model with its card and picture, complete the report and write it; checkpoints are
-    removed."""
+    removed.
+
+    Args:
+        arguments: Those of the command, but for the data.
+        data_names: The paths and Hub names of the data.
+    """
     state = trainer.state
     output = Path(trainer.args.output_dir)
     with written_whole(output) as folder:
         trainer.model.save_pretrained(str(folder), create_model_card=False)
-    facts = card_facts(trainer, report, arguments)
+    facts = card_facts(trainer, report, arguments["model"], data_names)
     save_card(output, facts)
-    report["arguments"] = arguments
+    report["arguments"] = {**arguments, "data": ", ".join(data_names)}
     report["steps"] = state.global_step
     report["epochs"] = state.epoch
     report["training"] = facts.training
@@ -45,9 +52,16 @@ def save_trained(trainer: Any, report: dict[str, Any], arguments: dict[str, Any]
     remove_checkpoints(output)
 
 
-def card_facts(trainer: Any, report: Mapping[str, Any], arguments: Mapping[str, Any]) -> CardFacts:
-    """What the card says."""
-    data_name = describe_data(arguments["data"])
+def card_facts(
+    trainer: Any, report: Mapping[str, Any], first_model: str, data_names: list[str]
+) -> CardFacts:
+    """What the card says.
+
+    Args:
+        first_model: The folder or Hub name of the model that the training started from.
+        data_names: The paths and Hub names of the data.
+    """
+    data_name = describe_data(data_names)
     held_out = trainer.evaluator.held_out
     facts = facts_from_trainer(vars(trainer.state), trainer.args, data_name)
     facts.results = []
@@ -67,7 +81,7 @@ def card_facts(trainer: Any, report: Mapping[str, Any], arguments: Mapping[str, 
         "held out": SplitFacts(count_rows(held_out), "queries, or pairs with a score"),
     }
     facts.example = choose_held_out_example(held_out)
-    add_source(facts, read_origin(arguments["model"]))
+    add_source(facts, read_origin(first_model))
     facts.warning = report["warning"]
     return facts
 

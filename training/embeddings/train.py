@@ -48,7 +48,7 @@ from .negatives import with_negatives
 from .retrieval import Retrieval, as_retrieval, count_rows
 from .saving import save_trained
 from .teachers import label_type_of, open_teacher, teach
-from .texts import name_of_data
+from .texts import names_of_data
 from .trainers import TRAINERS, RerankerTrainer
 
 VectorKind = Literal["dense", "sparse", "multi-vector"]
@@ -136,20 +136,23 @@ def finetune_embed(
         make_embedding_trainer, data=data, validation=validation, arguments=arguments
     )
     args = make_config(EmbeddingConfig, args, options)
-    return train(make_trainer, arguments, name_of_data(data), args)
+    return train(make_trainer, arguments, names_of_data(data), args)
 
 
 def make_embedding_trainer(
     args: EmbeddingConfig, data: Any, validation: Any, arguments: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """The trainer of an embedding model, and the teacher, if it is one that can be measured alike.
+    """The trainer of an embedding model, and the teacher, if it can be measured as the model is.
 
     Args:
         arguments: Those of `finetune_embed`.
     """
+    # Checks
     path = arguments["model"]
     encoder_type = arguments["kind"]
     check_encoder(path, max_length=args.max_length)
+
+    # Pairs and held-out rows
     pairs, held_out = split_pairs(
         data,
         arguments["columns"],
@@ -158,12 +161,19 @@ def make_embedding_trainer(
         args.seed,
         arguments["pairs_from"],
     )
-    teacher = open_teacher(arguments["teacher"], path)
-    label_type = label_type_of(teacher, pairs.column_names, encoder_type)
-    loss_class = find_loss(arguments["loss"], encoder_type, label_type)
     has_scores = "label" in pairs.column_names
     if not has_scores and isinstance(held_out, Dataset):
         held_out = as_retrieval(held_out)
+
+    # Teacher and loss
+    teacher = open_teacher(arguments["teacher"], path)
+    label_type = label_type_of(teacher, pairs.column_names, encoder_type)
+    loss_class = find_loss(arguments["loss"], encoder_type, label_type)
+    teacher_to_measure = None
+    if label_type == "vectors":
+        teacher_to_measure = teacher
+
+    # Model
     set_seed(args.seed)
     normalize = True if encoder_type == "dense" else None
     # in fp32: small steps are lost in weights of half precision, in which some models are saved
@@ -172,7 +182,11 @@ def make_embedding_trainer(
         encoder, encoder_type, loss_class, arguments["loss_kwargs"], arguments["matryoshka_dims"]
     )
     pairs = teach(teacher, pairs, encoder, label_type, not args.disable_tqdm)
+
+    # Settings
     args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
+
+    # Trainer
     num_held_out = count_rows(held_out)
     print(f"{len(pairs):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")
     warn(describe_few_rows(num_held_out))
@@ -184,7 +198,7 @@ def make_embedding_trainer(
         loss=loss,
         evaluator=embedding_evaluator(held_out, bar_title),
     )
-    return trainer, teacher if label_type == "vectors" else None
+    return trainer, teacher_to_measure
 
 
 def embedding_fields(
@@ -263,7 +277,7 @@ def finetune_rerank(
         asks_for_negatives=negatives is not None or miner is not None,
     )
     args = make_config(RerankerConfig, args, options)
-    return train(make_trainer, arguments, name_of_data(data), args)
+    return train(make_trainer, arguments, names_of_data(data), args)
 
 
 def make_reranker_trainer(
@@ -273,16 +287,22 @@ def make_reranker_trainer(
     arguments: Mapping[str, Any],
     asks_for_negatives: bool,
 ) -> tuple[RerankerTrainer, Any]:
-    """The trainer of a reranker, and the teacher, if there is one.
+    """The trainer of a reranker, and the teacher to measure, if there is one.
 
     Args:
         arguments: Those of `finetune_rerank`.
         asks_for_negatives: Whether their number or a miner was given.
     """
+    # Checks
     path = arguments["model"]
     is_reranker = _is_reranker(path)
     check_encoder(path, is_reranker, args.max_length)
-    teacher = open_teacher(arguments["teacher"], path, reranker=True)
+
+    # Teacher and loss
+    teacher_to_measure = open_teacher(arguments["teacher"], path, reranker=True)
+    loss_class = BinaryCrossEntropyLoss if teacher_to_measure is None else MSELoss
+
+    # Pairs and held-out rows
     pairs, held_out = split_pairs(
         data, arguments["columns"], validation, args.validation_size, args.seed
     )
@@ -290,45 +310,72 @@ def make_reranker_trainer(
         raise ValueError(
             f"validation: {validation!r} is a folder; give a reranker a table like the data"
         )
-    needs_negatives = not {"third", "label"} & set(pairs.column_names)
-    if asks_for_negatives and not needs_negatives:
+    has_scores = "label" in pairs.column_names
+    has_negatives = "third" in pairs.column_names
+    if asks_for_negatives and (has_scores or has_negatives):
         raise ValueError(
             "negatives, miner: the rows have negatives or scores of their own; leave both out"
         )
+    if has_scores:
+        metric_fields = choose_best_metric(args, "spearman", ["spearman"])
+    else:
+        metric_fields = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
+
+    # Negatives
     set_seed(args.seed)
     bar_title = None if args.disable_tqdm else "Reranking"
-    if "label" in pairs.column_names:
+    if has_scores:
         rows = pairs
-        best = choose_best_metric(args, "spearman", ["spearman"])
         evaluator = score_evaluator(held_out, bar_title)
     else:
-        passages = list(dict.fromkeys(pairs["second"]))  # what is held out is no negative
-        all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
-        miner = None
-        if arguments["miner"]:
-            miner = open_encoder(arguments["miner"], "dense")
-        rows = with_negatives(pairs, passages, arguments["negatives"], miner)
-        held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
-        best = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
+        rows, held_out_rows = add_negatives(pairs, held_out, arguments)
         evaluator = ranking_evaluator(held_out_rows, bar_title)
+
+    # Model
     encoder = _open_reranker_to_train(path, is_reranker)
-    rows = teach(teacher, rows, encoder, "scores", not args.disable_tqdm)
+    rows = teach(teacher_to_measure, rows, encoder, "scores", not args.disable_tqdm)
+
+    # Settings
     args = dataclasses.replace(
         args,
         # None is true for a model without gradient checkpointing, and fails here with several
         # processes
         ddp_find_unused_parameters=bool(args.ddp_find_unused_parameters),
         prompts=encoder.prompts.get(encoder.default_prompt_name),  # as `predict` has it
-        **best,
+        **metric_fields,
     )
+
+    # Trainer
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
     warn(describe_few_rows(len(held_out)))
-    loss = BinaryCrossEntropyLoss(encoder) if teacher is None else MSELoss(encoder)
     trainer = RerankerTrainer(
-        model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=evaluator
+        model=encoder,
+        args=args,
+        train_dataset=rows,
+        loss=loss_class(encoder),
+        evaluator=evaluator,
     )
     trainer.has_new_weights = not is_reranker
-    return trainer, teacher
+    return trainer, teacher_to_measure
+
+
+def add_negatives(
+    pairs: Dataset, held_out: Dataset, arguments: Mapping[str, Any]
+) -> tuple[Dataset, Dataset]:
+    """Labelled rows to train on and to measure on: the pairs, and for each query passages of other
+    pairs. The passages that are held out are no negatives in training.
+
+    Args:
+        arguments: Those of `finetune_rerank`.
+    """
+    miner = None
+    if arguments["miner"]:
+        miner = open_encoder(arguments["miner"], "dense")
+    passages = list(dict.fromkeys(pairs["second"]))
+    all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
+    rows = with_negatives(pairs, passages, arguments["negatives"], miner)
+    held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
+    return rows, held_out_rows
 
 
 def _open_reranker_to_train(path: str, is_reranker: bool) -> st.CrossEncoder:
@@ -355,7 +402,7 @@ def _is_reranker(path: str) -> bool:
 
 @without_bars()
 def train(
-    make_trainer: Callable, arguments: dict[str, Any], data_name: str, args: Any
+    make_trainer: Callable, arguments: dict[str, Any], data_names: list[str], args: Any
 ) -> TrainingResult:
     """Train what `make_trainer` makes of the settings (a trainer, and a teacher that is measured,
     too, or None) and save it; of several processes one does, and the others have no model and no
@@ -363,7 +410,7 @@ def train(
 
     Args:
         arguments: Those of the command, for the report; with others, no checkpoint is resumed.
-        data_name: The data in words.
+        data_names: The paths and Hub names of the data.
         args: The settings of the training.
     """
     output = Path(args.output_dir)
@@ -380,15 +427,15 @@ def train(
         training_args = dataclasses.replace(resolve_precision(args), push_to_hub=False)
         if budget is not None:
             training_args.max_steps = UNREACHABLE_STEPS
-        trainer, teacher = make_trainer(training_args)
+        trainer, teacher_to_measure = make_trainer(training_args)
         if budget is not None:
             trainer.budget = budget
             trainer.add_callback(budget)
         guard_resuming(trainer, arguments, checkpoint)
-        report = train_and_measure(trainer, teacher, arguments, checkpoint)
+        report = train_and_measure(trainer, teacher_to_measure, arguments, checkpoint)
         if not args.should_save:
             return TrainingResult(None, None, {}, output)
-        save_trained(trainer, report, arguments | {"data": data_name})
+        save_trained(trainer, report, arguments, data_names)
         warn(report["warning"])
         model = trainer.model
         print(
@@ -420,33 +467,34 @@ def guard_resuming(trainer: Any, arguments: Mapping[str, Any], checkpoint: str |
 
 
 def train_and_measure(
-    trainer: Any, teacher: Any, arguments: Mapping[str, Any], checkpoint: str | None
+    trainer: Any, teacher_to_measure: Any, arguments: Mapping[str, Any], checkpoint: str | None
 ) -> dict[str, Any]:
-    """Train, and measure before and after; the metrics by name."""
+    """Train, and measure before and after, and the teacher, if it is not None; the metrics by
+    name."""
     args = trainer.args
     model = trainer.model
-    evaluate = trainer.evaluator
+    evaluator = trainer.evaluator
     metric = args.metric_for_best_model.removeprefix("eval_")
     if args.patience and args.eval_strategy != "no":
         trainer.add_callback(EarlyStopping(args.patience))
     add_callbacks(trainer)
     report: dict[str, Any] = {}
-    if teacher is not None:
-        report["teacher"] = evaluate(teacher)
-    report["before"] = evaluate(model)
+    if teacher_to_measure is not None:
+        report["teacher"] = evaluator(teacher_to_measure)
+    report["before"] = evaluator(model)
     full_length = model.max_seq_length
-    evaluate.max_length = full_length
+    evaluator.max_length = full_length
     model.max_seq_length = args.max_length or full_length
     warn_cut(model, trainer.train_dataset["second"][:])
     trainer.train(resume_from_checkpoint=checkpoint)
     model.max_seq_length = full_length  # short texts in training do not make a model of short texts
     # else autocast stays on it, and it is not measured as it is saved and as it began
     extract_model_from_parallel(model, keep_fp32_wrapper=False)
-    report["after"] = evaluate(model)
-    intervals = evaluate.intervals()
+    report["after"] = evaluator(model)
+    intervals = evaluator.intervals()
     for width in arguments.get("matryoshka_dims") or ():
         model.truncate_dim = width
-        report[f"after, first {width}"] = evaluate(model)
+        report[f"after, first {width}"] = evaluator(model)
         model.truncate_dim = None
     print_table(report, {"after": intervals})
     report["intervals"] = {name: list(interval) for name, interval in intervals.items()}

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,14 @@ def add_source(facts: CardFacts, source: OriginFacts) -> None:
     facts.base_languages = source.languages
 
 
-def describe_data(data: str) -> str:
-    """`data`, a list with commas, without the folders of files on this machine: only names of the
-    Hub keep a slash."""
-    return ", ".join(map(name_without_folder, data.split(",")))
+def describe_data(names: Sequence[str]) -> str:
+    """The names of data, with commas between them, without the folders of files on this machine:
+    only names of the Hub keep a slash."""
+    return ", ".join(map(name_without_folder, names))
 
 
 def name_without_folder(data: str) -> str:
-    """One entry of `data`, such as a path or `language=path`, without the folder of a file on this
+    """The name of data, such as a path or `language=path`, without the folder of a file on this
     machine."""
     source = data.strip()
     prefix = ""

@@ -48,7 +48,7 @@ def save_pretraining_card(
         prefix = "constant_"
         baseline = "always “original”"
     facts = CardFacts(
-        data=describe_data(data),
+        data=describe_data(data.split(",")),
         training=training_facts,
         results=_pretraining_results(report, prefix),
         results_note=f"At {report['targets']:,} targets of held-out documents.",
