@@ -84,32 +84,32 @@ def choose_targets(
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~is_document_start[1:]
     word_starts = candidates & (word_starts | ~follows | (masking == "token"))
-    firsts = np.flatnonzero(word_starts)  # [W] the first token of every word
-    if len(firsts) == 0 or rate == 0:
+    first_token_of_word = np.flatnonzero(word_starts)  # [W]
+    if len(first_token_of_word) == 0 or rate == 0:
         return np.zeros_like(candidates), np.arange(len(candidates))
-    words = np.cumsum(word_starts) - 1  # [T] the word of every candidate
+    word_of_token = np.cumsum(word_starts) - 1  # [T] right for every candidate
 
     if masking in SPAN_LENGTH_PROBABILITIES:
-        chosen, span_first_token = cover_with_spans(
+        chosen, first_word_of_span = cover_with_spans(
             rate,
             SPAN_LENGTH_PROBABILITIES[masking],
-            row_of_token[firsts],
-            ~follows[firsts],
-            uniform_samples[:, firsts],
+            row_of_token[first_token_of_word],
+            ~follows[first_token_of_word],
+            uniform_samples[:, first_token_of_word],
         )
-        span_first_token = firsts[span_first_token]
+        span_first_token = first_token_of_word[first_word_of_span]
     else:
-        chosen = uniform_samples[SELECT, firsts] < rate
-        span_first_token = firsts
+        chosen = uniform_samples[SELECT, first_token_of_word] < rate
+        span_first_token = first_token_of_word
 
     if at_least_one:
-        document_of_word = np.cumsum(is_document_start)[firsts]
+        document_of_word = np.cumsum(is_document_start)[first_token_of_word]
         forced = _words_of_empty_documents(
-            chosen, document_of_word, uniform_samples[EXTENT, firsts]
+            chosen, document_of_word, uniform_samples[EXTENT, first_token_of_word]
         )
         chosen = chosen | forced
-        span_first_token = np.where(forced, firsts, span_first_token)
-    return candidates & chosen[words], span_first_token[words]
+        span_first_token = np.where(forced, first_token_of_word, span_first_token)
+    return candidates & chosen[word_of_token], span_first_token[word_of_token]
 
 
 def _words_of_empty_documents(
@@ -132,8 +132,8 @@ def cover_with_spans(
     is_span_break: np.ndarray,
     uniform_samples: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cover words with spans: `covered`, bool [W], and `span_first_token`, int [W], the first word
-    of the span of this one.
+    """Cover words with spans: `covered`, bool [W], and `first_word_of_span`, int [W], the first
+    word of the span of this one.
 
     Along each row, gaps and spans alternate in a stationary process, so that every word, including
     the first, is covered with probability `rate`. A gap has a geometric number of words (possibly
@@ -193,4 +193,5 @@ def cover_with_spans(
     covered = np.cumsum(change[:-1]) > 0
     is_first = is_span_break.copy()
     is_first[starts] = True
-    return covered, np.maximum.accumulate(np.where(is_first, np.arange(len(row_of_word)), 0))
+    first_word_of_span = np.where(is_first, np.arange(len(row_of_word)), 0)
+    return covered, np.maximum.accumulate(first_word_of_span)
