@@ -42,11 +42,11 @@ def tokenize_and_pack(
 
 
 def pack_documents(
-    tokenized: datasets.Dataset,
+    tokenized: DatasetOrStream,
     tokenizer: PreTrainedTokenizerBase,
     seq_length: int,
-    mode: str = "packed",
-) -> datasets.Dataset:
+    packing: str = "packed",
+) -> DatasetOrStream:
     """Pack documents into rows of `input_ids` and `position_ids`.
 
     Args:
@@ -55,27 +55,27 @@ def pack_documents(
         tokenizer: a fast tokenizer with [CLS] and [SEP].
         seq_length: the largest number of tokens of a row. Only longer documents are cut; each piece
             is then framed as a document.
-        mode: "packed": several documents a row, by best-fit decreasing over a window of documents
-            (Johnson 1974), in the order of the corpus as far as that allows. "padded": one
-            document, or one piece, a row.
+        packing: "packed": several documents a row, by best-fit decreasing over a window of
+            documents (Johnson 1974), in the order of the corpus as far as that allows. "padded":
+            one document, or one piece, a row.
     """
-    check_packing(mode, seq_length)
+    check_packing(packing, seq_length)
     # in one process: each of several would start its own windows
     return map_tables(
         tokenized,
         pack_table,
         desc="Packing",
         batch_size=DOCUMENTS_PER_WINDOW,
-        mode=mode,
+        mode=packing,
         seq_length=seq_length,
         **special_ids(tokenizer),
     )
 
 
-def check_packing(mode: str, seq_length: int) -> None:
-    """Refuse (a ValueError) an unknown mode, and a `seq_length` with no room for a token."""
-    if mode not in PACKING_MODES:
-        raise ValueError(f"packing: {mode!r} is unknown; use one of {', '.join(PACKING_MODES)}")
+def check_packing(packing: str, seq_length: int) -> None:
+    """Refuse (a ValueError) an unknown packing, and a `seq_length` with no room for a token."""
+    if packing not in PACKING_MODES:
+        raise ValueError(f"packing: {packing!r} is unknown; use one of {', '.join(PACKING_MODES)}")
     if seq_length < 3:
         raise ValueError(
             f"seq_length must be at least 3 ([CLS], one token, [SEP]), got {seq_length}"

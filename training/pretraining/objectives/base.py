@@ -16,6 +16,7 @@ from ....tokenization import adapt_tokenizer
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import check_packing, pack_documents, tokenize_and_pack, unigram_counts
+from ...data.tables import DatasetOrStream
 from ...hub.example import Example
 from ...loading.models import load_pretrained
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
@@ -76,8 +77,8 @@ class Objective(abc.ABC):
         return adapt_tokenizer(tokenizer, pairs=not self.packs_documents)
 
     def make_rows(
-        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
-    ) -> datasets.Dataset:
+        self, documents: DatasetOrStream, tokenizer: PreTrainedTokenizerBase
+    ) -> DatasetOrStream:
         """Make rows for the collator from documents (column `text`)."""
         return tokenize_and_pack(
             documents,
@@ -88,8 +89,8 @@ class Objective(abc.ABC):
         )
 
     def pack(
-        self, tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
-    ) -> datasets.Dataset:
+        self, tokenized: DatasetOrStream, tokenizer: PreTrainedTokenizerBase
+    ) -> DatasetOrStream:
         """Make rows from tokenized documents without special tokens (column `input_ids`)."""
         return pack_documents(tokenized, tokenizer, self.args.seq_length, self.args.packing)
 
