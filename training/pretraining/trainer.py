@@ -142,7 +142,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         data.apply_settings(args)
         self.streamed = data.streaming
 
-        # Objective
+        # Objective. It keeps these `args`: `resolve_precision` below makes a new object, which
+        # differs in the number format alone.
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
 
@@ -169,6 +170,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         model_to_train, self.new_weights = self._make_model(model, config, tokenizer)
 
         # Trainer
+        self._set_token_counting(args)
         collator = self._make_collator(data_collator, tokenizer, args)
         self.evaluation_collator = collator.for_evaluation()
         # The budget comes before the progress bar of `Trainer`, which reads the number of steps
@@ -187,21 +189,28 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             self.add_callback(LongTrainingCallback(self._describe_size_in_time))
         add_callbacks(self)
 
+    def _makes_unpadded_batches(self, args: PretrainingConfig) -> bool:
+        return self.objective.packs_documents and not args.torch_compile
+
+    def _set_token_counting(self, args: PretrainingConfig) -> None:
+        """Set in `args` how `Trainer` counts the tokens of a batch."""
+        # Batches without padding count all tokens. Those with padding count by the mask: the id of
+        # padding may be [SEP]'s.
+        args.include_num_input_tokens_seen = "non_padding"
+        if self._makes_unpadded_batches(args):
+            args.include_num_input_tokens_seen = "all"
+
     def _make_collator(
         self,
         collator: MaskedLMCollator | None,
         tokenizer: PreTrainedTokenizerBase,
         args: PretrainingConfig,
     ) -> MaskedLMCollator:
-        """The given collator, or the objective's own; settle in `args` how its tokens are
-        counted."""
-        unpadded = self.objective.packs_documents and not args.torch_compile
-        # Batches without padding count all tokens. Those with padding count by the mask: the id of
-        # padding may be [SEP]'s.
-        args.include_num_input_tokens_seen = "all" if unpadded else "non_padding"
-        if collator is None:
-            collator = self.objective.make_collator(tokenizer, unpadded=unpadded)
-        return collator
+        """The given collator, or the objective's own."""
+        if collator is not None:
+            return collator
+        unpadded = self._makes_unpadded_batches(args)
+        return self.objective.make_collator(tokenizer, unpadded=unpadded)
 
     def _begin_records(self, data_description: str) -> None:
         """What is known of the training, for the report and the card."""
@@ -350,10 +359,10 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         text_counts = count_tokens(rows, self.model.config.vocab_size)
         counts = text_counts * expected_passes(self.args, len(rows))
         # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
-        is_expected = self.args.minutes is not None or self.data_description == BUILTIN
+        may_be_little = self.args.minutes is not None or self.data_description == BUILTIN
         if not self.is_new:
             warn_of_little_text_to_continue(text_counts.sum())
-        elif not is_expected:
+        elif not may_be_little:
             warn_of_little_text(counts.sum(), self.model.num_parameters())
         if self.new_ids:
             warn_of_rare_words(counts, self.new_ids)

@@ -42,13 +42,13 @@ def find_format(tables: Sequence[datasets.Dataset]) -> ExportFormat:
     """The format of the tables of all splits, which may be no export at all."""
     answers: set[Any] = set()
     labels: set[str] = set()
-    is_choice = False
+    has_spans_or_choices = False
     for table in tables:
         columns = set(table.column_names)
         if "answer" in columns:
             answers.update(map(str, table["answer"]))
         if columns & {"spans", "accept"}:
-            is_choice = True
+            has_spans_or_choices = True
         elif "label" in columns:
             labels.update(label for label in table["label"] if isinstance(label, str))
     span_column = None
@@ -56,7 +56,7 @@ def find_format(tables: Sequence[datasets.Dataset]) -> ExportFormat:
         if span_column is None and any(_has_spans(table, column) for table in tables):
             span_column = column
     has_answers = bool(answers) and answers <= PRODIGY_ANSWERS
-    is_binary = has_answers and not is_choice and len(labels) == 1
+    is_binary = has_answers and not has_spans_or_choices and len(labels) == 1
     return ExportFormat(span_column, has_answers, is_binary)
 
 
