@@ -260,6 +260,19 @@ def test_validation_rows_and_a_size_of_them_exclude_each_other(start, tmp_path):
         )  # fmt: skip
 
 
+def test_a_size_beside_a_folder_with_a_validation_split_is_refused(start, data, tmp_path):
+    """It would do nothing."""
+    task = Classify(AutoTokenizer.from_pretrained(start))
+    folder = tmp_path / "folder"
+    shutil.copytree(data, folder)
+    for source in (str(folder), load_dataset(str(folder))):
+        with pytest.raises(ValueError, match="^validation_size: validation rows are given"):
+            FinetuningTrainer(task, start, settings(tmp_path), data=source, validation_size=12)
+    train = str(folder / "train.jsonl")
+    trainer = FinetuningTrainer(task, start, settings(tmp_path), data=train, validation_size=12)
+    assert list(trainer.splits) == ["train", "validation"]
+
+
 def test_splits_are_loaded_once(start, data, tmp_path, monkeypatch):
     loaded = []
     load_splits = examples.load_splits

@@ -72,10 +72,8 @@ def read_splits(
         do_train: Whether the model is trained. For one that is measured only, nothing is held out,
             and "train" is for the baseline.
     """
-    if sources["validation"] is not None and validation_size is not None:
-        raise ValueError(
-            "validation_size: validation rows are given, so that none are held out; leave it out"
-        )
+    # A size that the user chose would do nothing beside validation rows.
+    allow_validation = validation_size is None
     if validation_size is None:
         validation_size = VALIDATION_SIZE
     choose_pooling(task, start)
@@ -85,6 +83,7 @@ def read_splits(
         **sources,
         columns=columns,
         validation_size=validation_size if do_train else None,
+        allow_validation=allow_validation,
         seed=args.seed,
     )
     drop_unlabelled_test(task, splits)

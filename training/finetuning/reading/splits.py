@@ -65,6 +65,7 @@ def load_splits(
     validation_size: float | None = VALIDATION_SIZE,
     seed: int = 0,
     columns: Sequence[str] | None = None,
+    allow_validation: bool = True,
 ) -> datasets.DatasetDict:
     """Load the splits that are given, each with the columns `FILE` and `ROW`. Without validation
     examples, some of the training examples are held out (drawn with `seed`), each class of the task
@@ -73,6 +74,8 @@ def load_splits(
 
     Args:
         columns: Those of csv files without a header.
+        allow_validation: Whether validation examples may be given; if not, they are refused (a
+            ValueError).
     """
     sources = _find_splits(data)
     for split, source in (("train", train), ("validation", validation), ("test", test)):
@@ -82,6 +85,11 @@ def load_splits(
     if not sources:
         raise ValueError(
             "data: none given; use --data FOLDER, or files with --train, --validation, --test"
+        )
+    if "validation" in sources and not allow_validation:
+        raise ValueError(
+            "validation_size: validation rows are given, so that none are held out; leave it out,"
+            " or give the training rows alone (--train)"
         )
     splits = _read_splits(sources, columns)
     if "train" in splits and "validation" not in splits and validation_size is not None:
