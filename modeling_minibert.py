@@ -406,13 +406,13 @@ class MiniBertModelOutput(BaseModelOutputWithPooling):
         unpadded: the final states of the unpadded tokens, [tokens, width].
         tokens: the `UnpaddedTokens` that place those states in the batch. In a captured graph all
             columns count as tokens: `AllColumns`.
-        attention: how each kind of layer attended, by `AttentionKey`: the `layer_arguments` that
+        layer_arguments: how each kind of layer attended, by `AttentionKey`: what
             `_attention_arguments` returned.
     """
 
     unpadded: torch.Tensor | None = None
     tokens: Any = None
-    attention: Any = None
+    layer_arguments: Any = None
 
 
 class MiniBertPreTrainedModel(PreTrainedModel):
@@ -493,8 +493,12 @@ class LayerOutputs:
     """
 
     def __init__(self, config: MiniBertConfig, caller_keywords: dict[str, Any], num_layers: int):
-        wanted_states = caller_keywords.get("output_hidden_states", config.output_hidden_states)
-        wanted_attentions = caller_keywords.get("output_attentions", config.output_attentions)
+        wanted_states = caller_keywords.get("output_hidden_states")
+        if wanted_states is None:
+            wanted_states = config.output_hidden_states
+        wanted_attentions = caller_keywords.get("output_attentions")
+        if wanted_attentions is None:
+            wanted_attentions = config.output_attentions
         self.config = config
         self.kept_states = state_indices(wanted_states, num_layers + 1)
         self.wants_states = bool(wanted_states)
@@ -587,11 +591,11 @@ class MiniBertModel(MiniBertPreTrainedModel):
             attention_mask: [batch, length], non-zero at real tokens (padding left, right or in
                 holes); or [batch, 1, length, length], boolean (True: seen) or floating (added to
                 the scores).
-            token_type_ids: [batch, length]; ignored by a model without segments.
+            token_type_ids: [batch or 1, length]; ignored by a model without segments.
             position_ids: [batch or 1, length]; by default real tokens are counted. Where a
                 position is not the previous one plus 1, another document of the row starts.
                 Documents never see each other.
-            seq_idx: [batch, length], the document number of each token; takes precedence over
+            seq_idx: [batch or 1, length], the document number of each token; takes precedence over
                 `position_ids`.
             cu_seq_lens_q: [documents + 1], where documents start in the flattened batch.
             max_length_q: the tokens of the longest document.

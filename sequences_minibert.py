@@ -662,9 +662,13 @@ class AllColumns(BatchTokens):
             rank_bs = is_pooled_bs.long().cumsum(1)
             chosen_rank = 1 if pooling == "cls" else rank_bs[:, -1:]
             is_pooled_bs = is_pooled_bs & (rank_bs == chosen_rank)
-        weight_bs = is_pooled_bs.to(hidden_bsd.dtype)
-        sum_bd = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
-        return sum_bd / weight_bs.sum(1, keepdim=True).clamp(min=1)
+        # A sum of many states may overflow in fp16, and is coarse in bf16. This is no matrix
+        # product, since autocast would compute one in these types again.
+        wide_bsd = at_least_fp32(hidden_bsd)
+        weight_bs = is_pooled_bs.to(wide_bsd.dtype)
+        sum_bd = (wide_bsd * weight_bs.unsqueeze(2)).sum(1)
+        mean_bd = sum_bd / weight_bs.sum(1, keepdim=True).clamp(min=1)
+        return mean_bd.to(hidden_td.dtype)
 
 
 # --- what the layers run over ---

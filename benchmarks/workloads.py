@@ -190,9 +190,9 @@ class ModelStep:
         if self.compiled:  # a graph may attend otherwise; which backend makes it decides nothing
             encoder = torch.compile(encoder, backend="eager")
         with self.autocast, torch.set_grad_enabled(self.model.training):
-            attention = encoder(**inputs, padded_output=False).attention
+            outputs = encoder(**inputs, padded_output=False)
         descriptions = {}
-        for (layer_type, _), arguments in sorted(attention.items()):
+        for (layer_type, _), arguments in sorted(outputs.layer_arguments.items()):
             if "dispatch" in arguments:
                 descriptions[layer_type] = arguments["dispatch"].description
             else:

@@ -408,6 +408,19 @@ def test_some_hidden_states_are_returned_without_the_others(wanted, kept):
     assert model(ids, output_hidden_states=[]).hidden_states is None
 
 
+@torch.no_grad()
+def test_none_asks_for_what_the_config_says():
+    """As in Transformers; wrappers pass on `output_hidden_states=None`."""
+    model = build("ForMaskedLM", attn_implementation="eager").eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    for is_wanted in (True, False):
+        model.config.output_hidden_states = is_wanted
+        model.config.output_attentions = is_wanted
+        outputs = model(ids, output_hidden_states=None, output_attentions=None)
+        assert (outputs.hidden_states is not None) == is_wanted
+        assert (outputs.attentions is not None) == is_wanted
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_checkpointing_gives_the_same_gradients(family):
     texts, found = Texts(VOCAB), []

@@ -288,6 +288,23 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
     assert torch.equal(pooled, x[:, 0 if pooling == "cls" else last])
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype, height", [(torch.bfloat16, 1.0), (torch.float16, 100.0)], ids=str)
+def test_mean_of_long_padded_rows_in_half_precision(dtype, height, autocast):
+    """Their sum is beyond the largest fp16 number, and bf16 cannot count them."""
+    torch.manual_seed(0)
+    length = 1000
+    mask = (torch.arange(length) < torch.tensor([[length], [514]])).long()
+    x = (height + torch.randn(2, length, WIDTH)).to(dtype)
+    columns = BatchDocuments(2, length, torch.device("cpu"), mask).keep_columns()
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        pooled = columns.pool(columns.unpad(x), "mean")
+    expected = torch.stack([x[0].double().mean(0), x[1, :514].double().mean(0)])
+    assert pooled.dtype == dtype
+    rounding = 0.51 * torch.finfo(dtype).eps  # of the result alone
+    assert_close(pooled.double(), expected, rtol=rounding, atol=0)
+
+
 @given(layouts(), st.sampled_from([None, 1, 2]), st.booleans())
 @settings(SETTINGS, max_examples=20)
 def test_masks(layout, window, causal):

@@ -212,8 +212,8 @@ def test_without_the_operator_of_flash_attention_the_same_is_computed(preset, cu
     expected = outputs_and_gradients(copy.deepcopy(model), batch)
     monkeypatch.setattr(attention_minibert, "FLASH_ATTENTION", None)
     with torch.no_grad():
-        attention = model.model(batch["input_ids"], padded_output=False).attention
-    names = {arguments["dispatch"].name for arguments in attention.values()}
+        outputs = model.model(batch["input_ids"], padded_output=False)
+    names = {arguments["dispatch"].name for arguments in outputs.layer_arguments.values()}
     assert names and "flash attention" not in names
     actual = outputs_and_gradients(model, batch)
     vectors = []
