@@ -1,5 +1,6 @@
 """What a training leaves in its folder: the model, its card, its report and its picture."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,28 +21,32 @@ from ..hub.facts import (
 )
 from ..hub.origin import read_origin
 from ..loop.checkpoints import remove_checkpoints
+from .config import CommandArguments
 from .retrieval import Retrieval, count_rows
 
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
 
 def save_trained(
-    trainer: Any, report: dict[str, Any], arguments: dict[str, Any], data_names: list[str]
+    trainer: Any,
+    report: dict[str, Any],
+    arguments: CommandArguments,
+    data_names: list[str],
 ) -> None:
     """Save the model with its card and picture, complete the report and write it; checkpoints are
     removed.
 
     Args:
-        arguments: Those of the command, but for the data.
+        arguments: Those of the command, for the report.
         data_names: The paths and Hub names of the data.
     """
     state = trainer.state
     output = Path(trainer.args.output_dir)
     with written_whole(output) as folder:
         trainer.model.save_pretrained(str(folder), create_model_card=False)
-    facts = card_facts(trainer, report, arguments["model"], data_names)
+    facts = card_facts(trainer, report, arguments.model, data_names)
     save_card(output, facts)
-    report["arguments"] = {**arguments, "data": ", ".join(data_names)}
+    report["arguments"] = {**dataclasses.asdict(arguments), "data": ", ".join(data_names)}
     report["steps"] = state.global_step
     report["epochs"] = state.epoch
     report["training"] = facts.training

@@ -9,7 +9,7 @@ what an embedding model finds near the query.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +37,14 @@ from ..loop.checkpoints import checkpoint_to_resume
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, check_minutes
-from .config import DEFAULT_EPOCHS, EmbeddingConfig, RerankerConfig
+from .config import (
+    DEFAULT_EPOCHS,
+    CommandArguments,
+    EmbeddingArguments,
+    EmbeddingConfig,
+    RerankerArguments,
+    RerankerConfig,
+)
 from .encoders import RERANKER, check_encoder, open_encoder, warn_cut
 from .evaluate import next_command_of_encoder, print_table
 from .evaluators import embedding_evaluator, ranking_evaluator, score_evaluator
@@ -113,17 +120,17 @@ def finetune_embed(
     check_choice("kind", kind, VectorKind)
     data = as_dataset(data)
     validation = as_dataset(validation, "validation")
-    arguments = {
-        "model": model,
-        "columns": columns,
-        "pairs_from": pairs_from,
-        "kind": kind,
-        "pooling": pooling,
-        "matryoshka_dims": matryoshka_dims,
-        "teacher": teacher,
-        "loss": loss,
-        "loss_kwargs": loss_kwargs,
-    }
+    arguments = EmbeddingArguments(
+        model=model,
+        columns=columns,
+        pairs_from=pairs_from,
+        kind=kind,
+        pooling=pooling,
+        matryoshka_dims=matryoshka_dims,
+        teacher=teacher,
+        loss=loss,
+        loss_kwargs=loss_kwargs,
+    )
     if kind != "dense" and (pooling or matryoshka_dims):
         raise ValueError(
             f"kind: {kind} has no vector of a text to pool or cut; leave pooling and"
@@ -140,35 +147,31 @@ def finetune_embed(
 
 
 def make_embedding_trainer(
-    args: EmbeddingConfig, data: Any, validation: Any, arguments: Mapping[str, Any]
+    args: EmbeddingConfig, data: Any, validation: Any, arguments: EmbeddingArguments
 ) -> tuple[Any, Any]:
-    """The trainer of an embedding model, and the teacher, if it can be measured as the model is.
-
-    Args:
-        arguments: Those of `finetune_embed`.
-    """
+    """The trainer of an embedding model, and the teacher, if it can be measured as the model is."""
     # Checks
-    path = arguments["model"]
-    encoder_type = arguments["kind"]
+    path = arguments.model
+    encoder_type = arguments.kind
     check_encoder(path, max_length=args.max_length)
 
     # Pairs and held-out rows
     pairs, held_out = split_pairs(
         data,
-        arguments["columns"],
+        arguments.columns,
         validation,
         args.validation_size,
         args.seed,
-        arguments["pairs_from"],
+        arguments.pairs_from,
     )
     has_scores = "label" in pairs.column_names
     if not has_scores and isinstance(held_out, Dataset):
         held_out = as_retrieval(held_out)
 
     # Teacher and loss
-    teacher = open_teacher(arguments["teacher"], path)
+    teacher = open_teacher(arguments.teacher, path)
     label_type = label_type_of(teacher, pairs.column_names, encoder_type)
-    loss_class = find_loss(arguments["loss"], encoder_type, label_type)
+    loss_class = find_loss(arguments.loss, encoder_type, label_type)
     teacher_to_measure = None
     if label_type == "vectors":
         teacher_to_measure = teacher
@@ -177,9 +180,9 @@ def make_embedding_trainer(
     set_seed(args.seed)
     normalize = True if encoder_type == "dense" else None
     # in fp32: small steps are lost in weights of half precision, in which some models are saved
-    encoder = open_encoder(path, encoder_type, arguments["pooling"], normalize, dtype="float32")
+    encoder = open_encoder(path, encoder_type, arguments.pooling, normalize, dtype="float32")
     loss = make_loss(
-        encoder, encoder_type, loss_class, arguments["loss_kwargs"], arguments["matryoshka_dims"]
+        encoder, encoder_type, loss_class, arguments.loss_kwargs, arguments.matryoshka_dims
     )
     pairs = teach(teacher, pairs, encoder, label_type, not args.disable_tqdm)
 
@@ -261,13 +264,13 @@ def finetune_rerank(
     """
     data = as_dataset(data)
     validation = as_dataset(validation, "validation")
-    arguments = {
-        "model": model,
-        "columns": columns,
-        "negatives": NUM_NEGATIVES if negatives is None else negatives,
-        "miner": miner,
-        "teacher": teacher,
-    }
+    arguments = RerankerArguments(
+        model=model,
+        columns=columns,
+        negatives=NUM_NEGATIVES if negatives is None else negatives,
+        miner=miner,
+        teacher=teacher,
+    )
 
     make_trainer = partial(
         make_reranker_trainer,
@@ -284,27 +287,26 @@ def make_reranker_trainer(
     args: RerankerConfig,
     data: Any,
     validation: Any,
-    arguments: Mapping[str, Any],
+    arguments: RerankerArguments,
     asks_for_negatives: bool,
 ) -> tuple[RerankerTrainer, Any]:
     """The trainer of a reranker, and the teacher to measure, if there is one.
 
     Args:
-        arguments: Those of `finetune_rerank`.
         asks_for_negatives: Whether their number or a miner was given.
     """
     # Checks
-    path = arguments["model"]
+    path = arguments.model
     is_reranker = _is_reranker(path)
     check_encoder(path, is_reranker, args.max_length)
 
     # Teacher and loss
-    teacher_to_measure = open_teacher(arguments["teacher"], path, reranker=True)
+    teacher_to_measure = open_teacher(arguments.teacher, path, reranker=True)
     loss_class = BinaryCrossEntropyLoss if teacher_to_measure is None else MSELoss
 
     # Pairs and held-out rows
     pairs, held_out = split_pairs(
-        data, arguments["columns"], validation, args.validation_size, args.seed
+        data, arguments.columns, validation, args.validation_size, args.seed
     )
     if isinstance(held_out, Retrieval):
         raise ValueError(
@@ -360,20 +362,16 @@ def make_reranker_trainer(
 
 
 def add_negatives(
-    pairs: Dataset, held_out: Dataset, arguments: Mapping[str, Any]
+    pairs: Dataset, held_out: Dataset, arguments: RerankerArguments
 ) -> tuple[Dataset, Dataset]:
     """Labelled rows to train on and to measure on: the pairs, and for each query passages of other
-    pairs. The passages that are held out are no negatives in training.
-
-    Args:
-        arguments: Those of `finetune_rerank`.
-    """
+    pairs. The passages that are held out are no negatives in training."""
     miner = None
-    if arguments["miner"]:
-        miner = open_encoder(arguments["miner"], "dense")
+    if arguments.miner:
+        miner = open_encoder(arguments.miner, "dense")
     passages = list(dict.fromkeys(pairs["second"]))
     all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
-    rows = with_negatives(pairs, passages, arguments["negatives"], miner)
+    rows = with_negatives(pairs, passages, arguments.negatives, miner)
     held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
     return rows, held_out_rows
 
@@ -402,7 +400,7 @@ def _is_reranker(path: str) -> bool:
 
 @without_bars()
 def train(
-    make_trainer: Callable, arguments: dict[str, Any], data_names: list[str], args: Any
+    make_trainer: Callable, arguments: CommandArguments, data_names: list[str], args: Any
 ) -> TrainingResult:
     """Train what `make_trainer` makes of the settings (a trainer, and a teacher that is measured,
     too, or None) and save it; of several processes one does, and the others have no model and no
@@ -448,17 +446,16 @@ def train(
         return TrainingResult(model, model.tokenizer, report, output)
 
 
-def guard_resuming(trainer: Any, arguments: Mapping[str, Any], checkpoint: str | None) -> None:
+def guard_resuming(trainer: Any, arguments: CommandArguments, checkpoint: str | None) -> None:
     """Save the settings with each checkpoint, and refuse (a ValueError) one that was trained with
     others."""
     settings = {
-        **arguments,
+        **dataclasses.asdict(arguments),
         "max_length": trainer.args.max_length,
         **settings_of_steps(trainer.args),
     }
     settings["by the clock"] = trainer.budget is not None
-    # the labels of a miner or a teacher may differ a little on another machine
-    if not (arguments.get("miner") or arguments["teacher"]):
+    if not arguments.labels_are_computed:
         settings["text"] = rows_checksum(trainer.train_dataset)
     callback = ResumeGuardCallback(settings)
     if checkpoint is not None:
@@ -467,7 +464,7 @@ def guard_resuming(trainer: Any, arguments: Mapping[str, Any], checkpoint: str |
 
 
 def train_and_measure(
-    trainer: Any, teacher_to_measure: Any, arguments: Mapping[str, Any], checkpoint: str | None
+    trainer: Any, teacher_to_measure: Any, arguments: CommandArguments, checkpoint: str | None
 ) -> dict[str, Any]:
     """Train, and measure before and after, and the teacher, if it is not None; the metrics by
     name."""
@@ -492,7 +489,7 @@ def train_and_measure(
     extract_model_from_parallel(model, keep_fp32_wrapper=False)
     report["after"] = evaluator(model)
     intervals = evaluator.intervals()
-    for width in arguments.get("matryoshka_dims") or ():
+    for width in arguments.matryoshka_dims or ():
         model.truncate_dim = width
         report[f"after, first {width}"] = evaluator(model)
         model.truncate_dim = None
