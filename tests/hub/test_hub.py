@@ -199,7 +199,10 @@ def test_an_index_stands_for_weights_only(copy, name):
         minibert.push(copy, "me/model", dry_run=True)
 
 
-@pytest.mark.parametrize("name", ["../other.safetensors", "/other.safetensors", "config.json", 7])
+@pytest.mark.parametrize(
+    "name",
+    ["../other.safetensors", "/other.safetensors", "config.json", "w" * 999 + ".safetensors", 7],
+)
 def test_an_index_names_files_beside_it_only(folder, tokenizer, tmp_path, name):
     (tmp_path / "other.safetensors").touch()
     target = tmp_path / "model"

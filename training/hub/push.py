@@ -33,7 +33,7 @@ CONFIG_FILE = "config.json"
 REQUIRED_FILES = (CONFIG_FILE, "tokenizer.json", "tokenizer_config.json")  # beside the weights
 WEIGHTS_FILE = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"  # names the files of weights that are in several
-PLAIN_NAME = re.compile(r"[\w.-]+\.safetensors", re.ASCII)  # of a file in the same folder
+PLAIN_NAME = re.compile(r"[\w.-]{1,200}\.safetensors", re.ASCII)  # of a file in the same folder
 MAX_LISTED_NAMES = 20  # of files that are left out, in the message
 MAX_NAME_LENGTH = 100  # of a name from a file, in an error
 # What an earlier model may have left, and what would be read instead of this one, or around it.
