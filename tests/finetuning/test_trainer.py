@@ -323,6 +323,14 @@ def test_with_nothing_to_resume_a_training_begins(start, tmp_path, capsys):
     assert trainer.state.global_step == 1 and trainer.training_seconds is not None
 
 
+def test_a_trainer_with_lora_trains_once(start, tmp_path):
+    """Its optimizer holds adapters that are merged by then."""
+    trainer = trainer_on(tmp_path / "new", start, max_steps=1, lora=2)
+    trainer.train()
+    with pytest.raises(ValueError, match="lora and freeze: this trainer has trained"):
+        trainer.train()
+
+
 def test_a_training_and_a_save_lock_the_folder(start, tmp_path):
     """Of two processes, one would overwrite the checkpoints of the other."""
     seen = []

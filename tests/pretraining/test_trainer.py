@@ -357,12 +357,21 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
         ({}, {"train_dataset": corpus, "eval_dataset": rows}, "eval_dataset: a corpus holds out"),
         ({}, {"train_dataset": rows}, "processing_class: rows without text need the tokenizer"),
         ({}, {"train_dataset": None}, "train_dataset: needed"),
+        ({}, {"train_dataset": []}, "train_dataset: empty"),
+        ({}, {"train_dataset": rows, "eval_dataset": "b.txt"}, "eval_dataset: beside a data set"),
         ({"seq_length": 9999}, {"train_dataset": corpus}, "seq_length: 9999 is beyond"),
         ({}, {"train_dataset": str(tmp_path / "b.txt")}, "data: .*b.txt' does not exist"),
     ):
         with pytest.raises(ValueError, match=message):
             PretrainingTrainer(config(), settings(tmp_path / "out", **fields), **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_list_is_not_the_builtin_corpus():
+    """It is what `glob` gives where nothing matches."""
+    with pytest.raises(ValueError, match="data: the list is empty"):
+        Corpus([])
+    assert Corpus().data == []
 
 
 def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):

@@ -217,6 +217,12 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         learned by LoRA is merged into the model at the end. A ValueError if the output folder holds
         another run, another process writes in it, or the checkpoint was trained with other
         settings."""
+        changes_weights = self.args.lora is not None or self.args.freeze != "none"
+        if changes_weights and self.state.global_step:
+            raise ValueError(
+                "lora and freeze: this trainer has trained; its adapters are merged and its layers"
+                " are trainable again. Make a new trainer to train further"
+            )
         with lock_output(self.args):
             checkpoint = self.find_checkpoint(resume_from_checkpoint)
             result = super().train(resume_from_checkpoint=checkpoint, **options)

@@ -134,6 +134,12 @@ class DatasetData(TrainingData):
         self.has_text = "text" in columns_of(dataset)
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
+        validation = as_dataset(eval_dataset, "eval_dataset")
+        if isinstance(validation, (str, os.PathLike, list, tuple)):
+            raise ValueError(
+                "eval_dataset: beside a data set, give a data set too, for example"
+                " datasets.load_dataset('text', data_files=…, split='train')"
+            )
         if not self.streaming:
             return
         if eval_dataset is None:
@@ -163,6 +169,11 @@ def take_training_data(data: Any) -> TrainingData:
     if data is None:
         raise ValueError("train_dataset: needed; give a data set, a folder of text, or Corpus(…)")
     data = as_dataset(data, "train_dataset")
+    if isinstance(data, (list, tuple)) and not data:
+        raise ValueError(
+            "train_dataset: empty; give a data set or a folder of text, or Corpus() for the"
+            " built-in corpus"
+        )
     if isinstance(data, (str, os.PathLike, list, tuple)):
         data = Corpus(data)
     if not isinstance(data, Corpus):
