@@ -178,44 +178,6 @@ def embedding_table(results: Path) -> str:
     return f"{caption(report, 1)}\n{markdown(header, rows)}"
 
 
-def readme_speed_table(results: Path) -> str:
-    """README's table of speed: some rows of RESULTS.md, without their captions."""
-    training = load(results / "speed.json")
-    inference = load(results / "inference.json")
-    engines = load(results / "embedding.json")["engines"]
-    train_ratio = ratio_of(training, "train-natural/modernbert-small/fp32")
-    mixed_ratio = ratio_of(inference, "infer-mixed/modernbert-base/fp32")
-    our_rate = statistics.median(engines["MiniBERT bf16"]["rates"])
-    other_rates = {}
-    for name, engine in engines.items():
-        if not name.startswith("MiniBERT"):
-            other_rates[name] = statistics.median(engine["rates"])
-    fastest = max(other_rates, key=other_rates.get)
-    rows = [
-        ["relative speed of a training step", train_ratio, "1 (ModernBERT)"],
-        ["relative speed of inference", mixed_ratio, "1 (ModernBERT)"],
-        ["texts embedded in a second", f"{our_rate:.0f}", f"{other_rates[fastest]:.0f} ({fastest})"],
-    ]
-    places = [
-        "texts of natural length, small, fp32",
-        "texts of mixed length, base, fp32",
-        "all-MiniLM-L6-v2, MiniBERT in bf16",
-    ]
-    for row, place in zip(rows, places, strict=True):
-        row.append(place)
-    header = ["measured", "MiniBERT", "best alternative", "on"]
-    facts = f"{machine_words(training)}, {training['date']}"
-    return f"{markdown(header, rows)}\n\n{facts}."
-
-
-def ratio_of(report: Mapping[str, Any], benchmark: str) -> str:
-    """The speed-up over the other model of a benchmark."""
-    for result in report["results"]:
-        if result["benchmark"] == benchmark:
-            return f"{result['ratios'][0]['median']:.2f}"
-    raise ValueError(f"no benchmark {benchmark!r} in the results")
-
-
 # --- learning ---
 
 

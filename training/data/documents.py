@@ -18,13 +18,12 @@ from datasets.fingerprint import Hasher
 
 from ..common.paths import matching_paths
 from . import tables
-from .arrow_steps import map_tables, revision_of
 from .builtin_corpus import builtin_documents, builtin_files
 from .formats import FORMATS
 from .number_columns import with_numbers
 from .records import ReadError, detect_encoding, read_records
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
-from .tables import DatasetOrStream
+from .tables import DatasetOrStream, map_tables, revision_of
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 RECORDS_TO_GUESS_FROM = 100  # the column of the text is guessed from so many

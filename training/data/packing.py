@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import special_ids
-from .arrow_steps import map_tables
-from .tables import DatasetOrStream
+from .tables import DatasetOrStream, map_tables
 from .tokenized import smallest_dtype, tokenize_documents
 
 PACKING_MODES = ("packed", "padded")

@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerBase
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForPreTraining
 from ....tokenization import special_ids, tokenizer_backend
-from ...data.arrow_steps import map_tables
 from ...data.masking import IGNORE_INDEX
 from ...data.sentences import split_sentences
+from ...data.tables import map_tables
 from ...data.tokenized import tokenize_table
 from .base import mean_metrics, token_sums
 from .masked_lm import MaskedLM
