@@ -367,13 +367,6 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_list_is_not_the_builtin_corpus():
-    """It is what `glob` gives where nothing matches."""
-    with pytest.raises(ValueError, match="data: the list is empty"):
-        Corpus([])
-    assert Corpus().data == []
-
-
 def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):
     """Reading counts too."""
     times = []

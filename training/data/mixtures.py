@@ -92,12 +92,6 @@ class Corpus:
         return data
 
     def __post_init__(self):
-        if isinstance(self.data, list) and not self.data:
-            # `glob` gives an empty list where nothing matches
-            raise ValueError(
-                "data: the list is empty; name files or folders, or leave data out to read the"
-                " built-in corpus"
-            )
         check_choice("sample_by", self.sample_by, SampleBy)
         entries = []
         languages = []
