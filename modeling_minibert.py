@@ -482,6 +482,12 @@ def state_indices(wanted: bool | int | list[int] | None, num_states: int) -> set
     return {index % num_states for index in indices if -num_states <= index < num_states}
 
 
+def keyword_or_field(keywords: dict[str, Any], config: MiniBertConfig, name: str) -> Any:
+    """What the caller asks for by a keyword; None, or no keyword, means the field of the config."""
+    value = keywords.get(name)
+    return getattr(config, name) if value is None else value
+
+
 class LayerOutputs:
     """The outputs of every layer that the caller, or else the config, asks for. They are collected
     while the layers run.
@@ -493,12 +499,8 @@ class LayerOutputs:
     """
 
     def __init__(self, config: MiniBertConfig, caller_keywords: dict[str, Any], num_layers: int):
-        wanted_states = caller_keywords.get("output_hidden_states")
-        if wanted_states is None:
-            wanted_states = config.output_hidden_states
-        wanted_attentions = caller_keywords.get("output_attentions")
-        if wanted_attentions is None:
-            wanted_attentions = config.output_attentions
+        wanted_states = keyword_or_field(caller_keywords, config, "output_hidden_states")
+        wanted_attentions = keyword_or_field(caller_keywords, config, "output_attentions")
         self.config = config
         self.kept_states = state_indices(wanted_states, num_layers + 1)
         self.wants_states = bool(wanted_states)
@@ -765,8 +767,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         backend = attention_backend(self.config)
         causal = attention_keywords["is_causal"]
         mask = None
-        if "attention_instances" in attention_keywords:
-            self._check_vllm()  # it keeps its requests apart itself
+        if "attention_instances" in attention_keywords:  # vLLM keeps its requests apart itself
+            self._check_vllm()
         elif "flash" not in backend or batch.needs_mask:
             if "flash" in backend:
                 backend = "sdpa"  # flash attention takes no mask over pairs of tokens

@@ -200,6 +200,31 @@ def race_table(*folders: str) -> Callable[[Path], str]:
     return table
 
 
+def tuning_table(folder: str) -> Callable[[Path], str]:
+    """The held-out loss of each setting: learning rates are rows, the others columns. The runs are
+    named by rate, share of masks, and how documents become rows."""
+
+    def table(results: Path) -> str:
+        runs = load_runs(results / folder)
+        loss_of = {}
+        for name, run in runs.items():
+            rate, others = name.split(", ", maxsplit=1)
+            loss_of[float(rate), others] = run["loss"]
+        lowest = min(loss_of.values())
+        columns = sorted({others for _, others in loss_of})
+        rows = []
+        for rate in sorted({rate for rate, _ in loss_of}):
+            row = [f"{rate:g}"]
+            for others in columns:
+                loss = loss_of[rate, others]
+                row.append(f"**{loss:.3f}**" if loss == lowest else f"{loss:.3f}")
+            rows.append(row)
+        facts = next(iter(runs.values()))
+        return f"{caption(facts, 1)}\n{markdown(['learning rate', *columns], rows)}"
+
+    return table
+
+
 def plot_race(path: Path, runs_by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """The held-out loss over seconds and over tokens: the mean of the seeds, and from the lowest to
     the highest of them."""
@@ -365,8 +390,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "race-reason": race_reason,
     "race-paragraph": race_paragraph,
     "recipe": race_table("recipe"),
-    "tuning-modernbert": race_table("tuning_modernbert"),
-    "tuning-bert": race_table("tuning_bert"),
+    "tuning-modernbert": tuning_table("tuning_modernbert"),
+    "tuning-bert": tuning_table("tuning_bert"),
     "class": class_table,
     "fine-tuning": fine_tuning_table("fine_tuning.json"),
     "fine-tuning-random": fine_tuning_table("fine_tuning_random.json"),

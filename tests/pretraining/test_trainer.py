@@ -359,6 +359,11 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
         ({}, {"train_dataset": None}, "train_dataset: needed"),
         ({}, {"train_dataset": []}, "train_dataset: empty"),
         ({}, {"train_dataset": rows, "eval_dataset": "b.txt"}, "eval_dataset: beside a data set"),
+        (
+            {"validation_size": 0.1},
+            {"train_dataset": rows, "eval_dataset": rows},
+            "validation_size: eval_dataset is given",
+        ),
         ({"seq_length": 9999}, {"train_dataset": corpus}, "seq_length: 9999 is beyond"),
         ({}, {"train_dataset": str(tmp_path / "b.txt")}, "data: .*b.txt' does not exist"),
     ):

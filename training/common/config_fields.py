@@ -31,7 +31,7 @@ def checked_options(
         has_task_options: Whether the function takes further `**options`, which depend on the task.
             It checks their names itself.
         former_names: Keywords of earlier versions, which still work, and their names today. A
-                ValueError if both are given and differ.
+            ValueError if both are given and differ.
     """
     former_names = former_names or {}
 

@@ -312,16 +312,13 @@ def make_reranker_trainer(
         raise ValueError(
             f"validation: {validation!r} is a folder; give a reranker a table like the data"
         )
+    if asks_for_negatives:
+        _check_no_negatives(pairs)
     has_scores = "label" in pairs.column_names
-    has_negatives = "third" in pairs.column_names
-    if asks_for_negatives and (has_scores or has_negatives):
-        raise ValueError(
-            "negatives, miner: the rows have negatives or scores of their own; leave both out"
-        )
     if has_scores:
-        metric_fields = choose_best_metric(args, "spearman", ["spearman"])
+        fields = choose_best_metric(args, "spearman", ["spearman"])
     else:
-        metric_fields = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
+        fields = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
 
     # Negatives
     set_seed(args.seed)
@@ -338,27 +335,28 @@ def make_reranker_trainer(
     rows = teach(teacher_to_measure, rows, encoder, "scores", not args.disable_tqdm)
 
     # Settings
-    args = dataclasses.replace(
-        args,
-        # None is true for a model without gradient checkpointing, and fails here with several
-        # processes
-        ddp_find_unused_parameters=bool(args.ddp_find_unused_parameters),
-        prompts=encoder.prompts.get(encoder.default_prompt_name),  # as `predict` has it
-        **metric_fields,
-    )
+    fields["prompts"] = encoder.prompts.get(encoder.default_prompt_name)  # as `predict` has
+    # None is true for a model without gradient checkpointing, and fails here with several processes
+    fields["ddp_find_unused_parameters"] = bool(args.ddp_find_unused_parameters)
+    args = dataclasses.replace(args, **fields)
 
     # Trainer
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
     warn(describe_few_rows(len(held_out)))
+    loss = loss_class(encoder)
     trainer = RerankerTrainer(
-        model=encoder,
-        args=args,
-        train_dataset=rows,
-        loss=loss_class(encoder),
-        evaluator=evaluator,
+        model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=evaluator
     )
     trainer.has_new_weights = not is_reranker
     return trainer, teacher_to_measure
+
+
+def _check_no_negatives(pairs: Dataset) -> None:
+    """Refuse (a ValueError) rows for which no negatives are found."""
+    if "label" in pairs.column_names or "third" in pairs.column_names:
+        raise ValueError(
+            "negatives, miner: the rows have negatives or scores of their own; leave both out"
+        )
 
 
 def add_negatives(

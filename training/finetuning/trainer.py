@@ -135,26 +135,19 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
 
         # Settings
         if do_train:
-            choose_metric(task, self.splits["validation"], args)
-            check_label_smoothing(task, self.encoded["train"], args)
+            self._check_splits(task, args)
         self.settings = settings_to_resume(task, task_options, start.name, args, self.encoded)
         self.resume_guard = ResumeGuardCallback(settings_of_steps(args) | self.settings)
-        args = resolve_precision(args)
-        if self.budget is not None:
-            args.max_steps = UNREACHABLE_STEPS
-        # `finetune` pushes the finished model; `Trainer` would create a repository right here.
-        args.push_to_hub = False
-        args.hub_token = None  # checkpoints save the arguments
+        args = self._trainer_settings(args)
 
         # Model
         model = start.load(task, args.seed)
-        if do_train:
-            undo_shift(model)
         self.has_new_weights = do_train and not start.has_trained_head
         self.num_parameters = model.num_parameters()
         self.frozen_modules: list[torch.nn.Module] = []
         training_options: dict[str, Any] = {}
         if do_train:
+            undo_shift(model)
             self.frozen_modules = freeze(model, args.freeze)
             if args.lora is not None:
                 model = add_lora(model, args.lora)
@@ -163,6 +156,22 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         # A model that is measured only may have a test split alone.
         eval_examples = self.encoded.get("validation", self.encoded.get("test"))
         super().__init__(task, model, args, eval_dataset=eval_examples, **training_options)
+
+    def _check_splits(self, task: Task, args: FinetuningConfig) -> None:
+        """Settings that depend on the examples: set what is not given, refuse (a ValueError) what
+        contradicts them."""
+        choose_metric(task, self.splits["validation"], args)
+        check_label_smoothing(task, self.encoded["train"], args)
+
+    def _trainer_settings(self, args: FinetuningConfig) -> FinetuningConfig:
+        """The settings as `Trainer` takes them."""
+        args = resolve_precision(args)
+        if self.budget is not None:
+            args.max_steps = UNREACHABLE_STEPS
+        # `finetune` pushes the finished model; `Trainer` would create a repository right here.
+        args.push_to_hub = False
+        args.hub_token = None  # checkpoints save the arguments
+        return args
 
     def _use_splits(self, task: Task, splits: DatasetDict, do_train: bool) -> None:
         """Score simple guesses and a simple model on the examples, then encode them. Training

@@ -129,8 +129,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         **options: Any,
     ):
         # Settings: the user's, their defaults, and what the data decide
-        own_options = keyword_names(PretrainingTrainer)
-        check_keywords(options, type(self).__name__, [*own_options, *keyword_names(Trainer)])
+        self._check_options(options)
         self.is_new = isinstance(model, MiniBertConfig)
         user_args = args or PretrainingConfig()
         args = fill_defaults(user_args, self.is_new)
@@ -142,15 +141,15 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         data.apply_settings(args)
         self.streamed = data.streaming
 
-        # Objective. It keeps these `args`: `resolve_precision` below makes a new object, which
-        # differs in the number format alone.
+        args = resolve_precision(args)
+
+        # Objective
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
 
         # Checks, before hours of reading
         check_before_reading(args, self.objective, config, model, data)
         tokenizer = open_tokenizer(processing_class, model, data)
-        args = resolve_precision(args)
         set_seed(args.seed)
 
         # Documents → tokenizer → rows; the other processes find in caches what the first one makes
@@ -173,13 +172,22 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self._set_token_counting(args)
         collator = self._make_collator(data_collator, tokenizer, args)
         self.evaluation_collator = collator.for_evaluation()
-        # The budget comes before the progress bar of `Trainer`, which reads the number of steps
-        # that it sets.
-        callbacks = [*(callbacks or []), *filter(None, [self.budget])]
-        options |= dict(processing_class=tokenizer, callbacks=callbacks)
+        options |= dict(processing_class=tokenizer, callbacks=self._first_callbacks(callbacks))
         super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
         self._begin_records(data.description)
         self._add_own_callbacks(collator)
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse (a TypeError) keywords that neither this class nor `Trainer` has."""
+        own_options = keyword_names(PretrainingTrainer)
+        check_keywords(options, type(self).__name__, [*own_options, *keyword_names(Trainer)])
+
+    def _first_callbacks(self, callbacks: list | None) -> list:
+        """The user's callbacks, and the budget: it comes before the progress bar of `Trainer`,
+        which reads the number of steps that the budget sets."""
+        if self.budget is None:
+            return callbacks or []
+        return [*(callbacks or []), self.budget]
 
     def _add_own_callbacks(self, collator: MaskedLMCollator) -> None:
         self.resume_guard = ResumeGuardCallback(self._settings_to_resume())

@@ -140,6 +140,11 @@ class DatasetData(TrainingData):
                 "eval_dataset: beside a data set, give a data set too, for example"
                 " datasets.load_dataset('text', data_files=…, split='train')"
             )
+        if eval_dataset is not None and args.validation_size is not None:
+            raise ValueError(
+                "validation_size: eval_dataset is given, so that nothing is held out; leave one of"
+                " them out"
+            )
         if not self.streaming:
             return
         if eval_dataset is None:
