@@ -314,19 +314,16 @@ def make_reranker_trainer(
         )
     if asks_for_negatives:
         _check_no_negatives(pairs)
-    has_scores = "label" in pairs.column_names
-    if has_scores:
-        fields = choose_best_metric(args, "spearman", ["spearman"])
-    else:
-        fields = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
 
-    # Negatives
+    # What is measured, and negatives
     set_seed(args.seed)
     bar_title = None if args.disable_tqdm else "Reranking"
-    if has_scores:
+    if "label" in pairs.column_names:
+        fields = choose_best_metric(args, "spearman", ["spearman"])
         rows = pairs
         evaluator = score_evaluator(held_out, bar_title)
     else:
+        fields = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
         rows, held_out_rows = add_negatives(pairs, held_out, arguments)
         evaluator = ranking_evaluator(held_out_rows, bar_title)
 
