@@ -140,6 +140,29 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(target), link
 
 
+# Words in capitals that belong into a sentence. Any other may be a placeholder.
+CAPITAL_WORDS = {
+    "ALBERT",
+    "CHANGELOG",
+    "CONTRIBUTING",
+    "ELECTRA",
+    "LICENSE",
+    "NVIDIA",
+    "README",
+    "RESULTS",
+    "SIGTERM",
+    "SPLADE",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_placeholder_is_left(page):
+    """Whoever writes a page marks what is still to come by a word in capitals."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"`[^`]*`", "", text)
+    assert set(re.findall(r"\b[A-Z]{6,}\b", text)) <= CAPITAL_WORDS
+
+
 def listed_folders():
     """The files that docs/files.md lists, by folder."""
     _, *names_and_tables = re.split(r"^## `(\S+)/`$", TEXTS["files.md"], flags=re.MULTILINE)
