@@ -1,8 +1,7 @@
-"""The metrics beside those of scikit-learn: of retrieval, of answers, of values, and by class.
+"""The metrics of retrieval, of answers and of values. Those of classifiers are in
+`classification_metrics.py`.
 
-Which metrics a task has, such as the macro F1 of a classifier, is said by `score` of its class in
-`finetuning/tasks` (of a classifier, in `problem_types`). Correlations are from -1 to 1, other
-scores from 0 to 1.
+Correlations are from -1 to 1, other scores from 0 to 1.
 """
 
 import math
@@ -11,7 +10,6 @@ import string
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -32,28 +30,6 @@ def correlations(predictions: Sequence[float], references: Sequence[float]) -> d
         "pearson": float(np.nan_to_num(pearson)),
         "spearman": float(np.nan_to_num(spearman)),
     }
-
-
-def class_scores(
-    predictions: Any, references: Any, names: Mapping[Any, str]
-) -> dict[str, dict[str, float]]:
-    """`precision`, `recall`, `f1` and `support` of the classes in `names`, by those names."""
-    from sklearn.metrics import precision_recall_fscore_support
-
-    if not names:
-        return {}
-    precision, recall, f1, support = precision_recall_fscore_support(
-        references, predictions, labels=list(names), zero_division=0
-    )
-    scores = {}
-    for row, name in enumerate(names.values()):
-        scores[name] = {
-            "precision": precision[row].item(),
-            "recall": recall[row].item(),
-            "f1": f1[row].item(),
-            "support": support[row].item(),
-        }
-    return scores
 
 
 def normalize_answer(text: str) -> str:

@@ -18,13 +18,18 @@ import torch
 
 from ...common.files import printable
 from ...data.tables import to_number
+from ...evaluation.classification_metrics import (
+    score_classes,
+    score_labels,
+    score_values,
+    scores_by_class,
+)
 from ...evaluation.intervals import (
     Interval,
     intervals_of_classes,
     intervals_of_labels,
     intervals_of_values,
 )
-from ...evaluation.metrics import class_scores, correlations
 from ...evaluation.plots import plot_confusion, plot_values
 from ..reading.columns import as_list, bad_value
 from ..thresholds import ThresholdChoice, choose_threshold, to_log_odds
@@ -99,7 +104,7 @@ class ClassificationProblem(abc.ABC):
     ) -> dict[str, dict[str, float]]:
         """precision, recall, f1 and support of each class that occurs in `references`."""
         names = {label_id: self.labels[label_id] for label_id in self.labels_in(references)}
-        return class_scores(predictions, references, names)
+        return scores_by_class(predictions, references, names)
 
     @abc.abstractmethod
     def intervals(
@@ -167,21 +172,7 @@ class SingleLabel(ClassificationProblem):
         return logits.float().softmax(-1).amax(-1)
 
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
-        """Macro F1 is the mean over the classes that occur in `references`."""
-        from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-
-        classes = self.labels_in(references)
-        f1_macro = f1_score(
-            references, predictions, average="macro", labels=classes, zero_division=0
-        )
-        matthews = None
-        if len(classes) > 1:
-            matthews = float(matthews_corrcoef(references, predictions))
-        return {
-            "accuracy": float(accuracy_score(references, predictions)),
-            "f1_macro": float(f1_macro),
-            "matthews_correlation": matthews,
-        }
+        return score_classes(predictions, references)
 
     def intervals(
         self, predictions: Sequence[int], references: Sequence[int]
@@ -296,31 +287,7 @@ class MultiLabel(ClassificationProblem):
     def score(
         self, predictions: Sequence[Sequence[int]], references: Sequence[Sequence[float]]
     ) -> Scores:
-        """Macro F1 is the mean over the labels that occur in `references`. Accuracy is the share of
-        examples of which all labels are right."""
-        from sklearn.metrics import accuracy_score
-
-        predictions = np.asarray(predictions, np.int32)
-        references = np.asarray(references, np.int32)
-        labels_in_references = self.labels_in(references)
-        f1_micro = None
-        f1_macro = None
-        if labels_in_references:
-            all_labels = list(range(len(self.labels)))
-            f1_micro = self._f1(predictions, references, "micro", all_labels)
-            f1_macro = self._f1(predictions, references, "macro", labels_in_references)
-        accuracy = float(accuracy_score(references, predictions))
-        return {"f1_micro": f1_micro, "f1_macro": f1_macro, "accuracy": accuracy}
-
-    def _f1(
-        self, predictions: np.ndarray, references: np.ndarray, average: str, label_ids: list[int]
-    ) -> float:
-        from sklearn.metrics import f1_score
-
-        if len(self.labels) == 1:
-            label_ids = [1]  # scikit-learn takes a single label for classes 0 and 1
-        f1 = f1_score(references, predictions, average=average, labels=label_ids, zero_division=0)
-        return float(f1)
+        return score_labels(predictions, references)
 
     def scores_by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
@@ -398,14 +365,7 @@ class Regression(ClassificationProblem):
         return logits.new_ones(len(logits))
 
     def score(self, predictions: Sequence[float], references: Sequence[float]) -> Scores:
-        """Correlations are None where all references are the same."""
-        predictions = np.asarray(predictions, np.float32)
-        scores: Scores = dict(correlations(predictions, references))
-        if len(set(references)) < 2:
-            scores = dict.fromkeys(scores)
-        errors = predictions - np.asarray(references)
-        scores["mse"] = float(np.mean(errors**2))
-        return scores
+        return score_values(predictions, references)
 
     def intervals(
         self, predictions: Sequence[float], references: Sequence[float]

@@ -19,8 +19,8 @@ from transformers import (
 from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForTokenClassification
 from ...data.sentences import split_words
+from ...evaluation.classification_metrics import score_classes, scores_by_class
 from ...evaluation.intervals import Interval, intervals_of_class_counts, intervals_of_counts
-from ...evaluation.metrics import class_scores
 from ..class_weights import class_weights, describe_weights
 from ..reading.columns import (
     FILE,
@@ -390,18 +390,9 @@ class Tag(Task):
             scores = entity_scores(predictions, references)
             del scores["per_type"]
             return scores
-        from sklearn.metrics import accuracy_score, f1_score
-
-        predicted_tags = flatten(predictions)
-        true_tags = flatten(references)
-        f1 = f1_score(
-            true_tags,
-            predicted_tags,
-            labels=sorted(set(true_tags)),
-            average="macro",
-            zero_division=0,
-        )
-        return {"accuracy": accuracy_score(true_tags, predicted_tags), "f1_macro": f1}
+        scores = score_classes(flatten(predictions), flatten(references))
+        del scores["matthews_correlation"]
+        return scores
 
     def guesses(
         self, training_examples: datasets.Dataset, examples: datasets.Dataset
@@ -440,7 +431,7 @@ class Tag(Task):
             return occurring
         true_tags = flatten(references)
         names = {tag: tag for tag in sorted(set(true_tags))}
-        return class_scores(flatten(predictions), true_tags, names)
+        return scores_by_class(flatten(predictions), true_tags, names)
 
     def intervals(
         self, predictions: Sequence[Any], references: Sequence[Any]
