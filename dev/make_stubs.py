@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import minibert
+from minibert.training.cli.commands import COMMANDS, Command
 from minibert.training.cli.options import describe_parameters, import_object
 from minibert.training.cli.parser import fields_without_help
-from minibert.training.commands import COMMANDS, Command
 from minibert.training.common.config_fields import fields_of
 
 FILE = Path(__file__).parent.parent / "__init__.pyi"

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 
 from ... import __version__
 from ...keywords import close_matches
-from ..commands.table import COMMANDS
 from ..common.files import printable
 from ..common.paths import use_writable_cache
 from ..data.formats import FORMATS
+from .commands import COMMANDS
 from .parser import build_parser, parse
 
 # Packages that only some commands need, and what installs them.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from ...keywords import close_matches
-from ..commands.table import COMMANDS, Command, examples
 from ..finetuning.tasks import REMOVED_OPTIONS
+from .commands import COMMANDS, Command, examples
 from .options import import_object, options_of
 from .recipes import read_recipe, recipe_arguments
 

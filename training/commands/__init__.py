@@ -1,6 +1,5 @@
-"""Which commands `minibert` has; `cli` reads their options and runs them."""
+"""The former place of `cli/commands.py`, kept for its importers."""
 
-from ..finetuning.tasks import TASKS
-from .table import COMMANDS, Command, examples
+from ..cli.commands import COMMANDS, TASKS, Command, examples
 
 __all__ = ["COMMANDS", "TASKS", "Command", "examples"]
