@@ -163,24 +163,48 @@ def test_no_placeholder_is_left(page):
     assert set(re.findall(r"\b[A-Z]{6,}\b", text)) <= CAPITAL_WORDS
 
 
-def listed_folders():
-    """The files that docs/files.md lists, by folder."""
-    _, *names_and_tables = re.split(r"^## `(\S+)/`$", TEXTS["files.md"], flags=re.MULTILINE)
-    for folder, table in zip(names_and_tables[::2], names_and_tables[1::2]):
-        yield folder, set(re.findall(r"^\| `(\w+\.py)` \|", table, re.MULTILINE))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_are_named_are_there(page):
+    """Those with a folder; a log may name files that are gone."""
+    if page.parent.name == "dev" or page.name == "CHANGELOG.md":
+        return
+    for path in re.findall(r"`((?:training|tokenization)/[\w/]*(?:\.py)?)`", page.read_text()):
+        assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize(("folder", "listed"), list(listed_folders()))
-def test_every_file_is_listed(folder, listed):
-    files = {file.name for file in (ROOT / folder).glob("*.py")}
-    assert listed - {"__init__.py"} == files - {"__init__.py"}
+def listed_rooms():
+    """The rooms of `training/` in the order of docs/design.md, each with the file to begin with."""
+    table = TEXTS["design.md"].partition("| room | what is there | begin with |\n")[2]
+    return dict(re.findall(r"^\| `(\w+)` \|.*\| `(\w+\.py)` \|$", table, re.MULTILINE))
 
 
-def test_every_folder_is_listed():
-    folders = {file.parent for file in ROOT.glob("training/*/**/*.py")} | {ROOT / "tokenization"}
-    assert {folder for folder, _ in listed_folders()} == {
-        folder.relative_to(ROOT).as_posix() for folder in folders
-    }
+def test_every_room_is_listed():
+    folders = {path.parent.name for path in ROOT.glob("training/*/__init__.py")}
+    assert set(listed_rooms()) == folders - {"commands"}  # a former name
+    for room, file in listed_rooms().items():
+        assert (ROOT / "training" / room / file).exists(), file
+
+
+def imported_rooms(file):
+    """The rooms that a file of `training/` imports, by name; a relative import has as many dots as
+    folders that it goes up."""
+    depth = len(file.relative_to(ROOT / "training").parts)
+    text = file.read_text(encoding="utf-8")
+    return set(re.findall(rf"^ *from \.{{{depth}}}(\w+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("room", listed_rooms())
+def test_a_room_imports_rooms_below_it(room):
+    rooms = list(listed_rooms())
+    below = set(rooms[rooms.index(room) + 1 :])
+    for file in (ROOT / "training" / room).rglob("*.py"):
+        assert imported_rooms(file) & set(rooms) - {room} <= below, file
+
+
+@pytest.mark.parametrize("folder", ["training", "tokenization"])
+def test_every_file_begins_with_what_it_does(folder):
+    for file in (ROOT / folder).rglob("*.py"):
+        assert file.read_text(encoding="utf-8").startswith('"""'), file
 
 
 def test_messages_that_are_explained_occur():
