@@ -172,33 +172,33 @@ def test_files_that_are_named_are_there(page):
         assert (ROOT / path).exists(), path
 
 
-def listed_rooms():
-    """The rooms of `training/` in the order of docs/design.md, each with the file to begin with."""
-    table = TEXTS["design.md"].partition("| room | what is there | begin with |\n")[2]
+def listed_folders():
+    """Those of `training/` in the order of docs/design.md, each with the file to begin with."""
+    table = TEXTS["design.md"].partition("| folder | what is there | begin with |\n")[2]
     return dict(re.findall(r"^\| `(\w+)` \|.*\| `(\w+\.py)` \|$", table, re.MULTILINE))
 
 
-def test_every_room_is_listed():
+def test_every_folder_is_listed():
     folders = {path.parent.name for path in ROOT.glob("training/*/__init__.py")}
-    assert set(listed_rooms()) == folders - {"commands"}  # a former name
-    for room, file in listed_rooms().items():
-        assert (ROOT / "training" / room / file).exists(), file
+    assert set(listed_folders()) == folders - {"commands"}  # a former name
+    for folder, file in listed_folders().items():
+        assert (ROOT / "training" / folder / file).exists(), file
 
 
-def imported_rooms(file):
-    """The rooms that a file of `training/` imports, by name; a relative import has as many dots as
-    folders that it goes up."""
+def imported_folders(file):
+    """The folders of `training/` that a file imports; a relative import has as many dots as folders
+    that it goes up."""
     depth = len(file.relative_to(ROOT / "training").parts)
     text = file.read_text(encoding="utf-8")
     return set(re.findall(rf"^ *from \.{{{depth}}}(\w+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("room", listed_rooms())
-def test_a_room_imports_rooms_below_it(room):
-    rooms = list(listed_rooms())
-    below = set(rooms[rooms.index(room) + 1 :])
-    for file in (ROOT / "training" / room).rglob("*.py"):
-        assert imported_rooms(file) & set(rooms) - {room} <= below, file
+@pytest.mark.parametrize("folder", listed_folders())
+def test_a_folder_imports_those_below_it(folder):
+    folders = list(listed_folders())
+    not_below = folders[: folders.index(folder)]
+    for file in (ROOT / "training" / folder).rglob("*.py"):
+        assert imported_folders(file).isdisjoint(not_below), file
 
 
 @pytest.mark.parametrize("folder", ["training", "tokenization"])
