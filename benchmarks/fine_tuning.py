@@ -42,6 +42,9 @@ GRID = [
     *(("sentiment", rows, seed) for rows, seed in [(1000, 0), (100, 1), (100, 2)]),
     *(("entities", rows, seed) for rows, seed in [(2000, 0), (100, 1), (100, 2)]),
     *(("inference", rows, seed) for rows, seed in [(1000, 0), (100, 1), (100, 2)]),
+    *(("sentiment", 1000, seed) for seed in (1, 2)),
+    *(("entities", 2000, seed) for seed in (1, 2)),
+    *(("inference", 1000, seed) for seed in (1, 2)),
     *((task, 100_000, 0) for task in ("sentiment", "inference")),
 ]
 

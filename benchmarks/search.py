@@ -3,7 +3,8 @@
     python benchmarks/search.py --model minilm --data retrieval
 
 A seed draws the pairs of question and answer to train on, and their order. The questions that are
-measured, and the passages, are the same in all runs.
+measured, and the passages, are the same in all runs. `--reranker true` also trains a cross-encoder
+with each seed, and lets it order what the embeddings of that seed find.
 """
 
 import contextlib
@@ -16,7 +17,9 @@ from typing import Any
 
 import datasets
 import numpy as np
+import torch
 from common import option, parse, read_table, save_figures
+from sentence_transformers import CrossEncoder
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import minibert
@@ -31,6 +34,8 @@ TRAINING = {
     "disable_tqdm": True,
 }
 PAIRS = 600
+RERANKER_PAIRS = 300
+DEPTH = 10  # passages that the reranker orders
 
 
 @dataclass
@@ -40,6 +45,7 @@ class Arguments:
     questions: int = option(300, "Questions that are measured.")
     passages: int = option(2000, "Passages that are searched: the right ones, and random ones.")
     seeds: int = option(3, "Trainings.")
+    reranker: bool = option(False, "Train a cross-encoder with each seed as well.")
     work: str = option("runs/search", "A folder for the trained models.")
     output: str = option("docs/notebooks/08_search.json", "The file that is written.")
 
@@ -101,18 +107,58 @@ def ndcg(ranking: Ranking, grades: dict[str, float]) -> float:
     return float(gains @ discounts[: len(gains)] / (best @ discounts[: len(best)]))
 
 
+def training_pairs(arguments: Arguments, seed: int, count: int) -> datasets.Dataset:
+    file = f"{arguments.data}/train.jsonl"
+    pairs = datasets.load_dataset("json", data_files=file, split="train")
+    return pairs.shuffle(seed=seed).select(range(count))
+
+
 def train(arguments: Arguments, seed: int) -> str:
     """The folder of a trained model."""
-    file = f"{arguments.data}/train.jsonl"
-    pairs = datasets.load_dataset("json", data_files=file, split="train").shuffle(seed=seed)
     folder = f"{arguments.work}/embedder-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.redirect_stdout(io.StringIO()):
         minibert.finetune(
-            "embed", data=pairs.select(range(PAIRS)), model=arguments.model, max_length=64,
-            per_device_train_batch_size=64, seed=seed, output_dir=folder, **TRAINING,
+            "embed", data=training_pairs(arguments, seed, PAIRS), model=arguments.model,
+            max_length=64, per_device_train_batch_size=64, seed=seed, output_dir=folder, **TRAINING,
         )  # fmt: skip
     return folder
+
+
+def train_reranker(arguments: Arguments, seed: int) -> str:
+    """The folder of a cross-encoder, trained as in notebook 8."""
+    folder = f"{arguments.work}/reranker-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.redirect_stdout(io.StringIO()):
+        minibert.finetune(
+            "rerank", data=training_pairs(arguments, seed, RERANKER_PAIRS), model=arguments.model,
+            miner=arguments.model, negatives=2, max_length=96, learning_rate=2e-4,
+            per_device_train_batch_size=16, seed=seed, output_dir=folder, **TRAINING,
+        )  # fmt: skip
+    return folder
+
+
+def standardize(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean()) / values.std()
+
+
+def rerank(
+    folder: str, similarity: np.ndarray, collection: Collection
+) -> tuple[dict[str, Ranking], dict[str, Ranking]]:
+    """The first passages of each question, ordered by the cross-encoder, and by the sum of its
+    standardized scores and the standardized cosines."""
+    model = CrossEncoder(folder)
+    names = np.array(list(collection.passages))
+    by_scores = {}
+    by_both = {}
+    for (question, text), cosines in zip(collection.questions.items(), similarity):
+        top = np.argsort(-cosines)[:DEPTH]
+        inputs = [(text, collection.passages[name]) for name in names[top]]
+        scores = model.predict(inputs, activation_fn=torch.nn.Identity())
+        both = standardize(scores) + standardize(cosines[top])
+        by_scores[question] = names[top[np.argsort(-scores)]].tolist()
+        by_both[question] = names[top[np.argsort(-both)]].tolist()
+    return by_scores, by_both
 
 
 def compare(arguments: Arguments) -> Iterator[dict[str, Any]]:
@@ -137,6 +183,10 @@ def compare(arguments: Arguments) -> Iterator[dict[str, Any]]:
     for seed in range(arguments.seeds):
         similarity = similarity_by_model(train(arguments, seed), collection)
         yield row("embeddings, trained", rank(similarity, collection), seed)
+        if arguments.reranker:
+            by_scores, by_both = rerank(train_reranker(arguments, seed), similarity, collection)
+            yield row("reranked", by_scores, seed)
+            yield row("reranked, half and half", by_both, seed)
 
 
 def main(arguments: Arguments) -> None:
