@@ -19,7 +19,7 @@ from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.embeddings.encoders import encode, open_encoder, open_reranker, score_pairs
-from minibert.training.embeddings.evaluators import FunctionEvaluator
+from minibert.training.embeddings.evaluators import HeldOutEvaluator
 from minibert.training.embeddings.measures import reorder, score
 from minibert.training.embeddings.negatives import with_negatives
 from minibert.training.embeddings.retrieval import as_reranking
@@ -394,7 +394,7 @@ def test_training_on_scores_and_further(toy, tmp_path):
 
 
 def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(FunctionEvaluator, "__call__", lambda *_, **__: pytest.fail("it measures"))
+    monkeypatch.setattr(HeldOutEvaluator, "__call__", lambda *_, **__: pytest.fail("it measures"))
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
     for arguments, words in [
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),

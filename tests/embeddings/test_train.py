@@ -16,10 +16,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTra
 from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
-from minibert.training.embeddings import saving
-from minibert.training.embeddings import train as training
+from minibert.training.embeddings import encoder_trainer, saving
 from minibert.training.embeddings.encoders import encode, open_encoder
-from minibert.training.embeddings.evaluators import FunctionEvaluator
+from minibert.training.embeddings.evaluators import HeldOutEvaluator
 from minibert.training.optimization.clock import TimeBudget
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
@@ -86,13 +85,13 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
 def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, monkeypatch):
-    lengths, make = [], FunctionEvaluator.__call__
+    lengths, make = [], HeldOutEvaluator.__call__
 
     def measure(self, model, *given, **more):
         lengths.append(model.max_seq_length)
         return make(self, model, *given, **more)
 
-    monkeypatch.setattr(FunctionEvaluator, "__call__", measure)
+    monkeypatch.setattr(HeldOutEvaluator, "__call__", measure)
     run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         "--max_steps", "1", "--max_length", "7", *TRAINING)  # fmt: skip
     assert lengths[0] == lengths[-1] == 16 and 7 in lengths
@@ -111,7 +110,7 @@ def test_training_ends_on_time(toy, tmp_path, task, monkeypatch, capsys):
         budgets.append(TimeBudget(minutes, warmup, clock=lambda: next(seconds)))
         return budgets[-1]
 
-    monkeypatch.setattr(training, "TimeBudget", make_budget)
+    monkeypatch.setattr(encoder_trainer, "TimeBudget", make_budget)
     run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         *TRAINING, "--minutes", "1")  # fmt: skip
     assert budgets[0].progress >= 1 and next(seconds) == pytest.approx(60, rel=0.2)
@@ -219,7 +218,7 @@ def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
     )
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
     monkeypatch.setattr(
-        "minibert.training.embeddings.train.push_output", lambda args, token: pushed.append(args)
+        "minibert.training.embeddings.train.push_output", lambda args: pushed.append(args)
     )
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--max_steps", "2",
         "--push_to_hub", "true", "--hub_model_id", "me/mine", *TRAINING)  # fmt: skip
@@ -229,7 +228,7 @@ def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
 
 
 def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(FunctionEvaluator, "__call__", lambda *_, **__: pytest.fail("it measures"))
+    monkeypatch.setattr(HeldOutEvaluator, "__call__", lambda *_, **__: pytest.fail("it measures"))
     scored = write_rows(
         tmp_path / "scored.jsonl", [dict(sentence1=text, sentence2="b", score=1) for text in WORDS]
     )

@@ -1,7 +1,6 @@
-"""The settings of a training of embedding models or rerankers, and their commands' arguments."""
+"""The settings of a training of embedding models or rerankers."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import sentence_transformers as st
 
@@ -74,44 +73,3 @@ class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
 
     output_dir: str | None = option("runs/rerank", "Folder of the model and its report.")
     per_device_train_batch_size: int = option(32, "Rows of a training batch.")
-
-
-@dataclass(frozen=True)
-class EmbeddingArguments:
-    """What `finetune_embed` is given beside data and settings, by the same names."""
-
-    model: str
-    columns: list[str]
-    pairs_from: list[str]
-    kind: str
-    pooling: str | None
-    matryoshka_dims: list[int]
-    teacher: str | None
-    loss: str
-    loss_kwargs: str | None
-
-    @property
-    def labels_are_computed(self) -> bool:
-        """Whether a model labels the rows, perhaps a little differently on another machine."""
-        return bool(self.teacher)
-
-
-@dataclass(frozen=True)
-class RerankerArguments:
-    """What `finetune_rerank` is given beside data and settings, by the same names."""
-
-    matryoshka_dims: ClassVar[tuple[int, ...]] = ()  # of vectors, which a reranker has none of
-
-    model: str
-    columns: list[str]
-    negatives: int
-    miner: str | None
-    teacher: str | None
-
-    @property
-    def labels_are_computed(self) -> bool:
-        """Whether a model finds or labels rows, perhaps a little differently on another machine."""
-        return bool(self.miner or self.teacher)
-
-
-CommandArguments = EmbeddingArguments | RerankerArguments

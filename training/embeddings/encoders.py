@@ -65,6 +65,7 @@ MAX_COUNTED_TEXTS = 2000  # whose lengths are looked at
 MIN_CUT_SHARE = 0.01  # the share of them from which on it is said that they are cut
 NUM_SPECIAL_TOKENS = 4  # of a text or a pair, at most
 BATCH_TOKENS = 16384  # of a batch, with its padding
+EncoderType = Literal["dense", "sparse", "multi-vector"]
 PoolingName = Literal["mean", "cls"]
 DtypeName = Literal["float32", "bfloat16"]
 

@@ -1,7 +1,5 @@
-"""What measures a model during its training, on the rows that are held out."""
+"""What measures a model before, during and after its training, on the rows that are held out."""
 
-from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import sentence_transformers as st
@@ -13,47 +11,55 @@ from ..evaluation import metrics
 from ..evaluation.intervals import Interval
 from .encoders import score_pairs
 from .measures import intervals_of, measure, predict_held_out, reorder, score
+from .passages import Passage
 from .retrieval import Retrieval, as_reranking
 
 
-class FunctionEvaluator(BaseEvaluator):
-    """An evaluator by functions, which returns metrics by name. The model is measured as it is
-    saved, also during a training: with texts of full length, and without autocast.
+class HeldOutEvaluator(BaseEvaluator):
+    """An evaluator of sentence-transformers, which returns metrics by name. Called during a
+    training, it measures the model as it will be saved: with texts of full length, and without
+    autocast.
 
     Args:
         held_out: The rows that are held out.
-        predict: What a model predicts for them.
-        score: The metrics of a model and of what it predicts.
+        max_length: The longest text that the trained model reads, in tokens.
+        bar_title: What progress bars are called, if there are to be any.
     """
 
-    def __init__(
-        self,
-        held_out: Retrieval | Dataset,
-        predict: Callable[[Any], Any],
-        score: Callable[[Any, Any], dict[str, float]],
-    ):
+    def __init__(self, held_out: Retrieval | Dataset, max_length: int, bar_title: str | None):
         super().__init__()
         self.held_out = held_out
-        self.predict = predict
-        self.score = score
+        self.max_length = max_length
+        self.bar_title = bar_title
         self.metrics: list[str] = []
         self.last_prediction: Any = None
-        # Longest text in tokens; None is the model's own.
-        self.max_length: int | None = None
+
+    def predict(self, model: Any) -> list[list[Passage]] | list[float]:
+        """What a model predicts for the rows: the passages of each query, best first, or the score
+        of each pair."""
+        raise NotImplementedError
+
+    def score(self, model: Any, predicted: Any) -> dict[str, float]:
+        """The metrics of a model and of what it predicts, by name."""
+        raise NotImplementedError
 
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
         training_length = model.max_seq_length
         training_forward = vars(model).copy()
         without_autocast(model)
-        model.max_seq_length = self.max_length or training_length
+        model.max_seq_length = self.max_length
         try:
-            self.last_prediction = self.predict(model)
-            scores = self.score(model, self.last_prediction)
+            return self.measure(model)
         finally:
             model.max_seq_length = training_length
             for name in AUTOCAST_ATTRIBUTES:
                 if name in training_forward:
                     setattr(model, name, training_forward[name])
+
+    def measure(self, model: Any) -> dict[str, float]:
+        """The metrics by name of another model, such as a teacher, as it is."""
+        self.last_prediction = self.predict(model)
+        scores = self.score(model, self.last_prediction)
         self.metrics = list(scores)
         return scores
 
@@ -63,35 +69,37 @@ class FunctionEvaluator(BaseEvaluator):
         return {name: intervals[name] for name in self.metrics if name in intervals}
 
 
-def embedding_evaluator(held_out: Retrieval | Dataset, bar_title: str | None) -> FunctionEvaluator:
+class EmbeddingEvaluator(HeldOutEvaluator):
     """The measures of an embedding model: of retrieval, or of pairs with scores."""
-    return FunctionEvaluator(
-        held_out,
-        lambda model: predict_held_out(model, held_out, bar_title),
-        lambda model, predicted: measure(model, held_out, predicted=predicted),
-    )
+
+    def predict(self, model: Any) -> list[list[Passage]] | list[float]:
+        return predict_held_out(model, self.held_out, self.bar_title)
+
+    def score(self, model: Any, predicted: Any) -> dict[str, float]:
+        return measure(model, self.held_out, predicted=predicted)
 
 
-def score_evaluator(held_out: Dataset, bar_title: str | None) -> FunctionEvaluator:
+class ScoreEvaluator(HeldOutEvaluator):
     """Spearman's correlation of the scores of a reranker with those of the pairs."""
-    pairs = list(zip(held_out["first"], held_out["second"]))
-    references = held_out["label"][:]
 
-    def predict_scores(model: st.CrossEncoder) -> list[float]:
-        return score_pairs(model, pairs, bar_title).tolist()
+    def predict(self, model: st.CrossEncoder) -> list[float]:
+        pairs = list(zip(self.held_out["first"], self.held_out["second"]))
+        return score_pairs(model, pairs, self.bar_title).tolist()
 
-    def correlate(_: st.CrossEncoder, scores: list[float]) -> dict[str, float]:
-        return {"spearman": metrics.correlations(scores, references)["spearman"]}
-
-    return FunctionEvaluator(held_out, predict_scores, correlate)
+    def score(self, model: st.CrossEncoder, predicted: list[float]) -> dict[str, float]:
+        correlations = metrics.correlations(predicted, self.held_out["label"][:])
+        return {"spearman": correlations["spearman"]}
 
 
-def ranking_evaluator(held_out_rows: Dataset, bar_title: str | None) -> FunctionEvaluator:
-    """How a reranker ranks the passages of a query among their negatives."""
-    held_out, candidates = as_reranking(held_out_rows)
-    held_out.passages = list(dict.fromkeys(chain.from_iterable(candidates)))
-    return FunctionEvaluator(
-        held_out,
-        lambda model: reorder(model, held_out, candidates, bar_title),
-        lambda _, ranked: score(held_out, ranked),
-    )
+class RankingEvaluator(HeldOutEvaluator):
+    """How a reranker ranks the passages of a query among their negatives, in rows with labels."""
+
+    def __init__(self, held_out_rows: Dataset, max_length: int, bar_title: str | None):
+        held_out, self.candidates = as_reranking(held_out_rows)
+        super().__init__(held_out, max_length, bar_title)
+
+    def predict(self, model: st.CrossEncoder) -> list[list[Passage]]:
+        return reorder(model, self.held_out, self.candidates, self.bar_title)
+
+    def score(self, model: st.CrossEncoder, predicted: list[list[Passage]]) -> dict[str, float]:
+        return score(self.held_out, predicted)

@@ -9,6 +9,7 @@ counted from 1 without a header.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from datasets import Dataset
@@ -145,9 +146,9 @@ def as_retrieval(pairs: Dataset) -> Retrieval:
 
 
 def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
-    """Labelled rows as `reorder` takes them: the queries, and the passages of each that are put in
-    order. Negatives come first, so that a model that scores all alike is not taken for a good
-    one."""
+    """Labelled rows as `reorder` takes them: the queries with all passages, and the candidates of
+    each query, which are put in order. Negatives come first, so that a model that scores all alike
+    is not taken for a good one."""
     positives: dict[str, list[str]] = {}
     negatives: dict[str, list[str]] = {}
     for query, text, label in zip(rows["first"], rows["second"], rows["label"]):
@@ -163,4 +164,5 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
         relevant[query] = dict.fromkeys(texts, 1.0)
         distinct_texts = dict.fromkeys(negatives[query] + texts)
         candidates.append([Passage(text, text) for text in distinct_texts])
-    return Retrieval([], queries, relevant), candidates
+    passages = list(dict.fromkeys(chain.from_iterable(candidates)))
+    return Retrieval(passages, queries, relevant), candidates

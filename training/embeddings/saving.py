@@ -1,6 +1,5 @@
 """What a training leaves in its folder: the model, its card, its report and its picture."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 from datasets import Dataset
 
 from ..common.files import write_json, written_whole
+from ..common.printing import warn
+from ..evaluation.baselines import judge
 from ..evaluation.plots import plot_training
 from ..hub.card import save_card
 from ..hub.example import Example
@@ -21,52 +22,58 @@ from ..hub.facts import (
 )
 from ..hub.origin import read_origin
 from ..loop.checkpoints import remove_checkpoints
-from .config import CommandArguments
+from .encoder_trainer import EncoderTrainerMixin
 from .retrieval import Retrieval, count_rows
 
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
 
-def save_trained(
-    trainer: Any,
-    report: dict[str, Any],
-    arguments: CommandArguments,
-    data_names: list[str],
-) -> None:
-    """Save the model with its card and picture, complete the report and write it; checkpoints are
-    removed.
-
-    Args:
-        arguments: Those of the command, for the report.
-        data_names: The paths and Hub names of the data.
-    """
-    state = trainer.state
+def save_trained(trainer: EncoderTrainerMixin) -> dict[str, Any]:
+    """Save a model that was trained and measured into the output folder, with its card, its report
+    and its picture; checkpoints are removed. Returns the report, which is empty in a process that
+    saves nothing."""
+    if not trainer.args.should_save:  # one of several processes saves
+        return {}
     output = Path(trainer.args.output_dir)
     with written_whole(output) as folder:
         trainer.model.save_pretrained(str(folder), create_model_card=False)
-    facts = card_facts(trainer, report, arguments.model, data_names)
+    report = make_report(trainer)
+    facts = card_facts(trainer, report)
     save_card(output, facts)
-    report["arguments"] = {**dataclasses.asdict(arguments), "data": ", ".join(data_names)}
-    report["steps"] = state.global_step
-    report["epochs"] = state.epoch
     report["training"] = facts.training
     write_json(output / "report.json", report)
     metric = report["metric"]
     baseline = {"before this training": report["before"][metric]}
-    plot_training(state.log_history, output / "training.png", metric, baseline)
+    plot_training(trainer.state.log_history, output / "training.png", metric, baseline)
     remove_checkpoints(output)
+    warn(report["warning"])
+    print(
+        f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r}), after"
+        " import minibert"
+    )
+    return report
 
 
-def card_facts(
-    trainer: Any, report: Mapping[str, Any], first_model: str, data_names: list[str]
-) -> CardFacts:
-    """What the card says.
+def make_report(trainer: EncoderTrainerMixin) -> dict[str, Any]:
+    """The report without the recipe and the machine, which stand on the card, too."""
+    metric = trainer.args.metric_for_best_model.removeprefix("eval_")
+    after = trainer.scores["after"][metric]
+    before = trainer.scores["before"][metric]
+    data = ", ".join(trainer.task.data_names)
+    return {
+        **trainer.scores,
+        "intervals": {name: list(interval) for name, interval in trainer.intervals.items()},
+        "metric": metric,
+        "warning": judge(metric, after, before, "the model that it started from"),
+        "arguments": {**trainer.task.arguments(), "data": data},
+        "steps": trainer.state.global_step,
+        "epochs": trainer.state.epoch,
+    }
 
-    Args:
-        first_model: The folder or Hub name of the model that the training started from.
-        data_names: The paths and Hub names of the data.
-    """
-    data_name = describe_data(data_names)
+
+def card_facts(trainer: EncoderTrainerMixin, report: Mapping[str, Any]) -> CardFacts:
+    """What the card says."""
+    data_name = describe_data(trainer.task.data_names)
     held_out = trainer.evaluator.held_out
     facts = facts_from_trainer(vars(trainer.state), trainer.args, data_name)
     facts.results = []
@@ -86,7 +93,7 @@ def card_facts(
         "held out": SplitFacts(count_rows(held_out), "queries, or pairs with a score"),
     }
     facts.example = choose_held_out_example(held_out)
-    add_source(facts, read_origin(first_model))
+    add_source(facts, read_origin(trainer.task.model))
     facts.warning = report["warning"]
     return facts
 

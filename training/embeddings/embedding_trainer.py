@@ -1,0 +1,129 @@
+"""The trainers of embedding models: those of sentence-transformers, and `make_embedding_trainer`,
+which reads the rows and opens the models for one."""
+
+import dataclasses
+from typing import Any
+
+import sentence_transformers as st
+from datasets import Dataset
+from transformers import set_seed
+
+from ..common.printing import warn
+from ..evaluation.baselines import describe_few_rows
+from ..loop.arguments import choose_best_metric
+from .config import EmbeddingConfig
+from .encoder_trainer import EncoderTrainerMixin, start_budget, trainer_settings
+from .encoders import check_encoder, open_encoder
+from .evaluators import EmbeddingEvaluator
+from .held_out import split_pairs
+from .losses import find_loss, make_loss
+from .measures import RETRIEVAL_METRICS
+from .retrieval import as_retrieval, count_rows
+from .tasks import EmbeddingTask
+from .teachers import label_type_of, open_teacher, teach
+
+
+class EmbeddingTrainerMixin(EncoderTrainerMixin):
+    """A mixin that stands before the trainer of a type of embedding models."""
+
+    # `EmbeddingConfig` is a subclass of it; sparse and multi-vector trainers have others
+    training_args_class = st.SentenceTransformerTrainingArguments
+
+    def measure(self) -> dict[str, dict[str, float]]:
+        super().measure()
+        for width in self.task.matryoshka_dims or ():
+            self.model.truncate_dim = width
+            self.scores[f"after, first {width}"] = self.evaluator(self.model)
+            self.model.truncate_dim = None
+        return self.scores
+
+
+class DenseTrainer(EmbeddingTrainerMixin, st.SentenceTransformerTrainer):
+    pass
+
+
+class SparseTrainer(EmbeddingTrainerMixin, st.SparseEncoderTrainer):
+    pass
+
+
+class MultiVectorTrainer(EmbeddingTrainerMixin, st.MultiVectorEncoderTrainer):
+    pass
+
+
+TRAINER_CLASSES = {
+    "dense": DenseTrainer,
+    "sparse": SparseTrainer,
+    "multi-vector": MultiVectorTrainer,
+}
+
+
+def make_embedding_trainer(task: EmbeddingTask, args: EmbeddingConfig) -> EmbeddingTrainerMixin:
+    """Read the pairs, hold some out, label them by the teacher, and open the model. Returns the
+    trainer of all that. A ValueError for what cannot be trained."""
+    # Settings and checks
+    budget = start_budget(args)
+    args = trainer_settings(args)
+    check_encoder(task.model, max_length=args.max_length)
+
+    # Pairs and held-out rows
+    pairs, held_out = split_pairs(
+        task.data,
+        task.columns,
+        task.validation,
+        args.validation_size,
+        args.seed,
+        task.pairs_from,
+    )
+    has_scores = "label" in pairs.column_names
+    if not has_scores and isinstance(held_out, Dataset):
+        held_out = as_retrieval(held_out)
+
+    # Teacher and loss
+    teacher = open_teacher(task.teacher, task.model)
+    label_type = label_type_of(teacher, pairs.column_names, task.encoder_type)
+    loss_class = find_loss(task.loss, task.encoder_type, label_type)
+
+    # Model
+    set_seed(args.seed)
+    normalize = True if task.encoder_type == "dense" else None
+    # in fp32: small steps are lost in weights of half precision, in which some models are saved
+    encoder = open_encoder(task.model, task.encoder_type, task.pooling, normalize, dtype="float32")
+    loss = make_loss(encoder, task.encoder_type, loss_class, task.loss_kwargs, task.matryoshka_dims)
+
+    # Rows and their settings
+    rows = teach(teacher, pairs, encoder, label_type, not args.disable_tqdm)
+    args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
+    num_held_out = count_rows(held_out)
+    print(f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")
+    warn(describe_few_rows(num_held_out))
+
+    # Trainer
+    bar_title = None if args.disable_tqdm else "Embedding"
+    return TRAINER_CLASSES[task.encoder_type](
+        model=encoder,
+        args=args,
+        train_dataset=rows,
+        loss=loss,
+        evaluator=EmbeddingEvaluator(held_out, encoder.max_seq_length, bar_title),
+        task=task,
+        budget=budget,
+        teacher_to_measure=teacher if label_type == "vectors" else None,
+    )
+
+
+def embedding_fields(
+    args: EmbeddingConfig, encoder: Any, label_type: str, has_scores: bool
+) -> dict[str, Any]:
+    """The fields of the config that follow from the data: prompts, batches, and the metric that
+    chooses the best model."""
+    # as the model is measured: pairs are a query and passages, scored ones just texts
+    if has_scores:
+        prompts = encoder.prompts.get(encoder.default_prompt_name)
+        best_metric = choose_best_metric(args, "spearman", ["spearman", "pearson"])
+    else:
+        document = encoder.prompts.get("document")
+        prompts = {"first": encoder.prompts.get("query"), "second": document, "third": document}
+        best_metric = choose_best_metric(args, "ndcg@10", RETRIEVAL_METRICS)
+    # a passage that stands twice in a batch (of one process) would be its own negative
+    sampler = "no_duplicates" if label_type == "none" else "batch_sampler"
+    return {"prompts": prompts, "batch_sampler": sampler, **best_metric}

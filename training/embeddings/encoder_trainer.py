@@ -1,0 +1,119 @@
+"""What the trainers of embedding models and of rerankers share: safe checkpoints, the clock, and
+the measures before and after."""
+
+import dataclasses
+from typing import Any
+
+from accelerate.utils import extract_model_from_parallel
+
+from ..common.precision import resolve_precision
+from ..evaluation.intervals import Interval
+from ..hub.upload_mixin import HubMixin
+from ..loop.callbacks import add_callbacks
+from ..loop.checkpoint_mixin import CheckpointMixin
+from ..loop.early_stopping import EarlyStopping
+from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
+from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
+from .config import EmbeddingConfig, RerankerConfig
+from .encoders import warn_cut
+from .tasks import EncoderTask
+
+EncoderConfig = EmbeddingConfig | RerankerConfig
+
+
+class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
+    """A mixin that stands before a trainer of sentence-transformers. `train` measures the model
+    before it trains it, `measure` does so afterwards.
+
+    Args:
+        task: What is learned, for the report. A checkpoint of another task is not resumed.
+        budget: The clock of `args.minutes`, or None.
+        teacher_to_measure: A teacher that is measured as the model is, or None.
+        has_new_weights: Whether some weights begin untrained.
+        options: Those of the trainer: model, args (as `trainer_settings` returns them),
+            train_dataset, loss, and as evaluator a `HeldOutEvaluator`.
+
+    Attributes:
+        scores: The metrics by name of "teacher" (if it is measured) and "before", since `train`;
+            of "after", and of shortened vectors, since `measure`.
+        intervals: Since `measure`, the 95 % intervals of those of "after".
+    """
+
+    def __init__(
+        self,
+        *,
+        task: EncoderTask,
+        budget: TimeBudget | None,
+        teacher_to_measure: Any = None,
+        has_new_weights: bool = False,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.task = task
+        self.budget = budget
+        self.teacher_to_measure = teacher_to_measure
+        self.has_new_weights = has_new_weights
+        self.scores: dict[str, dict[str, float]] = {}
+        self.intervals: dict[str, Interval] = {}
+        self.resume_guard = ResumeGuardCallback(self._settings_to_resume())
+        self._add_own_callbacks()
+
+    def _settings_to_resume(self) -> dict[str, Any]:
+        """What must be the same when the training is resumed."""
+        settings = {
+            **self.task.arguments(),
+            "max_length": self.args.max_length,
+            **settings_of_steps(self.args),
+        }
+        settings["by the clock"] = self.budget is not None
+        if not self.task.labels_are_computed:
+            settings["text"] = rows_checksum(self.train_dataset)
+        return settings
+
+    def _add_own_callbacks(self) -> None:
+        if self.budget is not None:
+            self.add_callback(self.budget)
+        self.add_callback(self.resume_guard)
+        if self.args.patience and self.args.eval_strategy != "no":
+            self.add_callback(EarlyStopping(self.args.patience))
+        add_callbacks(self)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any):
+        """Measure the teacher and the model, then train as `Trainer.train` does; True resumes from
+        the newest whole checkpoint. A ValueError if the output folder holds another run, or the
+        checkpoint was trained with other settings."""
+        checkpoint = self.find_checkpoint(resume_from_checkpoint)
+        model = self.model
+        if self.teacher_to_measure is not None:
+            self.scores["teacher"] = self.evaluator.measure(self.teacher_to_measure)
+        self.scores["before"] = self.evaluator(model)
+        full_length = model.max_seq_length
+        model.max_seq_length = self.args.max_length or full_length
+        warn_cut(model, self.train_dataset["second"][:])
+        result = super().train(resume_from_checkpoint=checkpoint, **options)
+        model.max_seq_length = full_length  # short texts in training do not make a model of those
+        # else autocast stays on it, and it is not measured as it is saved and as it began
+        extract_model_from_parallel(model, keep_fp32_wrapper=False)
+        return result
+
+    def measure(self) -> dict[str, dict[str, float]]:
+        """Measure the trained model. Returns `scores`."""
+        self.scores["after"] = self.evaluator(self.model)
+        self.intervals = self.evaluator.intervals()
+        return self.scores
+
+
+def start_budget(args: EncoderConfig) -> TimeBudget | None:
+    """The clock of `args.minutes`, which counts from here; None without them."""
+    if args.minutes is None:
+        return None
+    return TimeBudget(args.minutes, args.warmup_steps)
+
+
+def trainer_settings(args: EncoderConfig) -> EncoderConfig:
+    """A copy of the settings as `Trainer` takes them: with a number format, and steps that the
+    clock can end. The finished model is pushed, not what the trainer has."""
+    args = dataclasses.replace(resolve_precision(args), push_to_hub=False)
+    if args.minutes is not None:
+        args.max_steps = UNREACHABLE_STEPS
+    return args

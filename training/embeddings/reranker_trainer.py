@@ -1,0 +1,140 @@
+"""The trainer of rerankers: that of sentence-transformers, and `make_reranker_trainer`, which reads
+the rows, finds negatives and opens the models for it."""
+
+import dataclasses
+
+import sentence_transformers as st
+from datasets import Dataset
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, MSELoss
+from transformers import set_seed
+
+from ..common.printing import warn
+from ..evaluation.baselines import describe_few_rows
+from ..loading.models import load_sentence_transformer, minibert_config
+from ..loading.weights import check_weights
+from ..loop.arguments import choose_best_metric
+from .config import RerankerConfig
+from .encoder_trainer import EncoderTrainerMixin, start_budget, trainer_settings
+from .encoders import RERANKER, check_encoder, open_encoder
+from .evaluators import RankingEvaluator, ScoreEvaluator
+from .held_out import split_pairs
+from .measures import RETRIEVAL_METRICS
+from .negatives import with_negatives
+from .retrieval import Retrieval
+from .tasks import RerankingTask
+from .teachers import open_teacher, teach
+
+NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
+
+
+class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
+    pass
+
+
+def make_reranker_trainer(task: RerankingTask, args: RerankerConfig) -> RerankerTrainer:
+    """Read the pairs, hold some out, find negatives, label them by the teacher, and open the model.
+    Returns the trainer of all that. A ValueError for what cannot be trained."""
+    # Settings and checks
+    budget = start_budget(args)
+    args = trainer_settings(args)
+    is_reranker = _is_reranker(task.model)
+    check_encoder(task.model, reranker=is_reranker, max_length=args.max_length)
+
+    # Teacher and loss
+    teacher = open_teacher(task.teacher, task.model, reranker=True)
+    loss_class = BinaryCrossEntropyLoss if teacher is None else MSELoss
+
+    # Pairs and held-out rows
+    pairs, held_out = split_pairs(
+        task.data, task.columns, task.validation, args.validation_size, args.seed
+    )
+    if isinstance(held_out, Retrieval):
+        raise ValueError(
+            f"validation: {task.validation!r} is a folder; give a reranker a table like the data"
+        )
+    if task.asks_for_negatives:
+        _check_no_negatives(pairs)
+
+    # What is measured, and negatives
+    set_seed(args.seed)
+    if "label" in pairs.column_names:
+        best_metric = choose_best_metric(args, "spearman", ["spearman"])
+        evaluator_class = ScoreEvaluator
+        rows = pairs
+        held_out_rows = held_out
+    else:
+        best_metric = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
+        evaluator_class = RankingEvaluator
+        rows, held_out_rows = add_negatives(pairs, held_out, task)
+
+    # Model
+    encoder = _open_reranker_to_train(task.model, is_reranker)
+
+    # Rows and their settings
+    rows = teach(teacher, rows, encoder, "scores", not args.disable_tqdm)
+    args = dataclasses.replace(
+        args,
+        prompts=encoder.prompts.get(encoder.default_prompt_name),  # as `predict` has
+        # None is true for a model without gradient checkpointing, and fails here with several
+        # processes
+        ddp_find_unused_parameters=bool(args.ddp_find_unused_parameters),
+        **best_metric,
+    )
+    print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
+    warn(describe_few_rows(len(held_out)))
+
+    # Trainer
+    bar_title = None if args.disable_tqdm else "Reranking"
+    return RerankerTrainer(
+        model=encoder,
+        args=args,
+        train_dataset=rows,
+        loss=loss_class(encoder),
+        evaluator=evaluator_class(held_out_rows, encoder.max_seq_length, bar_title),
+        task=task,
+        budget=budget,
+        teacher_to_measure=teacher,
+        has_new_weights=not is_reranker,
+    )
+
+
+def _is_reranker(path: str) -> bool:
+    return RERANKER in (minibert_config(path).architectures or [])
+
+
+def _check_no_negatives(pairs: Dataset) -> None:
+    """Refuse (a ValueError) rows for which no negatives are found."""
+    if "label" in pairs.column_names or "third" in pairs.column_names:
+        raise ValueError(
+            "negatives, miner: the rows have negatives or scores of their own; leave both out"
+        )
+
+
+def add_negatives(
+    pairs: Dataset, held_out: Dataset, task: RerankingTask
+) -> tuple[Dataset, Dataset]:
+    """Labelled rows to train on and to measure on: the pairs, and for each query passages of other
+    pairs. The passages that are held out are no negatives in training."""
+    miner = None
+    if task.miner:
+        miner = open_encoder(task.miner, "dense")
+    passages = list(dict.fromkeys(pairs["second"]))
+    all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
+    rows = with_negatives(pairs, passages, task.num_negatives, miner)
+    held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
+    return rows, held_out_rows
+
+
+def _open_reranker_to_train(path: str, is_reranker: bool) -> st.CrossEncoder:
+    """A reranker from a saved one, or from an encoder, whose head is new then; in fp32."""
+    encoder = load_sentence_transformer(
+        st.CrossEncoder,
+        path,
+        num_labels=1,
+        # another task's head may be of another width
+        model_kwargs={"dtype": "float32", "ignore_mismatched_sizes": not is_reranker},
+        # it would make a decoder compare its logits of "yes" and "no"
+        config_kwargs={"architectures": [RERANKER]},
+    )
+    check_weights(path, encoder.transformers_model, head=is_reranker)
+    return encoder
