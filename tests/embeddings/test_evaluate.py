@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 
 import minibert
 from minibert.training.embeddings import evaluate, measures
-from minibert.training.embeddings.measures import measure, score
+from minibert.training.embeddings.measures import measure, score_ranking
 from minibert.training.embeddings.retrieval import as_retrieval, read_retrieval
 
 
@@ -152,8 +152,8 @@ def test_judgements_of_what_is_not_there(tmp_path, capsys):
     all_passages = [
         sorted(task.passages, key=lambda p: p.id not in task.relevant[q]) for q in task.queries
     ]
-    assert score(before, all_passages)["recall@10"] == 1
-    assert score(task, all_passages)["recall@10"] == pytest.approx(1 - 0.2 / 11)
+    assert score_ranking(before, all_passages)["recall@10"] == 1
+    assert score_ranking(task, all_passages)["recall@10"] == pytest.approx(1 - 0.2 / 11)
     qrels.write_text(good + "q0,d99,1\n" * 9)
     with pytest.raises(ValueError, match="9 of 53 judgements .* give files that belong together"):
         read_retrieval(str(tmp_path / "data"))

@@ -20,7 +20,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.embeddings.encoders import encode, open_encoder, open_reranker, score_pairs
 from minibert.training.embeddings.evaluators import HeldOutEvaluator
-from minibert.training.embeddings.measures import reorder, score
+from minibert.training.embeddings.measures import reorder, score_ranking
 from minibert.training.embeddings.negatives import with_negatives
 from minibert.training.embeddings.retrieval import as_reranking
 from minibert.training.embeddings.search import Index
@@ -304,7 +304,7 @@ def test_a_reranker_that_scores_all_alike_is_not_good(root):
     rows = [dict(first=query, second="lover!", label=1.0) for query, _ in wrong]
     rows += [dict(first=query, second=text, label=0.0) for query, texts in wrong for text in texts]
     task, found = as_reranking(Dataset.from_list(rows))
-    measured = score(task, reorder(reranker, task, found))
+    measured = score_ranking(task, reorder(reranker, task, found))
     assert measured["hit@1"] == 0 and measured["hit@10"] == 0.5
     assert measured["mrr@10"] == pytest.approx(1 / 3 / 2)
 

@@ -91,7 +91,7 @@ def make_embedding_trainer(task: EmbeddingTask, args: EmbeddingConfig) -> Embedd
     loss = make_loss(encoder, task.encoder_type, loss_class, task.loss_kwargs, task.matryoshka_dims)
 
     # Rows and their settings
-    rows = teach(teacher, pairs, encoder, label_type, not args.disable_tqdm)
+    rows = teach(teacher, pairs, encoder, label_type, has_bar=not args.disable_tqdm)
     args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
     num_held_out = count_rows(held_out)
     print(f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")

@@ -25,7 +25,7 @@ from .measures import (
     measure,
     predict_held_out,
     reorder,
-    score,
+    score_ranking,
 )
 from .retrieval import Retrieval, read_held_out, read_retrieval
 from .texts import name_of_data
@@ -79,11 +79,13 @@ def evaluate_embed(
             mteb_tasks = find_mteb_tasks(tasks)
             encoder = open_encoder(model, max_length=max_length)
             scores = evaluate_mteb_tasks(mteb_tasks, model, encoder)
+            _show_mteb_scores(scores)
         else:
             held_out = _read_held_out(data, split, columns)
             encoder = open_encoder(model, max_length=max_length)
             scores = {"model": model, "data": name_of_data(data), "split": split}
-            scores |= _evaluate_data(encoder, held_out, model)
+            scores |= _evaluate_data(encoder, held_out)
+            _show_scores(scores)
         write_result(scores, result)
     next_step = next_command_of_encoder(encoder, model)
     if not is_dense(encoder):
@@ -114,23 +116,29 @@ def _read_held_out(data: str | Dataset, split: str, columns: Sequence[str]) -> R
     return held_out
 
 
-def _evaluate_data(encoder: Encoder, held_out: Retrieval | Dataset, model: str) -> dict[str, Any]:
-    """Measure an embedding model on similarity or retrieval beside the words that texts share."""
+def _evaluate_data(encoder: Encoder, held_out: Retrieval | Dataset) -> dict[str, Any]:
+    """Measure an embedding model on similarity or retrieval beside the words that texts share.
+    Returns its metrics and their intervals, the baseline's metrics, and what to warn of."""
     predicted = predict_held_out(encoder, held_out, "Embedding")
     scores = measure(encoder, held_out, predicted=predicted)
     intervals = intervals_of(held_out, predicted)
     baseline = measure(SharedWords(held_out), held_out)
-    name = Path(model).name or model
-    print_table({name: scores, SHARED_WORDS: baseline}, {name: intervals})
     metric = "spearman" if "spearman" in scores else "ndcg@10"
     warning = judge(metric, scores[metric], baseline[metric], SHARED_WORDS, intervals.get(metric))
-    warn(warning)
     return {
         "metrics": scores,
         "intervals": intervals,
         "baseline": baseline,
         "warning": warning,
     }
+
+
+def _show_scores(scores: dict[str, Any]) -> None:
+    """Print the table of a model and of the baseline, and what to warn of."""
+    name = Path(scores["model"]).name or scores["model"]
+    rows = {name: scores["metrics"], SHARED_WORDS: scores["baseline"]}
+    print_table(rows, {name: scores["intervals"]})
+    warn(scores["warning"])
 
 
 def find_mteb_tasks(names: Sequence[Any]) -> list[Any]:
@@ -154,8 +162,8 @@ def find_mteb_tasks(names: Sequence[Any]) -> list[Any]:
 
 
 def evaluate_mteb_tasks(mteb_tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[str, Any]:
-    """Measure by mteb, print the table, and put it on the card of a model of ours. A ValueError for
-    a task that needs one vector of each text, of a model that has several."""
+    """Measure by mteb. Returns the model, and the main metric and the score of each task. A
+    ValueError for a task that needs one vector of each text, of a model that has several."""
     import mteb
     from mteb.abstasks import AbsTaskRetrieval
     from sentence_transformers import MultiVectorEncoder
@@ -176,13 +184,20 @@ def evaluate_mteb_tasks(mteb_tasks: Sequence[Any], model: str, encoder: Encoder)
     scores = {}
     for result in measured.task_results:
         scores[result.task_name] = float(result.get_score())
+    return {"model": model, "tasks": main_metrics, "metrics": scores}
+
+
+def _show_mteb_scores(scores: dict[str, Any]) -> None:
+    """Print the table of tasks, and put it on the card of a model of ours."""
+    import mteb
+
     header = ["task", "metric", "score"]
     rows = []
-    for name, main_score in scores.items():
-        rows.append([name, main_metrics[name], f"{main_score:.4f}"])
+    for name, main_score in scores["metrics"].items():
+        rows.append([name, scores["tasks"][name], f"{main_score:.4f}"])
     print(format_table(header, rows))
-    add_table(model, "MTEB", f"Main scores by mteb {mteb.__version__}.", header, rows)
-    return {"model": model, "tasks": main_metrics, "metrics": scores}
+    introduction = f"Main scores by mteb {mteb.__version__}."
+    add_table(scores["model"], "MTEB", introduction, header, rows)
 
 
 @checked_keywords
@@ -214,9 +229,9 @@ def evaluate_rerank(
         reranker = open_reranker(model)
         finder = open_encoder(embedder, "dense")
         passages = find_passages(finder, held_out, depth, "Embedding")
-        before = score(held_out, passages)
+        before = score_ranking(held_out, passages)
         reranked = reorder(reranker, held_out, passages, "Reranking")
-        after = score(held_out, reranked)
+        after = score_ranking(held_out, reranked)
         intervals = intervals_of(held_out, reranked)
         print_table({f"{depth} passages found": before, "reranked": after}, {"reranked": intervals})
         scores = {

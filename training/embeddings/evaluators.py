@@ -10,7 +10,7 @@ from ..common.precision import AUTOCAST_ATTRIBUTES, without_autocast
 from ..evaluation import metrics
 from ..evaluation.intervals import Interval
 from .encoders import score_pairs
-from .measures import intervals_of, measure, predict_held_out, reorder, score
+from .measures import intervals_of, measure, predict_held_out, reorder, score_ranking
 from .passages import Passage
 from .retrieval import Retrieval, as_reranking
 
@@ -39,7 +39,7 @@ class HeldOutEvaluator(BaseEvaluator):
         of each pair."""
         raise NotImplementedError
 
-    def score(self, model: Any, predicted: Any) -> dict[str, float]:
+    def compute_metrics(self, model: Any, predicted: Any) -> dict[str, float]:
         """The metrics of a model and of what it predicts, by name."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class HeldOutEvaluator(BaseEvaluator):
     def measure(self, model: Any) -> dict[str, float]:
         """The metrics by name of another model, such as a teacher, as it is."""
         self.last_prediction = self.predict(model)
-        scores = self.score(model, self.last_prediction)
+        scores = self.compute_metrics(model, self.last_prediction)
         self.metrics = list(scores)
         return scores
 
@@ -75,7 +75,7 @@ class EmbeddingEvaluator(HeldOutEvaluator):
     def predict(self, model: Any) -> list[list[Passage]] | list[float]:
         return predict_held_out(model, self.held_out, self.bar_title)
 
-    def score(self, model: Any, predicted: Any) -> dict[str, float]:
+    def compute_metrics(self, model: Any, predicted: Any) -> dict[str, float]:
         return measure(model, self.held_out, predicted=predicted)
 
 
@@ -86,7 +86,7 @@ class ScoreEvaluator(HeldOutEvaluator):
         pairs = list(zip(self.held_out["first"], self.held_out["second"]))
         return score_pairs(model, pairs, self.bar_title).tolist()
 
-    def score(self, model: st.CrossEncoder, predicted: list[float]) -> dict[str, float]:
+    def compute_metrics(self, model: st.CrossEncoder, predicted: list[float]) -> dict[str, float]:
         correlations = metrics.correlations(predicted, self.held_out["label"][:])
         return {"spearman": correlations["spearman"]}
 
@@ -101,5 +101,7 @@ class RankingEvaluator(HeldOutEvaluator):
     def predict(self, model: st.CrossEncoder) -> list[list[Passage]]:
         return reorder(model, self.held_out, self.candidates, self.bar_title)
 
-    def score(self, model: st.CrossEncoder, predicted: list[list[Passage]]) -> dict[str, float]:
-        return score(self.held_out, predicted)
+    def compute_metrics(
+        self, model: st.CrossEncoder, predicted: list[list[Passage]]
+    ) -> dict[str, float]:
+        return score_ranking(self.held_out, predicted)

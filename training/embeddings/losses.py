@@ -1,4 +1,4 @@
-"""The losses of sentence-transformers by name, for each kind of embedding model."""
+"""The losses of sentence-transformers by name, for each type of embedding models."""
 
 import inspect
 import json
@@ -11,7 +11,7 @@ from sentence_transformers.multi_vector_encoder import losses as multi_vector
 from sentence_transformers.sentence_transformer import losses as dense
 from sentence_transformers.sparse_encoder import losses as sparse
 
-# The losses for each kind of model, and what their names begin with.
+# The losses for each type of models, and what their names begin with.
 LOSS_MODULES = {
     "dense": (dense, ""),
     "sparse": (sparse, "Sparse"),
@@ -35,7 +35,7 @@ LOSSES_BY_LABEL_TYPE = {
         "TripletLoss",
     ),
 }
-SPLADE = {
+SPLADE_WEIGHTS = {
     "document_regularizer_weight": 3e-5,
     "query_regularizer_weight": 5e-5,
 }  # as its trainer's default loss
@@ -83,14 +83,14 @@ def make_loss(
     In-batch negatives are those of all processes, so that a batch teaches the same however many
     processes share it; sentence-transformers takes those of one process by default.
     """
-    splade_weights = dict(SPLADE)
+    splade_weights = dict(SPLADE_WEIGHTS)
     defaults = {}
     if "gather_across_devices" in inspect.signature(loss_class).parameters:
         # a single process would be warned that it has nothing to gather
         defaults["gather_across_devices"] = PartialState().num_processes > 1
     try:
         arguments = defaults | dict(json.loads(loss_kwargs or "{}"))
-        for name in SPLADE:
+        for name in SPLADE_WEIGHTS:
             if name in arguments:
                 splade_weights[name] = arguments.pop(name)
         loss = loss_class(model, **arguments)

@@ -99,7 +99,7 @@ def measure(
     if predicted is None:
         predicted = predict_held_out(model, held_out, bar_title)
     if isinstance(held_out, Retrieval):
-        scores = score(held_out, predicted)
+        scores = score_ranking(held_out, predicted)
         texts = [passage.text for passage in held_out.passages[:MAX_COUNTED_TEXTS]]
     else:
         texts = held_out["first"][:MAX_COUNTED_TEXTS]
@@ -192,7 +192,7 @@ def reorder(
     return reordered
 
 
-def score(held_out: Retrieval, ranked: list[list[Passage]]) -> dict[str, float]:
+def score_ranking(held_out: Retrieval, ranked: list[list[Passage]]) -> dict[str, float]:
     """hit, recall, MRR and nDCG at `RANKS` of the passages found for each query, best first."""
     return metrics.retrieval_scores(ids_of(ranked), relevance_of(held_out), RANKS)
 

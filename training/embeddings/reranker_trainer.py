@@ -71,7 +71,7 @@ def make_reranker_trainer(task: RerankingTask, args: RerankerConfig) -> Reranker
     encoder = _open_reranker_to_train(task.model, is_reranker)
 
     # Rows and their settings
-    rows = teach(teacher, rows, encoder, "scores", not args.disable_tqdm)
+    rows = teach(teacher, rows, encoder, "scores", has_bar=not args.disable_tqdm)
     args = dataclasses.replace(
         args,
         prompts=encoder.prompts.get(encoder.default_prompt_name),  # as `predict` has

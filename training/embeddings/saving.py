@@ -110,8 +110,14 @@ def choose_held_out_example(held_out: Retrieval | Dataset) -> Example | None:
         return None
     text_of = {passage.id: passage.text for passage in held_out.passages}
     for query_id, query in held_out.queries.items():
-        relevant_ids = [name for name in held_out.relevant[query_id] if name in text_of]
-        other_ids = [name for name in text_of if name not in (*relevant_ids, query_id)]
+        relevant_ids = []
+        for passage_id in held_out.relevant[query_id]:
+            if passage_id in text_of:
+                relevant_ids.append(passage_id)
+        other_ids = []
+        for passage_id in text_of:
+            if passage_id not in (*relevant_ids, query_id):
+                other_ids.append(passage_id)
         if not relevant_ids or not other_ids:
             continue
         passages = [text_of[relevant_ids[0]], text_of[other_ids[0]]]

@@ -238,11 +238,7 @@ def search(
     nearest = opened_index.search(queries, encoder, depth)
     results = nearest
     if opened_reranker is not None:
-        results = []
-        for query, hits in zip(queries, nearest):
-            passages = [passage for passage, _ in hits]
-            ranking = rank(opened_reranker, query, _texts_of(passages), top_k)
-            results.append([(passages[index], score) for index, score in ranking])
+        results = _reorder_hits(opened_reranker, queries, nearest, top_k)
     for query, hits, hits_by_cosine in zip(queries, results, nearest):
         print(printable(query))
         if not opened_index.fits(hits_by_cosine):
@@ -255,9 +251,27 @@ def search(
     return results
 
 
+def _reorder_hits(
+    reranker: CrossEncoder,
+    queries: Sequence[str],
+    nearest: Sequence[Sequence[tuple[Passage, float]]],
+    top_k: int,
+) -> list[list[tuple[Passage, float]]]:
+    """The `top_k` of the passages found for each query that the reranker scores highest, with these
+    scores, best first."""
+    results = []
+    for query, hits in zip(queries, nearest):
+        passages = [passage for passage, _ in hits]
+        ranking = rank(reranker, query, _texts_of(passages), top_k)
+        results.append([(passages[index], score) for index, score in ranking])
+    return results
+
+
 def _build_index(
     root: Path, sources: list[str], model: str | None, max_length: int | None, dtype: str | None
 ) -> tuple[Index, SentenceTransformer]:
+    """Build an index of files and folders, and save it in the folder `root`. Returns the index and
+    the model that made its vectors."""
     # an index that is built again keeps its model
     if model is None and (root / INDEX_FILE).is_file():
         model = Index.load(root).model
