@@ -73,3 +73,6 @@ class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
 
     output_dir: str | None = option("runs/rerank", "Folder of the model and its report.")
     per_device_train_batch_size: int = option(32, "Rows of a training batch.")
+
+
+EncoderConfig = EmbeddingConfig | RerankerConfig

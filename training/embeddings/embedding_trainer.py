@@ -30,6 +30,7 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
     training_args_class = st.SentenceTransformerTrainingArguments
 
     def measure(self) -> dict[str, dict[str, float]]:
+        """Measure the trained model, also with shortened vectors. Returns `scores`."""
         super().measure()
         for width in self.task.matryoshka_dims or ():
             self.model.truncate_dim = width
@@ -39,15 +40,15 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
 
 
 class DenseTrainer(EmbeddingTrainerMixin, st.SentenceTransformerTrainer):
-    pass
+    """Trains models with one vector of a text."""
 
 
 class SparseTrainer(EmbeddingTrainerMixin, st.SparseEncoderTrainer):
-    pass
+    """Trains models with one weight of a text for each word of the vocabulary."""
 
 
 class MultiVectorTrainer(EmbeddingTrainerMixin, st.MultiVectorEncoderTrainer):
-    pass
+    """Trains models with one vector of each token."""
 
 
 TRAINER_CLASSES = {

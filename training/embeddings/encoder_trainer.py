@@ -14,11 +14,9 @@ from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
-from .config import EmbeddingConfig, RerankerConfig
+from .config import EncoderConfig
 from .encoders import warn_cut
 from .tasks import EncoderTask
-
-EncoderConfig = EmbeddingConfig | RerankerConfig
 
 
 class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
@@ -28,7 +26,7 @@ class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
     Args:
         task: What is learned, for the report. A checkpoint of another task is not resumed.
         budget: The clock of `args.minutes`, or None.
-        teacher_to_measure: A teacher that is measured as the model is, or None.
+        teacher_to_measure: A teacher whose metrics stand beside those of the model, or None.
         has_new_weights: Whether some weights begin untrained.
         options: Those of the trainer: model, args (as `trainer_settings` returns them),
             train_dataset, loss, and as evaluator a `HeldOutEvaluator`.

@@ -24,6 +24,10 @@ class HeldOutEvaluator(BaseEvaluator):
         held_out: The rows that are held out.
         max_length: The longest text that the trained model reads, in tokens.
         bar_title: What progress bars are called, if there are to be any.
+
+    Attributes:
+        last_prediction: What the model predicted that was measured last.
+        metrics: The names of its metrics.
     """
 
     def __init__(self, held_out: Retrieval | Dataset, max_length: int, bar_title: str | None):
@@ -57,14 +61,14 @@ class HeldOutEvaluator(BaseEvaluator):
                     setattr(model, name, training_forward[name])
 
     def measure(self, model: Any) -> dict[str, float]:
-        """The metrics by name of another model, such as a teacher, as it is."""
+        """The metrics by name of a model as it is, such as a teacher."""
         self.last_prediction = self.predict(model)
         scores = self.compute_metrics(model, self.last_prediction)
         self.metrics = list(scores)
         return scores
 
     def intervals(self) -> dict[str, Interval]:
-        """The 95 % intervals of the metrics of the last call."""
+        """The 95 % intervals of the metrics of the model that was measured last, by name."""
         intervals = intervals_of(self.held_out, self.last_prediction)
         return {name: intervals[name] for name in self.metrics if name in intervals}
 

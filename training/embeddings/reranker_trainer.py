@@ -28,7 +28,7 @@ NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 
 
 class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
-    pass
+    """Trains models that score a query and a passage, which they read together."""
 
 
 def make_reranker_trainer(task: RerankingTask, args: RerankerConfig) -> RerankerTrainer:

@@ -21,9 +21,9 @@ from ..hub.push import check_push, push_output
 from ..loop.arguments import check_training
 from ..loop.checkpoints import checkpoint_to_resume
 from ..optimization.clock import check_minutes
-from .config import DEFAULT_EPOCHS, EmbeddingConfig, RerankerConfig
+from .config import DEFAULT_EPOCHS, EmbeddingConfig, EncoderConfig, RerankerConfig
 from .embedding_trainer import make_embedding_trainer
-from .encoder_trainer import EncoderConfig, EncoderTrainerMixin
+from .encoder_trainer import EncoderTrainerMixin
 from .encoders import EncoderType
 from .evaluate import next_command_of_encoder, print_table
 from .reranker_trainer import make_reranker_trainer
