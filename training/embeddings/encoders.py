@@ -53,7 +53,7 @@ TEXT_HEADS = (
     "ReplacedTokenDetection",
 )
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
-RERANKER = "MiniBertForSequenceClassification"
+RERANKER_ARCHITECTURE = "MiniBertForSequenceClassification"
 # The classes of sentence-transformers: one vector of a text; one as wide as the vocabulary, mostly
 # zero (SPLADE); one of every token (ColBERT).
 ENCODER_CLASSES = {
@@ -77,9 +77,10 @@ def check_encoder(
     logit; a ValueError if it is none, or takes no texts of `max_length` tokens."""
     config = minibert_config(path)
     head = (config.architectures or ["MiniBertModel"])[0]
-    if reranker and (head != RERANKER or config.num_labels != 1):
+    if reranker and (head != RERANKER_ARCHITECTURE or config.num_labels != 1):
         raise ValueError(
-            f"model: {path!r} holds a {head}; a reranker is a {RERANKER} with one label"
+            f"model: {path!r} holds a {head}; a reranker is a {RERANKER_ARCHITECTURE} with one"
+            " label"
         )
     if not reranker and head not in TEXT_MODELS:
         raise ValueError(f"model: {path!r} holds a {head}; use one of {', '.join(TEXT_MODELS)}")

@@ -102,7 +102,7 @@ def next_command_of_encoder(model: Any, path: str | Path) -> tuple[Any, ...]:
         return ("minibert", "search", "INDEX", "QUERY", "--reranker", path)
     if is_dense(model):
         return ("minibert", "search", "INDEX", "QUERY", "--data", "FOLDER", "--model", path)
-    # The other kinds have no vector of a text, which an index is made of.
+    # The other types have no vector of a text, which an index is made of.
     return ("minibert", "evaluate", "embed", "FOLDER", "--model", path)
 
 

@@ -15,7 +15,7 @@ from ..loading.weights import check_weights
 from ..loop.arguments import choose_best_metric
 from .config import RerankerConfig
 from .encoder_trainer import EncoderTrainerMixin, start_budget, trainer_settings
-from .encoders import RERANKER, check_encoder, open_encoder
+from .encoders import RERANKER_ARCHITECTURE, check_encoder, open_encoder
 from .evaluators import RankingEvaluator, ScoreEvaluator
 from .held_out import split_pairs
 from .measures import RETRIEVAL_METRICS
@@ -99,7 +99,7 @@ def make_reranker_trainer(task: RerankingTask, args: RerankerConfig) -> Reranker
 
 
 def _is_reranker(path: str) -> bool:
-    return RERANKER in (minibert_config(path).architectures or [])
+    return RERANKER_ARCHITECTURE in (minibert_config(path).architectures or [])
 
 
 def _check_no_negatives(pairs: Dataset) -> None:
@@ -134,7 +134,7 @@ def _open_reranker_to_train(path: str, is_reranker: bool) -> st.CrossEncoder:
         # another task's head may be of another width
         model_kwargs={"dtype": "float32", "ignore_mismatched_sizes": not is_reranker},
         # it would make a decoder compare its logits of "yes" and "no"
-        config_kwargs={"architectures": [RERANKER]},
+        config_kwargs={"architectures": [RERANKER_ARCHITECTURE]},
     )
     check_weights(path, encoder.transformers_model, head=is_reranker)
     return encoder
