@@ -172,6 +172,18 @@ def test_files_that_are_named_are_there(name):
         assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "design.md"])
+def test_names_that_are_given_occur_in_the_code(name):
+    """Of functions, classes, fields and constants: those who follow the page look for them."""
+    text = TEXTS.get(name) or (ROOT / name).read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    words = set()
+    for file in [*ROOT.glob("*.py"), *ROOT.glob("[a-z]*/**/*.py")]:
+        words.update(re.findall(r"\w+", file.read_text(encoding="utf-8")))
+    names = set(re.findall(r"`(?:\w+\.)*([A-Za-z_]\w+)`", text))
+    assert names <= words
+
+
 def listed_folders():
     """Those of `training/` in the order of docs/design.md, each with the file to begin with."""
     table = TEXTS["design.md"].partition("| folder | what is there | begin with |\n")[2]
