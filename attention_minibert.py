@@ -57,9 +57,12 @@ def move_to(value: Any, device: torch.device | str | int) -> Any:
     """`value` with all tensors in it, and in lists and tuples in it, on another device."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
-    if isinstance(value, (list, tuple)):
-        return type(value)([move_to(part, device) for part in value])
-    return value
+    if not isinstance(value, (list, tuple)):
+        return value
+    parts = [move_to(part, device) for part in value]
+    if type(value) in (list, tuple):
+        return type(value)(parts)
+    return type(value)(*parts)  # a NamedTuple
 
 
 def round_up(number: int, step: int) -> int:

@@ -13,10 +13,15 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from transformers.activations import ACT2FN
-from transformers.configuration_utils import PreTrainedConfig, strict
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
 from .rope_minibert import LAYER_TYPES, check_rope, complete_rope, override_rope
+
+try:
+    from huggingface_hub.dataclasses import strict
+except ImportError:  # it may move; Transformers, which needs it too, would follow
+    from transformers.configuration_utils import strict
 
 logger = logging.get_logger(__name__)
 

@@ -161,13 +161,17 @@ def choose_cpu_kernel(
 
 # What the fused operator takes for an activation: its name, its scalars, its algorithm.
 _NO_ACTIVATION = ("none", [], None)
+_FUSED_BY_NAME = {
+    "gelu": ("gelu", [], "none"),
+    "gelu_new": ("gelu", [], "tanh"),
+    "gelu_pytorch_tanh": ("gelu", [], "tanh"),
+    "relu": ("relu", [], None),
+    "silu": ("swish", [], None),
+    "swish": ("swish", [], None),
+}
+# By the class of the activation. A name that Transformers lacks is left out.
 _FUSED_ACTIVATIONS = {
-    type(ACT2FN["gelu"]): ("gelu", [], "none"),
-    type(ACT2FN["gelu_new"]): ("gelu", [], "tanh"),
-    type(ACT2FN["gelu_pytorch_tanh"]): ("gelu", [], "tanh"),
-    type(ACT2FN["relu"]): ("relu", [], None),
-    type(ACT2FN["silu"]): ("swish", [], None),
-    type(ACT2FN["swish"]): ("swish", [], None),
+    type(ACT2FN[name]): operator for name, operator in _FUSED_BY_NAME.items() if name in ACT2FN
 }
 
 

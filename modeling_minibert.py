@@ -4,8 +4,8 @@
 What happens to a batch: `MiniBertModel.forward` describes it (`BatchDocuments`), chooses what the
 layers run over (the real tokens as one `UnpaddedRow` wherever that is possible, else `PaddedRows`),
 embeds that, plans the attention of each kind of layer, and runs the layers. The heads work on the
-unpadded tokens; in training, logits over the vocabulary are computed at the labelled positions
-only. The result is padded only for callers who need padded rows.
+unpadded tokens; in the training of masked language models, logits over the vocabulary are computed
+at the labelled positions only. The result is padded only for callers who need padded rows.
 
 What this file takes from the others, in short: `rotate` turns queries and keys by their positions
 (`rope`), `dispatch.attend` is attention over unpadded tokens (`attention`), and `project` is a
@@ -644,10 +644,15 @@ class MiniBertModel(MiniBertPreTrainedModel):
             last_hidden_state = rows.tokens.pad(hidden_td)
         states = layer_outputs.hidden_states(last_hidden_state)
         attentions = layer_outputs.attentions()
-        if padded_output:
-            return MiniBertModelOutput(last_hidden_state, pooled, states, attentions)
+        # By keyword: a new field of Transformers' class would move what stands after it.
         return MiniBertModelOutput(
-            last_hidden_state, pooled, states, attentions, hidden_td, rows.tokens, layer_arguments
+            last_hidden_state=last_hidden_state,
+            pooler_output=pooled,
+            hidden_states=states,
+            attentions=attentions,
+            unpadded=None if padded_output else hidden_td,
+            tokens=None if padded_output else rows.tokens,
+            layer_arguments=None if padded_output else layer_arguments,
         )
 
     # --- what forward does, in order ---
@@ -1064,10 +1069,11 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
             sparse_prediction: return logits at labelled positions only, [labelled positions,
                 vocabulary], in the order of the flattened batch. None: True in training with labels
-                (in a compiled graph: with `masked_lm_positions`).
+                (in a compiled graph: with `masked_lm_positions`). Without labels and
+                `masked_lm_positions`, all logits are returned.
             masked_lm_positions: [labelled positions], the indices in the flattened, unpadded batch
                 whose `labels` are not -100. By default they are found here, which waits for the
-                device.
+                device. Where all logits are returned, as in evaluation, they are not used.
         """
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
@@ -1078,7 +1084,12 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
         logits, loss = self.predict_tokens(
             outputs, labels_t, sparse_prediction, count, masked_lm_positions
         )
-        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return MaskedLMOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
 
 @dataclass
@@ -1181,6 +1192,10 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
     """The same layers as a decoder: every token predicts the next one of its document. Always
     causal. Without a cache, generation runs the whole text at every step.
 
+    The encoder in it, `model`, returns a `last_hidden_state` that has been through the head, so
+    that `decoder(last_hidden_state)` gives the logits. Its `hidden_states` have not, nor have the
+    states of a `MiniBertModel` from the same folder.
+
     Example:
 
         >>> import torch
@@ -1247,7 +1262,15 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             shift_labels: [batch, length], in place of `labels`: labels that are shifted already.
             sparse_prediction: return logits at labelled positions only, [labelled positions,
                 vocabulary].
+
+        Raises:
+            ValueError: `is_causal` is False.
         """
+        if kwargs.get("is_causal") is False:
+            raise ValueError(
+                "is_causal=False: every token would see the token that it must predict; use "
+                "MiniBertForMaskedLM"
+            )
         # In the signature, `Trainer` would take it for a label that every batch has.
         shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(
@@ -1260,7 +1283,12 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         labels_t = outputs.tokens.unpad_labels(labels, must_shift)
         count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t, must_shift)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
-        return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return CausalLMOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
 
 register_causal_model("minibert", "MiniBertForCausalLM")
@@ -1299,7 +1327,12 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
             seq_idx, **kwargs,
         )  # fmt: skip
         logits, loss = self._predict(outputs, labels, num_items_in_batch)
-        return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
+        return self.output_class(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
     def _predict(
         self,
@@ -1443,12 +1476,30 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, 1)
 
-    def encode(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
+    def encode(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        **kwargs,
+    ) -> MiniBertModelOutput:
         """Encode each choice as a row; the pooled output is [batch, choices, width]."""
-        choices = next(x.shape[1] for x in inputs if x is not None)
+        dimensions = ("batch", "choices", "length")
+        words = check_inputs(input_ids, inputs_embeds, self.model.embeddings.width, dimensions)
+        inputs = (
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            seq_idx,
+        )
         rows = [None if x is None else x.flatten(0, 1) for x in inputs]
         outputs = super().encode(*rows, **kwargs)
-        outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, choices))
+        outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, words.shape[1]))
         return outputs
 
     def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
@@ -1456,7 +1507,7 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
         logits = self.classify(outputs.pooler_output).squeeze(-1)
         loss = None
         if labels is not None:
-            loss = cross_entropy(logits, labels, num_items_in_batch)
+            loss = cross_entropy(logits, labels.view(-1), num_items_in_batch)
         return logits, loss
 
 
@@ -1499,8 +1550,7 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
     Example:
 
         >>> import torch
-        >>> from minibert import MiniBertConfig
-        >>> from minibert import MiniBertForReplacedTokenDetection
+        >>> from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection
         >>> config = MiniBertConfig.bert("tiny", vocab_size=100)
         >>> model = MiniBertForReplacedTokenDetection(config).eval()
         >>> input_ids = torch.tensor([[1, 7, 8, 2]])
@@ -1607,7 +1657,11 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
             end_loss = self._loss(end_logits, end_positions, real_bs, num_items_in_batch)
             loss = (start_loss + end_loss) / 2
         return QuestionAnsweringModelOutput(
-            loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )
 
     @staticmethod

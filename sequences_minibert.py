@@ -31,25 +31,29 @@ from .compat_minibert import at_least_fp32, needs_static_shapes
 
 
 def check_inputs(
-    input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, width: int
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    width: int,
+    dimensions: tuple[str, ...] = ("batch", "length"),
 ) -> torch.Tensor:
     """Return `input_ids` or `inputs_embeds`; a ValueError if there is not one of them, or if it has
-    another shape than [batch, length] or [batch, length, width]."""
+    another shape than `dimensions`, after which `inputs_embeds` has `width`."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    num_dimensions = len(dimensions)
+    form = ", ".join(dimensions)
     if inputs_embeds is None:
         inputs = input_ids
         name = "input_ids"
-        form = "[batch, length]"
-        fits = inputs.dim() == 2
+        fits = inputs.dim() == num_dimensions
     else:
         inputs = inputs_embeds
         name = "inputs_embeds"
-        form = f"[batch, length, {width}]"
-        fits = inputs.dim() == 3 and inputs.shape[2] == width
-    if not fits or 0 in tuple(inputs.shape[:2]):
+        form = f"{form}, {width}"
+        fits = inputs.dim() == num_dimensions + 1 and inputs.shape[-1] == width
+    if not fits or 0 in tuple(inputs.shape[:num_dimensions]):
         raise ValueError(
-            f"{name} has the shape {tuple(inputs.shape)}: use {form}, with at least one token"
+            f"{name} has the shape {tuple(inputs.shape)}: use [{form}], with at least one token"
         )
     return inputs
 
@@ -62,17 +66,27 @@ def check_shapes(
     seq_idx: torch.Tensor | None,
 ):
     """Refuse a mask that is neither [batch, length] nor a 4D mask of booleans or floats, and other
-    arguments that do not have one number for each token."""
+    arguments that do not have one number for each token.
+
+    A 4D mask may be the same for all rows, heads or queries: it then has a 1 in that place.
+    """
     shape = tuple(inputs.shape[:2])
     if attention_mask is not None:
+        mask_shape = tuple(attention_mask.shape)
         is_4d = attention_mask.dim() == 4
-        fits_4d = attention_mask.dtype == torch.bool or attention_mask.is_floating_point()
-        if not is_4d and tuple(attention_mask.shape) != shape:
+        fits = mask_shape == shape
+        if is_4d:
+            batch_size, length = shape
+            fits_rows = mask_shape[0] in (batch_size, 1)
+            fits_pairs = mask_shape[2] in (length, 1) and mask_shape[3] == length
+            fits = fits_rows and fits_pairs
+        if not fits:
             raise ValueError(
-                f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: "
+                f"attention_mask has the shape {mask_shape}, the inputs {shape}: "
                 "use [batch, length] or [batch, 1, length, length]"
             )
-        if is_4d and not fits_4d:
+        is_usable = attention_mask.dtype == torch.bool or attention_mask.is_floating_point()
+        if is_4d and not is_usable:
             raise ValueError(
                 f"attention_mask is {attention_mask.dtype}: a 4D mask holds booleans, or floats "
                 "to add"
@@ -312,8 +326,12 @@ class BatchDocuments:
         return x.to(self.device).view(-1, self.shape[1]).expand(*self.shape)
 
     def check_positions(self, table_size: int):
-        """Refuse positions that a table of learned positions does not have. If positions are
-        counted, values are read only where documents may be too long."""
+        """Refuse positions that a table of learned positions does not have.
+
+        If positions are counted, values are read only where documents may be too long. If a caller
+        passed them, they are always read, which waits for a GPU: it would answer an index that is
+        too high by an error that stops the process.
+        """
         if needs_static_shapes(self.positions_bs):
             return
         if self.counts_positions and self.max_length <= table_size:

@@ -6,6 +6,7 @@ float64, written out for each document alone.
 
 import functools
 import itertools
+from typing import NamedTuple
 from unittest import mock
 
 import pytest
@@ -624,3 +625,15 @@ def test_attention_drops_in_training_alone(implementation):
     for layer in model.train().layers:
         layer.attn.dropout = layer.dropout = torch.nn.Identity()
     assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
+
+
+class Bounds(NamedTuple):
+    start: torch.Tensor
+    length: int
+
+
+def test_what_is_moved_keeps_its_type():
+    parts = [torch.zeros(1), (torch.zeros(2), 3), Bounds(torch.zeros(3), 4), "text"]
+    tensor, pair, bounds, text = attention.move_to(parts, torch.device("meta"))
+    assert tensor.device.type == pair[0].device.type == bounds.start.device.type == "meta"
+    assert pair[1] == 3 and bounds.length == 4 and text == "text"

@@ -115,9 +115,11 @@ WITHOUT_NAMES = """
     from types import SimpleNamespace
     import torch, transformers
     import transformers.modeling_utils, transformers.masking_utils, transformers.generation
+    import huggingface_hub.dataclasses
     import transformers.models.auto.modeling_auto as modeling_auto
     from torch.autograd import forward_ad
     from torch.nn.modules import module
+    from transformers.activations import ACT2FN
     from transformers.utils import import_utils
 
     class WithoutFlashAttention:
@@ -135,15 +137,25 @@ WITHOUT_NAMES = """
         (torch._C, "_len_torch_dispatch_stack"),
         (module, "_has_any_global_hook"),
         (modeling_auto, "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
+        (huggingface_hub.dataclasses, "strict"),
     ]
+    activations = {name: ACT2FN.pop(name) for name in ("gelu_new", "gelu_pytorch_tanh", "swish")}
     values = [getattr(owner, name) for owner, name in hidden]
     for owner, name in hidden:
         delattr(owner, name)
+    import minibert
     from minibert import attention_minibert, compat_minibert, cpu_minibert, modeling_minibert
     for (owner, name), value in zip(hidden, values):
         setattr(owner, name, value)
     torch.ops.aten, torch.ops.mkldnn = aten, mkldnn
+    ACT2FN.update(activations)
 
+    try:
+        minibert.MiniBertConfig(vocab_size="many")
+    except Exception as error:
+        assert "vocab_size" in str(error)
+    else:
+        raise AssertionError("the types of fields are not checked")
     bindings = {name: x for name, x in vars(compat_minibert).items() if name.isupper()}
     assert bindings and set(bindings.values()) == {None}, bindings
     assert not cpu_minibert.FUSED_DTYPES
@@ -155,7 +167,9 @@ WITHOUT_NAMES = """
 
 
 def test_without_any_of_the_names_it_imports_and_computes_the_same(tmp_path):
-    code = textwrap.dedent(WITHOUT_NAMES % (str(Path(__file__).parent), str(tmp_path / "results.pt")))
+    code = textwrap.dedent(
+        WITHOUT_NAMES % (str(Path(__file__).parent), str(tmp_path / "results.pt"))
+    )
     with Python(tmp_path) as python:
         python.run(code)
     results = torch.load(tmp_path / "results.pt")

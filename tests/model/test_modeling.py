@@ -455,6 +455,51 @@ def test_a_mask_of_pairs_adds_to_the_windows():
     assert_close(split[:, :5], model(ids[:, :5]).last_hidden_state, **CLOSE)
 
 
+def test_a_decoder_refuses_to_see_what_it_must_predict():
+    decoder = build("ForCausalLM").eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    with pytest.raises(ValueError, match="is_causal=False: every token would see .* MaskedLM"):
+        decoder(ids, labels=ids, is_causal=False)
+    expected = decoder(ids).logits
+    for is_causal in (None, True):
+        assert torch.equal(decoder(ids, is_causal=is_causal).logits, expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 9, 9), (2, 1, 9, 8), (2, 1, 9, 1), (2, 1, 8, 9)], ids=str)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_mask_of_pairs_of_another_shape_is_refused(attention, shape):
+    model = build("Model", attn_implementation=attention).eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    with pytest.raises(ValueError, match=r"attention_mask has the shape .*, the inputs \(2, 9\)"):
+        model(ids, attention_mask=torch.ones(shape, dtype=torch.bool))
+
+
+@torch.no_grad()
+def test_a_mask_of_pairs_may_be_the_same_for_rows_or_queries():
+    model = build("Model").eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    sees_key = torch.arange(9) < 6
+    masks = [sees_key.expand(2, 1, 9, 9), sees_key.expand(1, 1, 9, 9), sees_key.expand(2, 1, 1, 9)]
+    expected, *others = (model(ids, attention_mask=mask).last_hidden_state for mask in masks)
+    for states in others:
+        assert_close(states, expected, **CLOSE)
+
+
+def test_choices_take_the_shapes_that_they_ask_for():
+    model = build("ForMultipleChoice").eval()
+    ids = torch.randint(1, VOCAB, (2, CHOICES, 9))
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
+        model(attention_mask=torch.ones_like(ids))
+    with pytest.raises(ValueError, match=r"shape \(2, 9\): use \[batch, choices, length\]"):
+        model(ids[:, 0])
+    with pytest.raises(ValueError, match=r"use \[batch, choices, length, \d+\]"):
+        model(inputs_embeds=torch.zeros(2, 9, 16))
+    pooled = model.encode(input_ids=ids).pooler_output
+    assert_close(pooled, model.encode(ids).pooler_output)
+    labels = torch.tensor([0, CHOICES - 1])
+    assert_close(model(ids, labels=labels[:, None]).loss, model(ids, labels=labels).loss)
+
+
 def test_bad_input_is_refused():
     model = build("ForMaskedLM", **BERT)
     ids = torch.randint(1, VOCAB, (2, 9))
