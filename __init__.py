@@ -80,7 +80,16 @@ def __dir__() -> list[str]:
 
 _AUTO_CONFIG = "transformers.models.auto.configuration_auto"
 _AUTO_CLASSES = "transformers.models.auto.modeling_auto"
-_MODEL_FILES = ("configuration", "rope", "compat", "sequences", "cpu", "attention", "modeling")
+_MODEL_FILES = (
+    "configuration",
+    "rope",
+    "compat",
+    "sequences",
+    "cpu",
+    "losses",
+    "attention",
+    "modeling",
+)
 # `modeling_layers` and our model files import the Auto classes, and any of them may be imported
 # first: the registration waits until none of these is loaded half.
 _WATCHED = {

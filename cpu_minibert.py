@@ -1,6 +1,7 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""What only CPUs need. On any other device the functions here do what `nn.Linear`, `nn.Dropout` and
-`F.cross_entropy` do, and the kernels are not used: skip this file unless you compute on a CPU.
+"""What only CPUs need. On any other device `project`, `MiniBertDropout` and `sum_cross_entropy` do
+what `nn.Linear`, `nn.Dropout` and `F.cross_entropy` do, and nothing else here is used: skip this
+file unless you compute on a CPU.
 
 Shape suffixes are those of `modeling_minibert.py`.
 """
@@ -283,6 +284,19 @@ class MiniBertDropout(nn.Dropout):
 
 
 # --- cross-entropy, a few rows at a time ---
+
+
+def sum_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int
+) -> torch.Tensor:
+    """The sum of the cross-entropies of [targets, classes], in fp32 (or fp64), without the labels
+    `ignore_index`."""
+    if needs_traceable_ops(logits) or logits.device.type != "cpu" or not len(logits):
+        return F.cross_entropy(
+            at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum"
+        )
+    loss_sum, _ = CrossEntropyByRows.apply(logits, labels.masked_fill(labels == ignore_index, -1))
+    return loss_sum
 
 
 class CrossEntropyByRows(torch.autograd.Function):

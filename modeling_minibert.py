@@ -8,8 +8,8 @@ unpadded tokens; in the training of masked language models, logits over the voca
 at the labelled positions only. The result is padded only for callers who need padded rows.
 
 What this file takes from the others, in short: `rotate` turns queries and keys by their positions
-(`rope`), `dispatch.attend` is attention over unpadded tokens (`attention`), and `project` is a
-linear with its activation (`cpu`).
+(`rope`), `dispatch.attend` is attention over unpadded tokens (`attention`), `project` is a linear
+with its activation (`cpu`), and the losses are those of `torch.nn.functional` (`losses`).
 
 Shape suffixes in all model files: `hidden_td` is [tokens, width].
 
@@ -52,19 +52,20 @@ from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .attention_minibert import AttentionDispatch, choose_dispatch
 from .compat_minibert import (
-    at_least_fp32,
     attention_backend,
     needs_static_shapes,
     needs_traceable_ops,
     register_causal_model,
 )
 from .configuration_minibert import MiniBertConfig
-from .cpu_minibert import (
-    CrossEntropyByRows,
-    MiniBertDropout,
-    num_filler_tokens,
-    project,
-    repeat_last,
+from .cpu_minibert import MiniBertDropout, num_filler_tokens, project, repeat_last
+from .losses_minibert import (
+    answer_loss,
+    classification_loss,
+    count_targets,
+    cross_entropy,
+    detection_loss,
+    scale_by_targets,
 )
 from .rope_minibert import MiniBertRotary, rotate, sinusoidal_positions
 from .sequences_minibert import (
@@ -827,119 +828,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         return hidden_bsd
 
 
-# --- losses ---
+# --- language modelling ---
 
 LogitsAndLoss = tuple[torch.Tensor, torch.Tensor | None]
-
-
-def mean_loss(
-    loss_sum: torch.Tensor, count: int | torch.Tensor, num_items_in_batch: int | torch.Tensor | None
-) -> torch.Tensor:
-    """Divide the sum of the losses of a micro-batch by its number of targets, or by that of all
-    steps of gradient accumulation (`Trainer` passes it, and then does not divide the loss itself).
-    Without any target the loss is 0."""
-    total = count if num_items_in_batch is None else num_items_in_batch
-    return loss_sum / at_least_one(total, loss_sum.device)
-
-
-def at_least_one(count: int | torch.Tensor, device: torch.device) -> int | torch.Tensor:
-    """What a sum over `count` targets is divided by: 1 if there are none."""
-    if isinstance(count, torch.Tensor):
-        return count.to(device).clamp(min=1)
-    return max(count, 1)
-
-
-def scale_by_targets(
-    loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: int | torch.Tensor | None
-) -> torch.Tensor:
-    """Scale the mean loss of a micro-batch by its share of the targets of an optimizer step, so
-    that the scaled losses of its micro-batches add up to a mean over the step.
-
-    Args:
-        labels: those that `Trainer` counts; -100 is no target.
-        num_items_in_batch: what it counted over all micro-batches; None: there is only this one.
-    """
-    if num_items_in_batch is None:
-        return loss
-    num_targets = (labels != -100).sum()
-    return loss * num_targets / at_least_one(num_items_in_batch, loss.device)
-
-
-def cross_entropy(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    num_items_in_batch: int | torch.Tensor | None = None,
-    ignore_index: int = -100,
-) -> torch.Tensor:
-    """The mean cross-entropy of [targets, classes], in fp32 (or fp64), without the labels
-    `ignore_index`. On CPU, a label that is no class is a ValueError."""
-    labels = labels.to(logits.device)
-    if labels.shape != logits.shape[:1] or labels.dtype not in (torch.long, torch.int):
-        raise ValueError(
-            f"labels: {labels.dtype} of the shape {tuple(labels.shape)} for {len(logits)} "
-            "predictions; use torch.long, one for each"
-        )
-    labels = labels.long()
-    counted = labels != ignore_index
-    classes = logits.shape[1]
-    wrong = find_outside(labels.masked_fill(~counted, 0), classes)
-    if wrong is not None:
-        raise ValueError(
-            f"labels: {wrong} is not a class; use 0 to {classes - 1}, or {ignore_index} for none"
-        )
-    if needs_traceable_ops(logits) or logits.device.type != "cpu" or not len(logits):
-        loss_sum = F.cross_entropy(
-            at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum"
-        )
-    else:
-        loss_sum, _ = CrossEntropyByRows.apply(logits, labels.masked_fill(~counted, -1))
-    return mean_loss(loss_sum, counted.sum(), num_items_in_batch)
-
-
-def choose_problem_type(config: MiniBertConfig, labels: torch.Tensor) -> str:
-    """`config.problem_type`. If that is None, it is set from the number of labels and the type of
-    these labels, as in Transformers."""
-    if config.problem_type is None:
-        if config.num_labels == 1:
-            config.problem_type = "regression"
-        elif labels.dtype in (torch.long, torch.int):
-            config.problem_type = "single_label_classification"
-        else:
-            config.problem_type = "multi_label_classification"
-    return config.problem_type
-
-
-def classification_loss(
-    config: MiniBertConfig,
-    logits_nc: torch.Tensor,
-    labels: torch.Tensor,
-    num_items_in_batch: int | torch.Tensor | None = None,
-) -> torch.Tensor:
-    """The loss of regression, single-label or multi-label classification, see
-    `choose_problem_type`."""
-    problem_type = choose_problem_type(config, labels)
-    if problem_type == "single_label_classification":
-        return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
-    losses = {
-        "regression": F.mse_loss,
-        "multi_label_classification": F.binary_cross_entropy_with_logits,
-    }
-    if problem_type not in losses:
-        raise ValueError(
-            f"problem_type={problem_type!r}: use single_label_classification, {', '.join(losses)}"
-        )
-    logits_nc = at_least_fp32(logits_nc)
-    if labels.numel() != logits_nc.numel() or labels.shape[:1] not in ((), logits_nc.shape[:1]):
-        raise ValueError(
-            f"labels: {labels.dtype}, of the shape {tuple(labels.shape)}, for "
-            f"problem_type={problem_type!r}; use {tuple(logits_nc.shape)}"
-        )
-    labels = labels.to(logits_nc).view(logits_nc.shape)
-    loss_sum = losses[problem_type](logits_nc, labels, reduction="sum")
-    return mean_loss(loss_sum, labels.numel(), num_items_in_batch)
-
-
-# --- language modelling ---
 
 
 class MiniBertLanguageModel(MiniBertPreTrainedModel):
@@ -1080,9 +971,9 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
             seq_idx, **kwargs,
         )  # fmt: skip
         labels_t = outputs.tokens.unpad_labels(labels)
-        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
+        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
         logits, loss = self.predict_tokens(
-            outputs, labels_t, sparse_prediction, count, masked_lm_positions
+            outputs, labels_t, sparse_prediction, num_targets, masked_lm_positions
         )
         return MaskedLMOutput(
             loss=loss,
@@ -1165,8 +1056,8 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
             seq_idx, **kwargs,
         )  # fmt: skip
         labels_t = outputs.tokens.unpad_labels(labels)
-        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
-        logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
+        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
+        logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_targets)
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
         if next_sentence_label is not None:
@@ -1281,8 +1172,10 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         if not must_shift:
             labels = shift_labels
         labels_t = outputs.tokens.unpad_labels(labels, must_shift)
-        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t, must_shift)
-        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
+        num_targets = count_targets(
+            outputs.tokens, num_items_in_batch, labels, labels_t, must_shift
+        )
+        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_targets)
         return CausalLMOutput(
             loss=loss,
             logits=logits,
@@ -1535,10 +1428,10 @@ class MiniBertForTokenClassification(MiniBertClassifier):
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
         labels_t = outputs.tokens.unpad_labels(labels)
-        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
+        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
         loss = None
         if labels_t is not None:
-            loss = cross_entropy(logits_tc, labels_t, count)
+            loss = cross_entropy(logits_tc, labels_t, num_targets)
         return outputs.tokens.pad(logits_tc), loss
 
 
@@ -1579,25 +1472,11 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         it is ignored."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
         labels_t = outputs.tokens.unpad_labels(labels)
-        count = outputs.tokens.count_targets(num_items_in_batch, labels, labels_t)
+        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
         loss = None
         if labels_t is not None:
-            loss = self._loss(logits_t1.squeeze(1), labels_t, count)
+            loss = detection_loss(logits_t1.squeeze(1), labels_t, num_targets)
         return outputs.tokens.pad(logits_t1).squeeze(-1), loss
-
-    @staticmethod
-    def _loss(
-        logits_t: torch.Tensor, labels_t: torch.Tensor, count: int | torch.Tensor | None
-    ) -> torch.Tensor:
-        """The mean binary cross-entropy of the labelled tokens."""
-        labels_t = labels_t.to(logits_t.device)
-        counted = labels_t != -100
-        logits_t = at_least_fp32(logits_t)
-        targets = labels_t.clamp(min=0).to(logits_t)
-        loss_sum = F.binary_cross_entropy_with_logits(
-            logits_t, targets, weight=counted.to(logits_t), reduction="sum"
-        )
-        return mean_loss(loss_sum, counted.sum(), count)
 
 
 class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
@@ -1653,8 +1532,8 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             real_bs = outputs.tokens.batch.real_bs
-            start_loss = self._loss(start_logits, start_positions, real_bs, num_items_in_batch)
-            end_loss = self._loss(end_logits, end_positions, real_bs, num_items_in_batch)
+            start_loss = answer_loss(start_logits, start_positions, real_bs, num_items_in_batch)
+            end_loss = answer_loss(end_logits, end_positions, real_bs, num_items_in_batch)
             loss = (start_loss + end_loss) / 2
         return QuestionAnsweringModelOutput(
             loss=loss,
@@ -1663,23 +1542,6 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-    @staticmethod
-    def _loss(
-        logits_bs: torch.Tensor,
-        column_b: torch.Tensor,
-        real_bs: torch.Tensor | None,
-        num_items_in_batch: int | torch.Tensor | None,
-    ) -> torch.Tensor:
-        """The mean cross-entropy of the columns, [batch]. A column on padding or beyond the row
-        becomes `length`, which is ignored; one below 0 becomes 0."""
-        length = logits_bs.shape[1]
-        column_b = column_b.view(-1).clamp(0, length)
-        if real_bs is not None:
-            column_b = column_b.to(real_bs.device)
-            real_b = F.pad(real_bs, (0, 1)).gather(1, column_b.unsqueeze(1)).squeeze(1)
-            column_b = column_b.masked_fill(~real_b, length)
-        return cross_entropy(logits_bs, column_b, num_items_in_batch, ignore_index=length)
 
 
 __all__ = [  # noqa: RUF022 - in reading order

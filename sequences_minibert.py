@@ -533,34 +533,6 @@ class BatchTokens:
         next_ids = F.pad(self.document_ids, (0, 1), value=-2)[1:]
         return next_labels.masked_fill(next_ids != self.document_ids, -100)
 
-    def count_targets(
-        self,
-        num_items: int | torch.Tensor | None,
-        labels_bs: torch.Tensor | None,
-        labels_t: torch.Tensor | None,
-        shift: bool = False,
-    ) -> int | torch.Tensor | None:
-        """Return the number of targets to average the loss over, in all steps of gradient
-        accumulation: `num_items` without those that `unpad_labels` ignores.
-
-        Only the labels of this step are at hand, so it is assumed that the other steps ignore as
-        large a share of theirs.
-
-        Args:
-            num_items: what `Trainer` counted over all steps: labels that are not -100, with `shift`
-                without the first column. None: there is only this step, whose loss counts itself.
-            labels_bs, labels_t: what `unpad_labels` takes, and what it returns.
-            shift: as for `unpad_labels`.
-        """
-        may_ignore = shift or self.batch.real_bs is not None
-        if num_items is None or labels_bs is None or not may_ignore:
-            return num_items
-        counted_bs = labels_bs[:, 1:] if shift else labels_bs
-        num_counted = (counted_bs != -100).sum()
-        num_ignored = num_counted - (labels_t != -100).sum()
-        num_items = torch.as_tensor(num_items, device=num_counted.device)
-        return num_items - num_ignored * num_items // num_counted.clamp(min=1)
-
 
 class UnpaddedTokens(BatchTokens):
     """The real tokens of all rows, in row order. `BatchDocuments.find_tokens` makes them; nothing

@@ -69,17 +69,19 @@ def plain_calls() -> dict[str, list]:
     """For each optimisation, what puts the plain call in its place."""
     from minibert import attention_minibert as attention
     from minibert import cpu_minibert as cpu
+    from minibert import losses_minibert as losses
     from minibert import modeling_minibert as modeling
 
-    def cross_entropy(logits, labels, num_items_in_batch=None, ignore_index=-100):
-        total = F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
-        return modeling.mean_loss(total, (labels != ignore_index).sum(), num_items_in_batch)
+    def sum_cross_entropy(logits, labels, ignore_index):
+        return F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
 
     def sdpa_alone(*arguments):
         return None
 
     return {
-        "cross-entropy by rows": [mock.patch.object(modeling, "cross_entropy", cross_entropy)],
+        "cross-entropy by rows": [
+            mock.patch.object(losses, "sum_cross_entropy", sum_cross_entropy)
+        ],
         "shape buckets": [mock.patch.object(modeling, "num_filler_tokens", lambda *arguments: 0)],
         "short documents packed": [
             mock.patch.object(attention, "PackedDispatch", attention.DocumentsDispatch)

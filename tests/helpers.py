@@ -121,8 +121,14 @@ def build(head: str, seed: int = 0, **fields):
 
 # What goes to the Hub beside the weights.
 CODE = {
-    f"{name}_minibert.py"
-    for name in ("configuration", "rope", "compat", "sequences", "cpu", "attention", "modeling")
+    "attention_minibert.py",
+    "compat_minibert.py",
+    "configuration_minibert.py",
+    "cpu_minibert.py",
+    "losses_minibert.py",
+    "modeling_minibert.py",
+    "rope_minibert.py",
+    "sequences_minibert.py",
 }
 
 
