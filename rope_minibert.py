@@ -1,7 +1,7 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""Rotary positions (RoPE; Su et al. 2021, arXiv 2104.09864): their parameters, then their
-computation. The fixed sines of the first Transformer, which have the same frequencies, stand at the
-end.
+"""Rotary positions (RoPE; Su et al. 2021, arXiv 2104.09864): their computation, then their
+parameters, which only the config checks. Between them stand the fixed sines of the first
+Transformer, which have the same frequencies.
 
 `rope_parameters` of a config has a dictionary for each kind of layer:
 
@@ -21,6 +21,134 @@ import torch
 from torch.nn import functional as F
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+# --- computation ---
+
+
+def rotary_frequencies(
+    width: int, theta: float | torch.Tensor, device: torch.device
+) -> torch.Tensor:
+    """theta^(-2i / width) (Su et al. 2021, eq. 15), [width / 2], in fp32."""
+    return theta ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
+
+
+def rotary_angles(
+    positions_bs: torch.Tensor, frequencies: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, frequencies], always in
+    fp32."""
+    angles = positions_bs.to(torch.float32)[..., None, None] * frequencies
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the pairs (x_i, x_{i + width / 2}) of the first `width` elements of each head.
+
+    Args:
+        x: [b, s, heads, head width].
+        cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them; the sines of the first half
+            are negative.
+    """
+    width = cos.shape[-1]
+    if width < x.shape[-1]:
+        rotated = rotate(x[..., :width], cos, sin)
+        return torch.cat((rotated, x[..., width:]), dim=-1)
+    first, second = x.chunk(2, dim=-1)
+    swapped = torch.cat((second, first), dim=-1)
+    return torch.addcmul(x * cos.to(x.dtype), swapped, sin.to(x.dtype))
+
+
+class MiniBertRotary:
+    """The rotary angles of one type of layer, scaled as `rope_parameters` say. It is no module and
+    holds numbers, not buffers, so that nothing is lost or rounded when weights are loaded or cast.
+
+    "dynamic" and "longrope" depend on the longest text of the batch, as in Transformers: if it is
+    longer than the length trained for, it changes the vectors of the other texts too.
+
+    Args:
+        config: a config with complete `rope_parameters`.
+        layer_type: "full_attention" or "sliding_attention".
+
+    Attributes:
+        rope_type: one of Transformers' types of scaling.
+        width: how many elements of a head rotate.
+        theta: the base of the frequencies, of the types "default" and "dynamic".
+        factor: how many times as long texts may be, of the type "dynamic".
+        trained_length: the longest text trained for, of the types "dynamic" and "longrope".
+        frequencies: those of all types but "default" and "dynamic".
+        long_frequencies: of the type "longrope", those of texts beyond `trained_length`.
+        scaling: what cosines and sines are multiplied by.
+    """
+
+    def __init__(self, config: PreTrainedConfig, layer_type: str):
+        parameters = config.rope_parameters[layer_type]
+        head_width = config.hidden_size // config.num_attention_heads
+        self.rope_type = parameters["rope_type"]
+        self.width = int(head_width * (parameters.get("partial_rotary_factor") or 1.0))
+        self.theta = parameters["rope_theta"]
+        self.factor = parameters.get("factor")
+        self.trained_length = config.max_position_embeddings
+        self.frequencies: list[float] | None = None
+        self.long_frequencies: list[float] | None = None
+        self.scaling = 1.0
+        if self.rope_type in ("default", "dynamic"):
+            return
+        compute = ROPE_INIT_FUNCTIONS[self.rope_type]
+        with torch.device("cpu"):  # models are built on the meta device
+            frequencies, self.scaling = compute(config, "cpu", None, layer_type)
+            self.frequencies = frequencies.tolist()
+            if self.rope_type == "longrope":
+                self.trained_length = parameters[TRAINED_LENGTH]
+                longer, _ = compute(config, "cpu", self.trained_length + 1, layer_type)
+                self.long_frequencies = longer.tolist()
+
+    def __call__(
+        self, positions_bs: torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The cosines and sines that `rotate` takes, [b, s, 1, width] each: computed in fp32, then
+        rounded to `dtype`, once for all layers."""
+        cos, sin = rotary_angles(positions_bs, self._frequencies(positions_bs))
+        cos = torch.cat((cos, cos), dim=-1) * self.scaling
+        sin = torch.cat((-sin, sin), dim=-1) * self.scaling
+        return cos.to(dtype), sin.to(dtype)
+
+    def _frequencies(self, positions_bs: torch.Tensor) -> torch.Tensor:
+        """The frequencies for this batch, [width / 2]."""
+        device = positions_bs.device
+        if self.rope_type == "default":
+            return rotary_frequencies(self.width, self.theta, device)
+        if self.rope_type == "dynamic":
+            theta = self._dynamic_theta(longest_text(positions_bs))
+            return rotary_frequencies(self.width, theta, device)
+        frequencies = torch.tensor(self.frequencies, device=device)
+        if self.rope_type == "longrope":
+            is_beyond = longest_text(positions_bs) > self.trained_length
+            longer = torch.tensor(self.long_frequencies, device=device)
+            frequencies = torch.where(is_beyond, longer, frequencies)
+        return frequencies
+
+    def _dynamic_theta(self, length: torch.Tensor) -> torch.Tensor:
+        """NTK-aware scaling: beyond the length trained for, the base grows with the length."""
+        growth = self.factor * length / self.trained_length - (self.factor - 1)
+        exponent = self.width / (self.width - 2)
+        return torch.where(length > self.trained_length, self.theta * growth**exponent, self.theta)
+
+
+def longest_text(positions_bs: torch.Tensor) -> torch.Tensor:
+    """The highest position plus 1; 1 if there is no token, as `max` refuses an empty tensor."""
+    return F.pad(positions_bs.flatten(), (0, 1)).max() + 1
+
+
+# --- fixed positions that are added to the embeddings ---
+
+
+def sinusoidal_positions(positions_bs: torch.Tensor, width: int) -> torch.Tensor:
+    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines
+    interleaved."""
+    frequencies = rotary_frequencies(width, 10_000.0, positions_bs.device)
+    cos, sin = rotary_angles(positions_bs, frequencies)
+    return torch.stack((sin, cos), dim=-1).flatten(2)
+
 
 # --- parameters ---
 
@@ -210,131 +338,3 @@ def is_positive(value: Any) -> bool:
     """Whether it is a finite number above 0."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 < value < math.inf
-
-
-# --- computation ---
-
-
-def rotary_frequencies(
-    width: int, theta: float | torch.Tensor, device: torch.device
-) -> torch.Tensor:
-    """theta^(-2i / width) (Su et al. 2021, eq. 15), [width / 2], in fp32."""
-    return theta ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
-
-
-def rotary_angles(
-    positions_bs: torch.Tensor, frequencies: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, frequencies], always in
-    fp32."""
-    angles = positions_bs.to(torch.float32)[..., None, None] * frequencies
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate the pairs (x_i, x_{i + width / 2}) of the first `width` elements of each head.
-
-    Args:
-        x: [b, s, heads, head width].
-        cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them; the sines of the first half
-            are negative.
-    """
-    width = cos.shape[-1]
-    if width < x.shape[-1]:
-        rotated = rotate(x[..., :width], cos, sin)
-        return torch.cat((rotated, x[..., width:]), dim=-1)
-    first, second = x.chunk(2, dim=-1)
-    swapped = torch.cat((second, first), dim=-1)
-    return torch.addcmul(x * cos.to(x.dtype), swapped, sin.to(x.dtype))
-
-
-class MiniBertRotary:
-    """The rotary angles of one kind of layer, scaled as `rope_parameters` say. It is no module and
-    holds numbers, not buffers, so that nothing is lost or rounded when weights are loaded or cast.
-
-    "dynamic" and "longrope" depend on the longest text of the batch, as in Transformers: if it is
-    longer than the length trained for, it changes the vectors of the other texts too.
-
-    Args:
-        config: a config with complete `rope_parameters`.
-        layer_type: "full_attention" or "sliding_attention".
-
-    Attributes:
-        rope_type: one of Transformers' types of scaling.
-        width: how many elements of a head rotate.
-        theta: the base of the frequencies, of the types "default" and "dynamic".
-        factor: how many times as long texts may be, of the type "dynamic".
-        trained_length: the longest text trained for, of the types "dynamic" and "longrope".
-        frequencies: those of all types but "default" and "dynamic".
-        long_frequencies: of the type "longrope", those of texts beyond `trained_length`.
-        scaling: what cosines and sines are multiplied by.
-    """
-
-    def __init__(self, config: PreTrainedConfig, layer_type: str):
-        parameters = config.rope_parameters[layer_type]
-        head_width = config.hidden_size // config.num_attention_heads
-        self.rope_type = parameters["rope_type"]
-        self.width = int(head_width * (parameters.get("partial_rotary_factor") or 1.0))
-        self.theta = parameters["rope_theta"]
-        self.factor = parameters.get("factor")
-        self.trained_length = config.max_position_embeddings
-        self.frequencies: list[float] | None = None
-        self.long_frequencies: list[float] | None = None
-        self.scaling = 1.0
-        if self.rope_type in ("default", "dynamic"):
-            return
-        compute = ROPE_INIT_FUNCTIONS[self.rope_type]
-        with torch.device("cpu"):  # models are built on the meta device
-            frequencies, self.scaling = compute(config, "cpu", None, layer_type)
-            self.frequencies = frequencies.tolist()
-            if self.rope_type == "longrope":
-                self.trained_length = parameters[TRAINED_LENGTH]
-                longer, _ = compute(config, "cpu", self.trained_length + 1, layer_type)
-                self.long_frequencies = longer.tolist()
-
-    def __call__(
-        self, positions_bs: torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The cosines and sines that `rotate` takes, [b, s, 1, width] each: computed in fp32, then
-        rounded to `dtype`, once for all layers."""
-        cos, sin = rotary_angles(positions_bs, self._frequencies(positions_bs))
-        cos = torch.cat((cos, cos), dim=-1) * self.scaling
-        sin = torch.cat((-sin, sin), dim=-1) * self.scaling
-        return cos.to(dtype), sin.to(dtype)
-
-    def _frequencies(self, positions_bs: torch.Tensor) -> torch.Tensor:
-        """The frequencies for this batch, [width / 2]."""
-        device = positions_bs.device
-        if self.rope_type == "default":
-            return rotary_frequencies(self.width, self.theta, device)
-        if self.rope_type == "dynamic":
-            theta = self._dynamic_theta(longest_text(positions_bs))
-            return rotary_frequencies(self.width, theta, device)
-        frequencies = torch.tensor(self.frequencies, device=device)
-        if self.rope_type == "longrope":
-            is_beyond = longest_text(positions_bs) > self.trained_length
-            longer = torch.tensor(self.long_frequencies, device=device)
-            frequencies = torch.where(is_beyond, longer, frequencies)
-        return frequencies
-
-    def _dynamic_theta(self, length: torch.Tensor) -> torch.Tensor:
-        """NTK-aware scaling: beyond the length trained for, the base grows with the length."""
-        growth = self.factor * length / self.trained_length - (self.factor - 1)
-        exponent = self.width / (self.width - 2)
-        return torch.where(length > self.trained_length, self.theta * growth**exponent, self.theta)
-
-
-def longest_text(positions_bs: torch.Tensor) -> torch.Tensor:
-    """The highest position plus 1; 1 if there is no token, as `max` refuses an empty tensor."""
-    return F.pad(positions_bs.flatten(), (0, 1)).max() + 1
-
-
-# --- fixed positions that are added to the embeddings ---
-
-
-def sinusoidal_positions(positions_bs: torch.Tensor, width: int) -> torch.Tensor:
-    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines
-    interleaved."""
-    frequencies = rotary_frequencies(width, 10_000.0, positions_bs.device)
-    cos, sin = rotary_angles(positions_bs, frequencies)
-    return torch.stack((sin, cos), dim=-1).flatten(2)
