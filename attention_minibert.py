@@ -1,29 +1,40 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""How the unpadded tokens attend to each other: which kernel runs on which pieces, with which
-masks.
+"""How the layers attend: which kernel runs on which pieces, with which masks.
 
-Once a forward, `choose_dispatch` makes an `AttentionDispatch` for the local layers and one for the
-global ones; every layer calls its `attend` with queries, keys and values. Nothing here knows the
-config or a layer. A reader who wants to understand the model may skip this file: all of it computes
-softmax(q kᵀ / √d) v within documents.
+Once a forward, `choose_layer_input` decides whether the layers run over unpadded tokens or padded
+rows, and `attention_arguments` what the local ones, and the global ones, pass to their attention.
+Where torch attends over the unpadded tokens, that is an `AttentionDispatch`, whose `attend` takes
+queries, keys and values. Elsewhere it is the name of an attention function of Transformers, and
+what that takes. Nothing here knows a layer. A reader who wants to understand the model may skip
+this file: all of it computes softmax(q kᵀ / √d) v within documents, up to rounding and random
+numbers.
 
-Shape suffixes are those of `modeling_minibert.py`.
+Shape suffixes are those of `modeling_minibert.py`, and:
+
+    r   packed rows of one call         p   slots of the packed rows of all calls
+    g   blocks of a local layer
 """
 
 import copy
 import math
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.nn import functional as F
+from transformers.configuration_utils import PreTrainedConfig
 
-from .compat_minibert import FLASH_ATTENTION
+from .compat_minibert import FLASH_ATTENTION, attention_backend, needs_static_shapes
 from .cpu_minibert import AttentionKernel, choose_cpu_kernel
 from .sequences_minibert import (
+    BatchDocuments,
+    LayerInput,
+    PaddedRows,
+    UnpaddedRow,
     UnpaddedTokens,
-    apply_window_and_causality,
+    apply_reach_and_causality,
     build_attention_mask,
     to_bias,
 )
@@ -71,13 +82,13 @@ def round_up(number: int, step: int) -> int:
 
 
 class AttentionDispatch:
-    """How the layers of one kind attend over the unpadded tokens, in one forward.
+    """How the layers of one variant attend over the unpadded tokens, in one forward.
 
     With `device_map`, accelerate moves it to the device of each layer, as it moves tensors.
 
     Args:
         tokens: the real tokens of the batch.
-        window: the largest distance at which tokens see each other; None: the whole document.
+        reach: the largest distance at which tokens see each other; None: the whole document.
         causal: tokens see only what comes before them.
         dropout: rate on the attention probabilities (0 outside training).
         dtype: of the queries, keys and values.
@@ -92,13 +103,13 @@ class AttentionDispatch:
     def __init__(
         self,
         tokens: UnpaddedTokens,
-        window: int | None,
+        reach: int | None,
         causal: bool,
         dropout: float,
         dtype: torch.dtype,
     ):
         self.tokens = tokens
-        self.window = window
+        self.reach = reach
         self.causal = causal
         self.dropout = dropout
         self.dtype = dtype
@@ -124,7 +135,7 @@ class AttentionDispatch:
         return moved
 
     def prepare(self):
-        """Make the pieces and masks that all layers of the kind share."""
+        """Make the pieces and masks that all layers of the variant share."""
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Attend: queries, keys and values, [tokens, heads, head width] each → the same shape.
@@ -156,17 +167,26 @@ class FlashDispatch(AttentionDispatch):
     name = "flash attention"
 
     def prepare(self):
-        left = -1 if self.window is None else self.window  # -1: all
+        left = -1 if self.reach is None else self.reach  # -1: all
         right = 0 if self.causal else left
         self.window_sizes = {"window_size_left": left, "window_size_right": right}
-        bounds = self.tokens.cu_seq_lens
-        max_length = self.tokens.max_length
-        self.bounds = (bounds, bounds, max_length, max_length)  # of queries and of keys
+        self.cu_seq_lens = self.tokens.cu_seq_lens
+        self.max_length = self.tokens.max_length
 
     def attend_tokens(self, q, k, v):
         returns_probs = False
         results = FLASH_ATTENTION(
-            q, k, v, *self.bounds, self.dropout, self.causal, returns_probs, **self.window_sizes
+            q,
+            k,
+            v,
+            self.cu_seq_lens,  # of the queries
+            self.cu_seq_lens,  # of the keys
+            self.max_length,
+            self.max_length,
+            self.dropout,
+            self.causal,
+            returns_probs,
+            **self.window_sizes,
         )
         return results[0]
 
@@ -181,13 +201,13 @@ class DocumentsDispatch(AttentionDispatch):
         tokens = self.tokens
         self.sizes, is_shared = self._join_short_documents()
         self.biases: list[torch.Tensor | None] = []
-        needs_mask = self.window is not None or (self.causal and tokens.order == "any")
+        needs_mask = self.reach is not None or (self.causal and tokens.order == "any")
         id_parts = tokens.document_ids.split(self.sizes)
         position_parts = tokens.positions.split(self.sizes)
         for size, shared, ids, positions in zip(self.sizes, is_shared, id_parts, position_parts):
             bias = None
             if shared or needs_mask:
-                mask = build_attention_mask(ids, positions, self.window, self.causal)
+                mask = build_attention_mask(ids, positions, self.reach, self.causal)
                 bias = to_bias(mask[None, None], self.dtype)
             self.kernels.append(self.choose_kernel(size, size))
             self.biases.append(bias)
@@ -348,7 +368,7 @@ class RowsDispatch(AttentionDispatch):
         # `sees_all` and `is_full` are known without reading tensors: lengths are Python numbers.
         num_rows = sum(len(call_rows) for call_rows in calls)
         has_one_document_each = num_rows == len(self.tokens.lengths)
-        sees_all = has_one_document_each and self.window is None and not self.causal
+        sees_all = has_one_document_each and self.reach is None and not self.causal
         self.biases: list[torch.Tensor | None] = []
         id_parts = ids_p.split(self.sizes)
         position_parts = positions_p.split(self.sizes)
@@ -375,7 +395,7 @@ class RowsDispatch(AttentionDispatch):
             mask = (document_ids >= 0) | is_empty_row
             return to_bias(mask[:, None, None], self.dtype)
         # Slots without a token see each other, so that no row of a mask is empty.
-        mask = build_attention_mask(document_ids, positions, self.window, self.causal)
+        mask = build_attention_mask(document_ids, positions, self.reach, self.causal)
         return to_bias(mask.unsqueeze(1), self.dtype)
 
     def attend_tokens(self, q, k, v):
@@ -433,9 +453,9 @@ class GroupsDispatch(RowsDispatch):
 
 
 class BlocksDispatch(AttentionDispatch):
-    """Local attention in O(tokens · window). A block of queries is compared only with the keys that
-    it may see: its own and `window` more on either side (the chunks of Beltagy et al. 2020, over
-    the unpadded tokens). With blocks of 4 tokens and a window of 2:
+    """Local attention in O(tokens · reach). A block of queries is compared only with the keys that
+    it may see: its own and `reach` more on either side (the chunks of Beltagy et al. 2020, over
+    the unpadded tokens). With blocks of 4 tokens and a reach of 2:
 
         tokens                0  1  2  3 |  4  5  6  7 |  8
         keys of block 0  .  . 0  1  2  3    4  5
@@ -446,23 +466,23 @@ class BlocksDispatch(AttentionDispatch):
     name = "blocks of queries"
 
     def prepare(self):
-        window = self.window
+        reach = self.reach
         # Small blocks waste less on keys out of reach; large blocks have fewer gradients of shared
         # keys to add up.
-        has_gradients = torch.is_grad_enabled() or self.dropout
-        self.block = max(LOCAL_BLOCK, 2 * window if has_gradients else window // 2)
+        has_gradients = torch.is_grad_enabled() or bool(self.dropout)
+        self.block = max(LOCAL_BLOCK, 2 * reach if has_gradients else reach // 2)
         self.num_blocks = -(-self.num_tokens // self.block)
         self.tail = self.num_blocks * self.block - self.num_tokens
-        self.span = self.block + 2 * window
+        self.span = self.block + 2 * reach
         # The slots after the tokens (-1) see each other, so that no row of a mask is empty. Those
         # before the first token (-2) are keys only, and seen by no query.
         query_ids = F.pad(self.tokens.document_ids.int(), (0, self.tail), value=-1)
-        key_ids = F.pad(query_ids, (0, window), value=-1)
-        key_ids = F.pad(key_ids, (window, 0), value=-2)
+        key_ids = F.pad(query_ids, (0, reach), value=-1)
+        key_ids = F.pad(key_ids, (reach, 0), value=-2)
         ids_gq = query_ids.view(self.num_blocks, self.block)
         ids_gk = key_ids.unfold(0, self.span, self.block)
         visible = ids_gq.unsqueeze(2) == ids_gk.unsqueeze(1)
-        mask = apply_window_and_causality(visible, self._distances(), window, self.causal)
+        mask = apply_reach_and_causality(visible, self._distances(), reach, self.causal)
         self.bias = to_bias(mask.unsqueeze(1), self.dtype)
         self.kernels = [self.choose_kernel(self.block, self.span)]  # all blocks are one call
 
@@ -472,12 +492,12 @@ class BlocksDispatch(AttentionDispatch):
         tokens = self.tokens
         if tokens.order == "contiguous":
             positions_q = torch.arange(self.block, device=tokens.device)
-            first = -self.window
+            first = -self.reach
             positions_k = torch.arange(first, first + self.span, device=tokens.device)
             return positions_q.unsqueeze(-1) - positions_k.unsqueeze(-2)
         positions = F.pad(tokens.positions.int(), (0, self.tail))
         positions_gq = positions.view(self.num_blocks, self.block)
-        around = (self.window, self.window)
+        around = (self.reach, self.reach)
         positions_gk = F.pad(positions, around).unfold(0, self.span, self.block)
         return positions_gq.unsqueeze(-1) - positions_gk.unsqueeze(-2)
 
@@ -494,7 +514,7 @@ class BlocksDispatch(AttentionDispatch):
     def _with_neighbours(self, x: torch.Tensor) -> torch.Tensor:
         """The keys or values that each block sees: [tokens, heads, head width] → [blocks, heads,
         keys, head width]."""
-        around = (0, 0, 0, 0, self.window, self.window + self.tail)
+        around = (0, 0, 0, 0, self.reach, self.reach + self.tail)
         return F.pad(x, around).unfold(0, self.span, self.block).transpose(2, 3)
 
 
@@ -503,34 +523,34 @@ class BlocksDispatch(AttentionDispatch):
 
 def choose_dispatch(
     tokens: UnpaddedTokens,
-    window: int | None,
+    reach: int | None,
     causal: bool,
     dropout: float,
     dtype: torch.dtype,
     head_width: int,
 ) -> AttentionDispatch:
-    """Choose how the layers of one kind attend over the unpadded tokens, from the batch at hand.
+    """Choose how the layers of one variant attend over the unpadded tokens, from the batch at hand.
     Arguments are those of `AttentionDispatch`, and the width of a head."""
     device = tokens.device
     is_cpu = device.type == "cpu"
-    if is_cpu and _hides_nothing(tokens, window):
-        window = None
+    if is_cpu and _hides_nothing(tokens, reach):
+        reach = None
     if not len(tokens.document_ids):  # nothing but padding
         dispatch_class = DocumentsDispatch
-    elif tokens.order == "any" and (window is not None or causal):
+    elif tokens.order == "any" and (reach is not None or causal):
         # Positions fall or repeat within documents: only explicit masks know who sees whom.
         dispatch_class = DocumentsDispatch if is_cpu else OneCallDispatch
     elif is_cpu:
-        dispatch_class = _choose_on_cpu(tokens, window, dropout, dtype)
-    elif window is not None and tokens.order != "contiguous":
+        dispatch_class = _choose_on_cpu(tokens, reach, dropout, dtype)
+    elif reach is not None and tokens.order != "contiguous":
         dispatch_class = BlocksDispatch  # flash attention would measure the window in tokens
     else:
-        dispatch_class = _choose_on_device(device, dtype, head_width, window)
-    return dispatch_class(tokens, window, causal, dropout, dtype)
+        dispatch_class = _choose_on_device(device, dtype, head_width, reach)
+    return dispatch_class(tokens, reach, causal, dropout, dtype)
 
 
 def _choose_on_device(
-    device: torch.device, dtype: torch.dtype, head_width: int, window: int | None
+    device: torch.device, dtype: torch.dtype, head_width: int, reach: int | None
 ) -> type[AttentionDispatch]:
     """Flash attention, if it takes the inputs."""
     if (
@@ -542,7 +562,7 @@ def _choose_on_device(
         and head_width <= 256
     ):
         return FlashDispatch
-    return OneCallDispatch if window is None else BlocksDispatch
+    return OneCallDispatch if reach is None else BlocksDispatch
 
 
 @torch.compiler.assume_constant_result  # torch.compile cannot trace the question
@@ -550,15 +570,15 @@ def _has_flash_attention(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def _hides_nothing(tokens: UnpaddedTokens, window: int | None) -> bool:
-    """Whether every document fits into the window. This reads the lengths of documents, which other
+def _hides_nothing(tokens: UnpaddedTokens, reach: int | None) -> bool:
+    """Whether every token sees its whole document. This reads the lengths of documents, which other
     devices than CPUs would have to be waited for."""
     longest = max(tokens.lengths, default=0)
-    return window is not None and tokens.order == "contiguous" and longest <= window + 1
+    return reach is not None and tokens.order == "contiguous" and longest <= reach + 1
 
 
 def _choose_on_cpu(
-    tokens: UnpaddedTokens, window: int | None, dropout: float, dtype: torch.dtype
+    tokens: UnpaddedTokens, reach: int | None, dropout: float, dtype: torch.dtype
 ) -> type[AttentionDispatch]:
     """On CPU, no kernel takes documents of any length. What costs least depends on their lengths,
     and on the kernels of `choose_cpu_kernel`:
@@ -578,7 +598,7 @@ def _choose_on_cpu(
     """
     lengths = tokens.lengths
     # Before the table: in long documents, most keys are out of reach of a local layer.
-    if window is not None and max(lengths) > 4 * max(window, LOCAL_BLOCK):
+    if reach is not None and max(lengths) > 4 * max(reach, LOCAL_BLOCK):
         return BlocksDispatch
     if len(lengths) == 1:
         return DocumentsDispatch
@@ -592,3 +612,106 @@ def _choose_on_cpu(
     if 2 * tokens_in_short <= sum(lengths):
         return DocumentsDispatch
     return GroupsDispatch if is_inference else PackedDispatch
+
+
+# --- what the layers run over, and what they pass to their attention ---
+
+
+def query_dtype(hidden_states: torch.Tensor) -> torch.dtype:
+    """The type of queries, keys and values, which autocast may decide."""
+    device_type = hidden_states.device.type
+    if torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return hidden_states.dtype
+
+
+def choose_layer_input(
+    batch: BatchDocuments,
+    inputs: torch.Tensor,
+    config: PreTrainedConfig,
+    reaches: Iterable[int | None],
+    keeps_layers: bool,
+) -> LayerInput:
+    """What the layers run over: the unpadded tokens as one row wherever that is possible, else the
+    padded rows.
+
+    Args:
+        inputs: the words of the batch, or their embeddings.
+        config: the config of the model.
+        reaches: those of its layers.
+        keeps_layers: states or probabilities of every layer are returned, which needs padded rows.
+    """
+    if needs_static_shapes(inputs):  # a graph of static shapes cannot drop padding
+        return PaddedRows(batch.keep_columns())
+    tokens = batch.find_tokens()
+    needs_rows = keeps_layers or batch.mask_4d is not None
+    if needs_rows or not _attends_unpadded(attention_backend(config), tokens, reaches):
+        return PaddedRows(tokens)
+    return UnpaddedRow(tokens)
+
+
+def _attends_unpadded(backend: str, tokens: UnpaddedTokens, reaches: Iterable[int | None]) -> bool:
+    """Whether the attention backend works on these unpadded tokens, in layers of these reaches."""
+    if backend == "sdpa":
+        return True
+    if "flash" not in backend:
+        return False
+    # Flash attention needs at least one token, and measures the window in tokens, not positions.
+    if not len(tokens.document_ids):
+        return False
+    return tokens.order == "contiguous" or not any(reaches)
+
+
+def attention_arguments(
+    layer_input: LayerInput,
+    hidden_bsd: torch.Tensor,
+    reach: int | None,
+    causal: bool,
+    dropout: float,
+    config: PreTrainedConfig,
+    kwargs: dict[str, Any],
+) -> dict[str, Any]:
+    """How the layers of one variant attend: a `dispatch`, where torch attends over the unpadded
+    tokens; else the arguments of one of Transformers' attention functions.
+
+    Args:
+        layer_input: what the layers run over.
+        hidden_bsd: its embeddings.
+        reach, causal, dropout: as for `AttentionDispatch`.
+        config: the config of the model.
+        kwargs: what the caller passes on to Transformers' attention functions. An argument that is
+            decided here replaces one of the same name.
+    """
+    backend = attention_backend(config)
+    tokens = layer_input.tokens
+    is_padded = isinstance(layer_input, PaddedRows)
+    if backend == "sdpa" and not is_padded:
+        dtype = query_dtype(hidden_bsd)
+        head_width = config.hidden_size // config.num_attention_heads
+        return {"dispatch": choose_dispatch(tokens, reach, causal, dropout, dtype, head_width)}
+    mask = None
+    if is_padded and "attention_instances" in kwargs:  # vLLM keeps its requests apart itself
+        _check_vllm(config)
+    elif is_padded and ("flash" not in backend or tokens.batch.needs_mask):
+        if "flash" in backend:
+            backend = "sdpa"  # flash attention takes no mask over pairs of tokens
+        mask = tokens.batch.mask_for_backend(backend, config, hidden_bsd, reach, causal)
+    # Without a mask, flash attention goes by the window and the direction.
+    arguments = {"backend": backend, "attention_mask": mask, "is_causal": causal}
+    # Transformers counts the tokens seen on one side, and the token itself.
+    arguments["sliding_window"] = None if reach is None else reach + 1
+    if not is_padded:
+        arguments["cu_seq_lens_q"] = tokens.cu_seq_lens
+        arguments["cu_seq_lens_k"] = tokens.cu_seq_lens
+        arguments["max_length_q"] = tokens.max_length
+        arguments["max_length_k"] = tokens.max_length
+    return kwargs | arguments
+
+
+def _check_vllm(config: PreTrainedConfig) -> None:
+    """Refuse what vLLM would compute wrongly: it has one window for a layer."""
+    if config.share_layers and len(set(config.layer_types)) > 1:
+        raise ValueError(
+            f"share_layers=True with layer_types={config.layer_types}: vLLM has one window for a "
+            "layer; use layer_types of one kind"
+        )

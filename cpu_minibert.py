@@ -68,8 +68,9 @@ def unfused_attention(
     """Two matrix products with a softmax between them."""
     scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
     if is_causal:
-        hidden = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=q.device)
-        bias = hidden.triu(1)
+        shape = scores.shape[-2:]
+        future_bias = torch.full(shape, float("-inf"), dtype=scores.dtype, device=q.device)
+        bias = future_bias.triu(1)
     if bias is not None:
         scores += bias
     probs = F.softmax(scores, dim=-1)
@@ -90,14 +91,14 @@ def chunked_attention(
     """The same for [rows, heads, queries, head width] without gradients or dropout, one head and a
     few queries at a time, so that their scores stay in the cache."""
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    rows, heads, length = q.shape[:3]
+    num_rows, num_heads, length = q.shape[:3]
     q = q * q.shape[-1] ** -0.5
-    for row in range(rows):
+    for row in range(num_rows):
         bias_qk = None
         if bias is not None:
             row_bias = bias[row] if len(bias) > 1 else bias[0]  # it may be the same for all rows
             bias_qk = row_bias[0].expand(length, -1)  # and for all queries
-        for head in range(heads):
+        for head in range(num_heads):
             q_qd = q[row, head]
             k_kd = k[row, head]
             v_kd = v[row, head]
@@ -249,11 +250,11 @@ def num_filler_tokens(x_td: torch.Tensor, training: bool = False) -> int:
     return -len(x_td) % max(16, step)
 
 
-def repeat_last(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
-    """Append the last token `count` times. (Tokens of zeros would not do: in fp16 the gradient of
-    their norm overflows.)"""
+def repeat_last(x: torch.Tensor, num_copies: int, dim: int) -> torch.Tensor:
+    """Append the last token `num_copies` times. (Tokens of zeros would not do: in fp16 the gradient
+    of their norm overflows.)"""
     shape = list(x.shape)
-    shape[dim] = count
+    shape[dim] = num_copies
     return torch.cat((x, x.narrow(dim, -1, 1).expand(shape)), dim)
 
 
@@ -311,8 +312,8 @@ class CrossEntropyByRows(torch.autograd.Function):
 
     @staticmethod
     def forward(logits, labels):
-        parts = logits.split(CrossEntropyByRows.ROWS_AT_ONCE)
-        log_sums = torch.cat([at_least_fp32(rows).logsumexp(-1) for rows in parts])
+        chunks = logits.split(CrossEntropyByRows.ROWS_AT_ONCE)
+        log_sums = torch.cat([at_least_fp32(chunk).logsumexp(-1) for chunk in chunks])
         at_labels = at_least_fp32(logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1))
         return (log_sums - at_labels).masked_fill(labels < 0, 0).sum(), log_sums
 
@@ -334,9 +335,9 @@ class CrossEntropyByRows(torch.autograd.Function):
             return ((probs - hits) * scale.unsqueeze(1)).to(logits.dtype), None
         out = torch.empty_like(logits)
         for start in range(0, len(logits), CrossEntropyByRows.ROWS_AT_ONCE):
-            rows = slice(start, start + CrossEntropyByRows.ROWS_AT_ONCE)
-            labels_t1 = labels[rows].unsqueeze(1)
-            probs = (at_least_fp32(logits[rows]) - log_sums[rows].unsqueeze(1)).exp_()
+            chunk = slice(start, start + CrossEntropyByRows.ROWS_AT_ONCE)
+            labels_t1 = labels[chunk].unsqueeze(1)
+            probs = (at_least_fp32(logits[chunk]) - log_sums[chunk].unsqueeze(1)).exp_()
             probs.scatter_add_(1, labels_t1, probs.new_full(labels_t1.shape, -1))
-            out[rows].copy_(probs.mul_(scale[rows].unsqueeze(1)))
+            out[chunk].copy_(probs.mul_(scale[chunk].unsqueeze(1)))
         return out, None

@@ -116,6 +116,30 @@ def cross_entropy(
     return mean_loss(loss_sum, is_target.sum(), num_items_in_batch)
 
 
+def next_sentence_loss(
+    logits_n2: torch.Tensor,
+    next_sentence_label: torch.Tensor,
+    num_rows_in_batch: int | torch.Tensor | None,
+    labels: torch.Tensor | None,
+    num_items_in_batch: int | torch.Tensor | None,
+) -> torch.Tensor:
+    """The mean cross-entropy of BERT's second objective.
+
+    Args:
+        logits_n2: [rows, 2].
+        next_sentence_label: [rows] or [rows, 1].
+        num_rows_in_batch: the rows over all micro-batches.
+        labels, num_items_in_batch: the labels of the first objective, if there are any, and what
+            `Trainer` counted over all micro-batches. Without `num_rows_in_batch`, this micro-batch
+            has a share of the rows of the step that is its share of these.
+    """
+    loss = cross_entropy(logits_n2, next_sentence_label.view(-1), num_rows_in_batch)
+    if num_rows_in_batch is not None:
+        return loss
+    counted_labels = next_sentence_label if labels is None else labels
+    return scale_by_targets(loss, counted_labels, num_items_in_batch)
+
+
 def choose_problem_type(config: PreTrainedConfig, labels: torch.Tensor) -> str:
     """`config.problem_type`. If that is None, it is set from the number of labels and the type of
     these labels, as in Transformers."""

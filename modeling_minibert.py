@@ -3,9 +3,9 @@
 
 What happens to a batch: `MiniBertModel.forward` describes it (`BatchDocuments`), chooses what the
 layers run over (the real tokens as one `UnpaddedRow` wherever that is possible, else `PaddedRows`),
-embeds that, plans the attention of each kind of layer, and runs the layers. The heads work on the
-unpadded tokens; in the training of masked language models, logits over the vocabulary are computed
-at the labelled positions only. The result is padded only for callers who need padded rows.
+embeds that, plans the attention of each variant of layer, and runs the layers. The heads work on
+the unpadded tokens. The result is padded only for callers who need padded rows. In training, masked
+language models compute logits over the vocabulary at the labelled positions only.
 
 What this file takes from the others, in short: `rotate` turns queries and keys by their positions
 (`rope`), `dispatch.attend` is attention over unpadded tokens (`attention`), `project` is a linear
@@ -18,8 +18,7 @@ Shape suffixes in all model files: `hidden_td` is [tokens, width].
     d   width, of the model or a head   h   heads
     q   queries                         k   keys
     v   vocabulary                      c   classes
-    r   packed rows of one call         p   slots of the packed rows of all calls
-    g   blocks of a local layer         1   one
+    1   one
 
 The layers take [b, s, d]: padded rows, or the unpadded tokens as one row, so that b is 1 and s
 counts the tokens. Arguments and outputs of `forward` bear the names of Transformers, without a
@@ -50,9 +49,14 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .attention_minibert import AttentionDispatch, choose_dispatch
+from .attention_minibert import (
+    AttentionDispatch,
+    attention_arguments,
+    choose_layer_input,
+    query_dtype,
+)
 from .compat_minibert import (
-    attention_backend,
+    layers_to_keep,
     needs_static_shapes,
     needs_traceable_ops,
     register_causal_model,
@@ -65,18 +69,18 @@ from .losses_minibert import (
     count_targets,
     cross_entropy,
     detection_loss,
-    scale_by_targets,
+    next_sentence_loss,
 )
 from .rope_minibert import MiniBertRotary, rotate, sinusoidal_positions
 from .sequences_minibert import (
     BatchDocuments,
-    PaddedRows,
-    UnpaddedRow,
-    UnpaddedTokens,
+    BatchTokens,
+    LayerInput,
     check_inputs,
     check_shapes,
     find_outside,
     refuse_cache,
+    restore_shape,
 )
 
 logger = logging.get_logger(__name__)
@@ -124,21 +128,10 @@ def output_std(config: MiniBertConfig) -> float:
 def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
     """Rows of an embedding: [b, s] → [b, s, d]. On CPU, an id without a row is a ValueError."""
     table_size = getattr(table, "num_embeddings", None)  # adapters may wrap the embedding
-    wrong = find_outside(ids, table_size) if table_size else None
-    if wrong is not None:
-        raise ValueError(f"{name} has {wrong}: use numbers from 0 to {table_size - 1}")
+    invalid_id = find_outside(ids, table_size) if table_size else None
+    if invalid_id is not None:
+        raise ValueError(f"{name} has {invalid_id}: use numbers from 0 to {table_size - 1}")
     return table(ids)
-
-
-def restore_shape(x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-    """The output of an embedding in the shape of `position_ids`, [b, s, d], whatever a hook made of
-    it.
-
-    Libraries that explain models (integrated gradients) run the model on several copies of a text,
-    and replace the output of an embedding by a hook, which returns [copies, tokens, d]. Where the
-    tokens are unpadded, [1, copies · tokens, d] is needed in its place.
-    """
-    return x.reshape(*position_ids.shape, x.shape[-1])
 
 
 class MiniBertEmbeddings(nn.Module):
@@ -223,8 +216,8 @@ def eager_attention_forward(
         scores = scores.masked_fill(~attention_mask, lowest)
     elif attention_mask is not None:
         scores = (scores + attention_mask).clamp(min=lowest)
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    probs = F.softmax(scores, dim=-1, dtype=wide).to(query.dtype)
+    softmax_dtype = torch.promote_types(scores.dtype, torch.float32)
+    probs = F.softmax(scores, dim=-1, dtype=softmax_dtype).to(query.dtype)
     probs = F.dropout(probs, dropout)
     return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
 
@@ -255,7 +248,7 @@ class MiniBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
+        cos_sin: tuple[torch.Tensor, torch.Tensor] | None = None,
         dispatch: AttentionDispatch | None = None,
         attention_mask: torch.Tensor | None = None,
         backend: str = "eager",
@@ -266,8 +259,8 @@ class MiniBertAttention(nn.Module):
 
         Args:
             hidden_states: [b, s, d]; with a `dispatch`, b is 1 and s counts the unpadded tokens.
-            rotary: the cosines and sines that `rotate` takes.
-            dispatch: how the layers of this kind attend over the unpadded tokens in this forward.
+            cos_sin: the cosines and sines that `rotate` takes.
+            dispatch: how layers of this variant attend over the unpadded tokens in this forward.
             attention_mask: the mask of padded rows, in the form that the backend takes.
             backend: the name of one of Transformers' attention functions.
             kwargs: passed on to that function.
@@ -281,8 +274,8 @@ class MiniBertAttention(nn.Module):
         qk, v = project(self.Wqkv, hidden_states).split((2 * width, width), dim=-1)
         qk = qk.view(batch_size, length, 2 * heads, self.head_width)
         v = v.view(batch_size, length, heads, self.head_width)
-        if rotary is not None:
-            qk = rotate(qk, *rotary)
+        if cos_sin is not None:
+            qk = rotate(qk, *cos_sin)
         q, k = qk.split(heads, dim=2)
         if dispatch is not None:
             out = dispatch.attend(q.squeeze(0), k.squeeze(0), v.squeeze(0))
@@ -323,8 +316,8 @@ class MiniBertMLP(nn.Module):
         return project(self.Wo, project(self.Wi, hidden_states, self.act, self.gated))
 
 
-class AttentionKey(NamedTuple):
-    """What decides how a layer attends: layers with the same key share an `AttentionDispatch`."""
+class AttentionVariant(NamedTuple):
+    """What decides how a layer attends: layers of one variant share an `AttentionDispatch`."""
 
     layer_type: str
     dropout: float  # the current rate
@@ -348,8 +341,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         self.dropout = MiniBertDropout(config.hidden_dropout)
 
     @property
-    def attention_key(self) -> AttentionKey:
-        return AttentionKey(self.attention_type, self.attn.dropout_rate)
+    def attention_variant(self) -> AttentionVariant:
+        return AttentionVariant(self.attention_type, self.attn.dropout_rate)
 
     def forward(
         self, hidden_states: torch.Tensor, output_attentions: bool = False, **kwargs
@@ -400,20 +393,17 @@ class MiniBertPredictionHead(nn.Module):
 
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
-    """Output of `MiniBertModel`. The last three are there with `padded_output=False`;
+    """Output of `MiniBertModel`. The last two are there with `padded_output=False`;
     `last_hidden_state` is then returned only if all `hidden_states` or `attentions` are.
 
     Args:
         unpadded: the final states of the unpadded tokens, [tokens, width].
         tokens: the `UnpaddedTokens` that place those states in the batch. In a captured graph all
             columns count as tokens: `AllColumns`.
-        layer_arguments: how each kind of layer attended, by `AttentionKey`: what
-            `_attention_arguments` returned.
     """
 
     unpadded: torch.Tensor | None = None
     tokens: Any = None
-    layer_arguments: Any = None
 
 
 class MiniBertPreTrainedModel(PreTrainedModel):
@@ -429,9 +419,13 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
 
-    def encode(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
+    def run_encoder(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
         """Run the encoder without padding its output."""
         return self.model(*inputs, padded_output=False, return_dict=True, **kwargs)
+
+    def encode(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
+        """The former name of `run_encoder`."""
+        return self.run_encoder(*inputs, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
@@ -458,85 +452,11 @@ class MiniBertPreTrainedModel(PreTrainedModel):
             init.zeros_(weight[padding_idx])
 
 
-def query_dtype(hidden_states: torch.Tensor) -> torch.dtype:
-    """The type of queries, keys and values, which autocast may decide."""
-    device_type = hidden_states.device.type
-    if torch.is_autocast_enabled(device_type):
-        return torch.get_autocast_dtype(device_type)
-    return hidden_states.dtype
-
-
-def count_visible(window: int | None) -> int | None:
-    """The window as Transformers counts it: the tokens seen on one side, and the token itself."""
-    return None if window is None else window + 1
-
-
-def state_indices(wanted: bool | int | list[int] | None, num_states: int) -> set[int]:
-    """The indices of the hidden states that `output_hidden_states` asks for: True for all of them;
-    or, as in Transformers, one index or several, where -1 is the last state. Indices out of range
-    select nothing."""
-    if wanted is True:
-        return set(range(num_states))
-    if not wanted:
-        return set()
-    indices = [wanted] if isinstance(wanted, int) else wanted
-    return {index % num_states for index in indices if -num_states <= index < num_states}
-
-
-def keyword_or_field(keywords: dict[str, Any], config: MiniBertConfig, name: str) -> Any:
-    """What the caller asks for by a keyword; None, or no keyword, means the field of the config."""
-    value = keywords.get(name)
-    return getattr(config, name) if value is None else value
-
-
-class LayerOutputs:
-    """The outputs of every layer that the caller, or else the config, asks for. They are collected
-    while the layers run.
-
-    Attributes:
-        wants_states: whether hidden states are kept, those of `kept_states`.
-        wants_attentions: whether the probabilities are kept.
-        are_wanted: whether anything is kept.
-    """
-
-    def __init__(self, config: MiniBertConfig, caller_keywords: dict[str, Any], num_layers: int):
-        wanted_states = keyword_or_field(caller_keywords, config, "output_hidden_states")
-        wanted_attentions = keyword_or_field(caller_keywords, config, "output_attentions")
-        self.config = config
-        self.kept_states = state_indices(wanted_states, num_layers + 1)
-        self.wants_states = bool(wanted_states)
-        self.wants_attentions = bool(wanted_attentions)
-        self.are_wanted = self.wants_states or self.wants_attentions
-        self._states: list[torch.Tensor | None] = []
-        self._attentions: list[torch.Tensor] = []
-
-    def add_state(self, hidden_bsd: torch.Tensor) -> None:
-        is_kept = len(self._states) in self.kept_states
-        self._states.append(hidden_bsd if is_kept else None)
-
-    def add_attention(self, probs: torch.Tensor | None) -> None:
-        if probs is not None:  # some backends give none
-            self._attentions.append(probs)
-
-    def hidden_states(
-        self, last_hidden_state: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...] | None:
-        """All states; None in place of those that are not kept. The last one is
-        `last_hidden_state`, behind the final norm, unless the config says otherwise."""
-        if not self.wants_states:
-            return None
-        states = list(self._states)
-        is_tied = getattr(self.config, "tie_last_hidden_states", None) is not False
-        if is_tied and states[-1] is not None:
-            states[-1] = last_hidden_state
-        return tuple(states)
-
-    def attentions(self) -> tuple[torch.Tensor, ...] | None:
-        return tuple(self._attentions) if self.wants_attentions else None
-
-
 class MiniBertModel(MiniBertPreTrainedModel):
     """The encoder.
+
+    Rotary positions have no weights and are no module, so that `print(model)` does not show them:
+    `rotary` computes them for each type of layer.
 
     Args:
         add_pooling_layer: whether the model has BERT's pooler; None: as the config says.
@@ -566,14 +486,14 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.pooler = MiniBertPooler(config) if pooler else None
         # The last token of a decoder is the only one that has seen all others.
         self.pooling = "last" if config.is_causal else config.classifier_pooling
-        # For each kind of layer: how far its tokens see (None: everywhere), and its rotary angles.
-        self.windows: dict[str, int | None] = {}
-        for layer_type in config.layer_types:
-            is_local = layer_type == "sliding_attention"
-            self.windows[layer_type] = config.sliding_window if is_local else None
+        # For each type of layer: how far its tokens see on one side (None: everywhere), and its
+        # rotary positions.
+        self.reach: dict[str, int | None] = {}
         self.rotary: dict[str, MiniBertRotary] = {}
-        if config.position_embedding_type == "rope":
-            for layer_type in self.windows:
+        for layer_type in sorted(set(config.layer_types)):
+            is_local = layer_type == "sliding_attention"
+            self.reach[layer_type] = config.sliding_window if is_local else None
+            if config.position_embedding_type == "rope":
                 self.rotary[layer_type] = MiniBertRotary(config, layer_type)
         self.post_init()
 
@@ -616,216 +536,164 @@ class MiniBertModel(MiniBertPreTrainedModel):
         refuse_cache(kwargs)
         inputs = check_inputs(input_ids, inputs_embeds, self.embeddings.width)
         check_shapes(inputs, attention_mask, token_type_ids, position_ids, seq_idx)
-        layer_outputs = LayerOutputs(self.config, kwargs, len(self._passes()))
+        passes = self._passes()
+        kept_states, keeps_attentions = layers_to_keep(kwargs, self.config, len(passes))
+        keeps_layers = kept_states is not None or keeps_attentions
+        kwargs["output_attentions"] = keeps_attentions
+        if is_causal is None:
+            is_causal = self.config.is_causal
 
-        # Describe the batch, and choose what the layers run over.
+        # Describe the batch, choose what the layers run over, and embed it.
+        batch_size, length = inputs.shape[:2]
         batch = BatchDocuments(
-            *inputs.shape[:2], inputs.device, attention_mask, position_ids, seq_idx,
-            cu_seq_lens_q, max_length_q,
-        )  # fmt: skip
-        rows = self._choose_rows(batch, inputs, layer_outputs.are_wanted)
-        hidden_bsd, positions_bs = self._embed(rows, input_ids, inputs_embeds, token_type_ids)
-
-        # Choose how each kind of layer attends, then run the layers.
-        attention_keywords = kwargs | {"output_attentions": layer_outputs.wants_attentions}
-        attention_keywords["is_causal"] = self.config.is_causal if is_causal is None else is_causal
-        layer_arguments = self._attention_arguments(
-            rows, hidden_bsd, positions_bs, attention_keywords
+            batch_size,
+            length,
+            inputs.device,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            seq_idx=seq_idx,
+            cu_seq_lens=cu_seq_lens_q,
+            max_length=max_length_q,
         )
-        hidden_bsd = self._run_layers(hidden_bsd, layer_arguments, layer_outputs)
+        layer_input = choose_layer_input(
+            batch, inputs, self.config, self.reach.values(), keeps_layers
+        )
+        hidden_bsd, positions_bs = self._embed(
+            layer_input, input_ids, inputs_embeds, token_type_ids
+        )
+
+        # Choose how each variant of layer attends, then run the layers.
+        layer_arguments = self._layer_arguments(
+            layer_input, hidden_bsd, positions_bs, passes, is_causal, kwargs
+        )
+        hidden_bsd, states, attentions = self._run_layers(
+            hidden_bsd, passes, layer_arguments, kept_states, keeps_attentions
+        )
         hidden_bsd = self.final_norm(hidden_bsd).to(inputs.device)  # `device_map` may have moved it
 
         # After the layers, the tokens stand one after the other in either case.
-        hidden_td = rows.to_tokens(hidden_bsd)
-        pooled = None
-        if self.pooler is not None:
-            pooled = self.pooler(rows.tokens.pool(hidden_td, self.pooling))
-        last_hidden_state = None
-        if padded_output or layer_outputs.are_wanted:
-            last_hidden_state = rows.tokens.pad(hidden_td)
-        states = layer_outputs.hidden_states(last_hidden_state)
-        attentions = layer_outputs.attentions()
-        # By keyword: a new field of Transformers' class would move what stands after it.
-        return MiniBertModelOutput(
-            last_hidden_state=last_hidden_state,
-            pooler_output=pooled,
-            hidden_states=states,
-            attentions=attentions,
-            unpadded=None if padded_output else hidden_td,
-            tokens=None if padded_output else rows.tokens,
-            layer_arguments=None if padded_output else layer_arguments,
-        )
+        hidden_td = layer_input.to_tokens(hidden_bsd)
+        return self._build_output(layer_input.tokens, hidden_td, states, attentions, padded_output)
 
     # --- what forward does, in order ---
 
-    def _choose_rows(
-        self, batch: BatchDocuments, inputs: torch.Tensor, wants_every_layer: bool
-    ) -> UnpaddedRow | PaddedRows:
-        """What the layers run over: the unpadded tokens as one row wherever that is possible, else
-        the padded rows."""
-        if needs_static_shapes(inputs):  # a graph of static shapes cannot drop padding
-            return PaddedRows(batch.keep_columns())
-        tokens = batch.find_tokens()
-        needs_rows = wants_every_layer or batch.mask_4d is not None
-        if needs_rows or not self._attends_unpadded(tokens):
-            return PaddedRows(tokens)
-        return UnpaddedRow(tokens)
-
-    def _attends_unpadded(self, tokens: UnpaddedTokens) -> bool:
-        """Whether the attention backend works on these unpadded tokens."""
-        backend = attention_backend(self.config)
-        if backend == "sdpa":
-            return True
-        if "flash" not in backend:
-            return False
-        # Flash attention needs at least one token, and measures the window in tokens, not
-        # positions.
-        if not len(tokens.document_ids):
-            return False
-        return tokens.order == "contiguous" or not any(self.windows.values())
+    def _passes(self) -> list[tuple[MiniBertLayer, AttentionVariant]]:
+        """The layers in the order in which they run, each with its variant. Shared layers are one
+        layer (Lan et al. 2019), which attends in every pass as `layer_types` say."""
+        if not self.config.share_layers:
+            return [(layer, layer.attention_variant) for layer in self.layers]
+        layer = self.layers[0]
+        rate = layer.attn.dropout_rate
+        return [
+            (layer, AttentionVariant(layer_type, rate)) for layer_type in self.config.layer_types
+        ]
 
     def _embed(
         self,
-        rows: UnpaddedRow | PaddedRows,
+        layer_input: LayerInput,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The embeddings of the rows, [b, s, d], and their positions, [b, s]. An `UnpaddedRow` may
-        get filler tokens at its end, see `num_filler_tokens`."""
-        batch = rows.tokens.batch
+        """The embeddings, [b, s, d], and the positions, [b, s], of what the layers run over."""
+        batch = layer_input.tokens.batch
         if self.embeddings.position_embeddings is not None:
             batch.check_positions(self.embeddings.position_embeddings.num_embeddings)
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(batch.shape)
-        positions_bs = rows.positions_bs
         hidden_bsd = self.embeddings(
-            rows.arrange(input_ids),
-            rows.arrange(inputs_embeds),
-            rows.arrange(token_type_ids),
-            positions_bs,
+            layer_input.arrange(input_ids),
+            layer_input.arrange(inputs_embeds),
+            layer_input.arrange(token_type_ids),
+            layer_input.positions_bs,
         )
-        if isinstance(rows, PaddedRows):
-            return hidden_bsd, positions_bs
-        hidden_bsd = restore_shape(hidden_bsd, positions_bs)
-        num_filler = num_filler_tokens(hidden_bsd[0], self.training)
-        if num_filler:
-            hidden_bsd = repeat_last(hidden_bsd, num_filler, 1)
-            positions_bs = F.pad(positions_bs, (0, num_filler))
-        return hidden_bsd, positions_bs
+        return layer_input.add_filler(hidden_bsd, self.training)
 
-    def _passes(self) -> list[tuple[MiniBertLayer, AttentionKey]]:
-        """The layers in the order in which they run, each with its `attention_key`. Shared layers
-        are one layer (Lan et al. 2019), which attends in every pass as `layer_types` say."""
-        if not self.config.share_layers:
-            return [(layer, layer.attention_key) for layer in self.layers]
-        layer = self.layers[0]
-        rate = layer.attn.dropout_rate
-        return [(layer, AttentionKey(name, rate)) for name in self.config.layer_types]
-
-    def _attention_arguments(
+    def _layer_arguments(
         self,
-        rows: UnpaddedRow | PaddedRows,
+        layer_input: LayerInput,
         hidden_bsd: torch.Tensor,
         positions_bs: torch.Tensor,
-        attention_keywords: dict[str, Any],
-    ) -> dict[AttentionKey, dict[str, Any]]:
-        """How each kind of layer attends: the arguments of `MiniBertLayer.forward` beside the
-        states.
-
-        Args:
-            attention_keywords: what the caller passes on to Transformers' attention functions, and
-                `output_attentions` and `is_causal`. Where one has the name of an argument that is
-                decided here, the caller's wins.
-        """
+        passes: list[tuple[MiniBertLayer, AttentionVariant]],
+        is_causal: bool,
+        kwargs: dict[str, Any],
+    ) -> dict[AttentionVariant, dict[str, Any]]:
+        """How each variant of layer attends: the arguments of `MiniBertLayer.forward` beside the
+        states. `kwargs` are passed on to Transformers' attention functions."""
         dtype = query_dtype(hidden_bsd)
-        rotary = {name: angles(positions_bs, dtype) for name, angles in self.rotary.items()}
+        cos_sin = {}
+        for layer_type, rotary in self.rotary.items():
+            cos_sin[layer_type] = rotary(positions_bs, dtype)
         layer_arguments = {}
-        for layer, key in self._passes():
-            if key in layer_arguments:
+        for _, variant in passes:
+            if variant in layer_arguments:
                 continue
-            window = self.windows[key.layer_type]
-            if isinstance(rows, PaddedRows):
-                arguments = self._padded_arguments(rows, hidden_bsd, window, attention_keywords)
-            elif attention_backend(self.config) == "sdpa":
-                causal = attention_keywords["is_causal"]
-                head_width = layer.attn.head_width
-                dispatch = choose_dispatch(
-                    rows.tokens, window, causal, key.dropout, dtype, head_width
-                )
-                arguments = {"dispatch": dispatch}
-            else:
-                arguments = self._flash_arguments(rows, window, attention_keywords)
-            layer_arguments[key] = arguments | {"rotary": rotary.get(key.layer_type)}
-        return layer_arguments
-
-    def _padded_arguments(
-        self,
-        rows: PaddedRows,
-        hidden_bsd: torch.Tensor,
-        window: int | None,
-        attention_keywords: dict[str, Any],
-    ) -> dict[str, Any]:
-        """The arguments of Transformers' attention functions on padded rows with a mask. They serve
-        eager attention, flex attention, functions that a user registered, outputs of every layer,
-        and graphs that are captured."""
-        batch = rows.tokens.batch
-        backend = attention_backend(self.config)
-        causal = attention_keywords["is_causal"]
-        mask = None
-        if "attention_instances" in attention_keywords:  # vLLM keeps its requests apart itself
-            self._check_vllm()
-        elif "flash" not in backend or batch.needs_mask:
-            if "flash" in backend:
-                backend = "sdpa"  # flash attention takes no mask over pairs of tokens
-            mask = batch.mask_for_backend(backend, self.config, hidden_bsd, window, causal)
-        # Without a mask, flash attention goes by the window and the direction.
-        arguments = {
-            "backend": backend,
-            "attention_mask": mask,
-            "sliding_window": count_visible(window),
-        }
-        return arguments | attention_keywords
-
-    def _flash_arguments(
-        self, row: UnpaddedRow, window: int | None, attention_keywords: dict[str, Any]
-    ) -> dict[str, Any]:
-        """The arguments of Transformers' flash attention on the unpadded tokens."""
-        arguments = {
-            "backend": attention_backend(self.config),
-            "attention_mask": None,
-            "sliding_window": count_visible(window),
-            "cu_seq_lens_q": row.tokens.cu_seq_lens,
-            "cu_seq_lens_k": row.tokens.cu_seq_lens,
-            "max_length_q": row.tokens.max_length,
-            "max_length_k": row.tokens.max_length,
-        }
-        return arguments | attention_keywords
-
-    def _check_vllm(self):
-        """Refuse what vLLM would compute wrongly: it has one window for a layer."""
-        if self.config.share_layers and len(self.windows) > 1:
-            raise ValueError(
-                f"share_layers=True with layer_types={self.config.layer_types}: vLLM has one "
-                "window for a layer; use layer_types of one kind"
+            reach = self.reach[variant.layer_type]
+            arguments = attention_arguments(
+                layer_input, hidden_bsd, reach, is_causal, variant.dropout, self.config, kwargs
             )
+            layer_arguments[variant] = arguments | {"cos_sin": cos_sin.get(variant.layer_type)}
+        return layer_arguments
 
     def _run_layers(
         self,
         hidden_bsd: torch.Tensor,
-        layer_arguments: dict[AttentionKey, dict[str, Any]],
-        layer_outputs: LayerOutputs,
-    ) -> torch.Tensor:
-        """Run the layers one after the other, and collect their outputs in `layer_outputs`."""
-        for layer, key in self._passes():
-            layer_outputs.add_state(hidden_bsd)
-            if layer_outputs.wants_attentions:
-                hidden_bsd, probs = layer(hidden_bsd, **layer_arguments[key])
-                layer_outputs.add_attention(probs)
+        passes: list[tuple[MiniBertLayer, AttentionVariant]],
+        layer_arguments: dict[AttentionVariant, dict[str, Any]],
+        kept_states: set[int] | None,
+        keeps_attentions: bool,
+    ) -> tuple[torch.Tensor, list[torch.Tensor | None] | None, list[torch.Tensor] | None]:
+        """Run the layers one after the other.
+
+        Returns:
+            The last state; the state before each layer and the last one, with None in place of
+            those that are not kept; and the probabilities. Each list is None if `kept_states` is
+            None, or `keeps_attentions` False.
+        """
+        states = None if kept_states is None else []
+        attentions = [] if keeps_attentions else None
+        for layer, variant in passes:
+            if states is not None:
+                states.append(hidden_bsd if len(states) in kept_states else None)
+            if attentions is None:
+                hidden_bsd = layer(hidden_bsd, **layer_arguments[variant])
             else:
-                hidden_bsd = layer(hidden_bsd, **layer_arguments[key])
-        layer_outputs.add_state(hidden_bsd)
-        return hidden_bsd
+                hidden_bsd, probs = layer(hidden_bsd, **layer_arguments[variant])
+                if probs is not None:  # some backends give none
+                    attentions.append(probs)
+        if states is not None:
+            states.append(hidden_bsd if len(states) in kept_states else None)
+        return hidden_bsd, states, attentions
+
+    def _build_output(
+        self,
+        tokens: BatchTokens,
+        hidden_td: torch.Tensor,
+        states: list[torch.Tensor | None] | None,
+        attentions: list[torch.Tensor] | None,
+        padded_output: bool,
+    ) -> MiniBertModelOutput:
+        """Pool and pad the final states, [tokens, width]."""
+        pooled = None
+        if self.pooler is not None:
+            pooled = self.pooler(tokens.pool(hidden_td, self.pooling))
+        last_hidden_state = None
+        if padded_output or states is not None or attentions is not None:
+            last_hidden_state = tokens.pad(hidden_td)
+        if states is not None:
+            # The last state is the one behind the final norm, unless the config says otherwise.
+            is_tied = getattr(self.config, "tie_last_hidden_states", None) is not False
+            if is_tied and states[-1] is not None:
+                states[-1] = last_hidden_state
+        # By keyword: a new field of Transformers' class would move what stands after it.
+        return MiniBertModelOutput(
+            last_hidden_state=last_hidden_state,
+            pooler_output=pooled,
+            hidden_states=None if states is None else tuple(states),
+            attentions=None if attentions is None else tuple(attentions),
+            unpadded=None if padded_output else hidden_td,
+            tokens=None if padded_output else tokens,
+        )
 
 
 # --- language modelling ---
@@ -858,46 +726,45 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
     def predict_tokens(
         self,
         outputs: MiniBertModelOutput,
-        labels_t: torch.Tensor | None,
+        labels: torch.Tensor | None,
         sparse_prediction: bool | None,
         num_items_in_batch: int | torch.Tensor | None = None,
         masked_lm_positions: torch.Tensor | None = None,
+        shift: bool = False,
     ) -> LogitsAndLoss:
-        """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. `labels_t`, [tokens],
-        and `masked_lm_positions` refer to the unpadded tokens."""
+        """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. With `shift`, a token
+        predicts the label of the next one."""
         hidden_td = outputs.unpadded
-        positions = self._predicted_positions(
+        labels_t = outputs.tokens.unpad_labels(labels, shift)
+        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t, shift)
+        labelled_indices = self._labelled_indices(
             hidden_td, labels_t, sparse_prediction, masked_lm_positions
         )
-        if positions is None:
-            logits_tv, loss = self._decode(hidden_td, labels_t, num_items_in_batch)
+        if labelled_indices is None:
+            logits_tv, loss = self._decode(hidden_td, labels_t, num_targets)
             return outputs.tokens.pad(logits_tv), loss
         if labels_t is not None:
-            labels_t = labels_t[positions]
-        return self._decode(hidden_td[positions], labels_t, num_items_in_batch)
+            labels_t = labels_t[labelled_indices]
+        return self._decode(hidden_td[labelled_indices], labels_t, num_targets)
 
-    def _predicted_positions(
+    def _labelled_indices(
         self,
         hidden_td: torch.Tensor,
         labels_t: torch.Tensor | None,
         sparse_prediction: bool | None,
         masked_lm_positions: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """The tokens whose logits are computed, [labelled positions]; None: all tokens. The
-        arguments are those of `predict_tokens`."""
-        is_default = sparse_prediction is None
-        is_sparse = sparse_prediction
-        if is_default:
-            is_sparse = self.training and labels_t is not None
-        if not is_sparse:
+        """The tokens whose logits are computed, [labelled positions]; None: all tokens. `labels_t`,
+        [tokens], and `masked_lm_positions` refer to the unpadded tokens."""
+        if sparse_prediction is None:
+            sparse_prediction = self.training and labels_t is not None
+            # In a graph they cannot be looked for: their number depends on values.
+            if masked_lm_positions is None and needs_traceable_ops(hidden_td):
+                sparse_prediction = False
+        if not sparse_prediction:
             return None
-        if masked_lm_positions is not None:
+        if masked_lm_positions is not None or labels_t is None:
             return masked_lm_positions
-        if labels_t is None:
-            return None
-        # In a graph, positions cannot be looked for: their number depends on values.
-        if is_default and needs_traceable_ops(hidden_td):
-            return None
         return (labels_t != -100).nonzero().squeeze(1)
 
     def _decode(
@@ -966,14 +833,12 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
                 whose `labels` are not -100. By default they are found here, which waits for the
                 device. Where all logits are returned, as in evaluation, they are not used.
         """
-        outputs = self.encode(
+        outputs = self.run_encoder(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        labels_t = outputs.tokens.unpad_labels(labels)
-        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
         logits, loss = self.predict_tokens(
-            outputs, labels_t, sparse_prediction, num_targets, masked_lm_positions
+            outputs, labels, sparse_prediction, num_items_in_batch, masked_lm_positions
         )
         return MaskedLMOutput(
             loss=loss,
@@ -1051,20 +916,19 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
                 micro-batch is weighted in the NSP loss by its share of masked tokens, which is
                 exact if all hold equally many.
         """
-        outputs = self.encode(
+        outputs = self.run_encoder(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        labels_t = outputs.tokens.unpad_labels(labels)
-        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
-        logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_targets)
+        logits, mlm_loss = self.predict_tokens(
+            outputs, labels, sparse_prediction, num_items_in_batch
+        )
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
         if next_sentence_label is not None:
-            nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1), num_rows_in_batch)
-            if num_rows_in_batch is None:
-                counted_labels = next_sentence_label if labels is None else labels
-                nsp_loss = scale_by_targets(nsp_loss, counted_labels, num_items_in_batch)
+            nsp_loss = next_sentence_loss(
+                relationship, next_sentence_label, num_rows_in_batch, labels, num_items_in_batch
+            )
         loss = mlm_loss
         if nsp_loss is not None:
             loss = nsp_loss if loss is None else loss + nsp_loss
@@ -1116,7 +980,7 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         """The hook: `outputs` of the encoder, with the head applied to `last_hidden_state`."""
         if isinstance(outputs, tuple):
             return (self.head(outputs[0]), *outputs[1:])
-        # What `encode` gets is left alone: the head runs later, on the tokens that need it.
+        # What `run_encoder` gets is left alone: the head runs later, on the tokens that need it.
         if outputs.unpadded is None:
             outputs.last_hidden_state = self.head(outputs.last_hidden_state)
         return outputs
@@ -1164,18 +1028,16 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             )
         # In the signature, `Trainer` would take it for a label that every batch has.
         shift_labels = kwargs.pop("shift_labels", None)
-        outputs = self.encode(
+        outputs = self.run_encoder(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
         must_shift = shift_labels is None
         if not must_shift:
             labels = shift_labels
-        labels_t = outputs.tokens.unpad_labels(labels, must_shift)
-        num_targets = count_targets(
-            outputs.tokens, num_items_in_batch, labels, labels_t, must_shift
+        logits, loss = self.predict_tokens(
+            outputs, labels, sparse_prediction, num_items_in_batch, shift=must_shift
         )
-        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_targets)
         return CausalLMOutput(
             loss=loss,
             logits=logits,
@@ -1192,7 +1054,7 @@ register_causal_model("minibert", "MiniBertForCausalLM")
 
 # What `MiniBertTaskModel.forward` returns. sentence-transformers reads from that annotation that
 # there are `logits`, so it must name classes that have them: `ModelOutput` would not do.
-HeadOutput = (
+TaskOutput = (
     NextSentencePredictorOutput
     | SequenceClassifierOutput
     | MultipleChoiceModelOutput
@@ -1204,7 +1066,7 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
     """Base of the models that take one kind of `labels`. A subclass builds the encoder and the
     head, and defines `output_class` and `_predict`."""
 
-    output_class: type[HeadOutput]
+    output_class: type[TaskOutput]
 
     @can_return_tuple
     def forward(
@@ -1213,9 +1075,9 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
         labels: torch.Tensor | None = None, num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
-    ) -> HeadOutput:  # fmt: skip
+    ) -> TaskOutput:  # fmt: skip
         """The inputs of `MiniBertModel`, and `labels` as `_predict` describes them."""
-        outputs = self.encode(
+        outputs = self.run_encoder(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
@@ -1236,41 +1098,37 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
         """Compute the logits, and the loss if there are labels.
 
         Args:
-            outputs: what `encode` returns.
+            outputs: what `run_encoder` returns.
             labels: as the subclass describes them.
             num_items_in_batch: the targets over all micro-batches, see `mean_loss`.
         """
         raise NotImplementedError
 
 
-def build_classifier_head(config: MiniBertConfig) -> nn.Module:
-    """What comes before the dropout and the last linear of a classifier: nothing in BERT, a dense
-    layer with activation and norm in ModernBERT."""
-    return nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
-
-
-def build_classifier(config: MiniBertConfig, classes: int) -> nn.Linear:
-    """The last linear of a classifier. ModernBERT initializes it with 1/√width; BERT as all other
-    layers."""
-    std = config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
-    return build_linear(config.hidden_size, classes, config.classifier_bias, std)
-
-
 class MiniBertClassifier(MiniBertTaskModel):
     """Base of the models that classify sequences or tokens: head, dropout, linear.
 
     Args:
-        classes: the number of logits.
+        num_classes: the number of logits.
         add_pooling_layer: as for `MiniBertModel`; False for classifiers of tokens.
     """
 
-    def __init__(self, config: MiniBertConfig, classes: int, add_pooling_layer: bool | None = None):
+    def __init__(
+        self, config: MiniBertConfig, num_classes: int, add_pooling_layer: bool | None = None
+    ):
         super().__init__(config)
-        self.num_labels = classes
+        self.num_labels = num_classes
         self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
-        self.head = build_classifier_head(config)
+        # BERT has no head here, ModernBERT a dense layer with activation and norm.
+        self.head = nn.Identity()
+        if not config.add_pooling_layer:
+            self.head = MiniBertPredictionHead(config)
         self.dropout = build_dropout(config, config.classifier_dropout)
-        self.classifier = build_classifier(config, classes)
+        # BERT initializes it as all other layers, ModernBERT with 1/√width.
+        std = config.initializer_range
+        if config.scaled_output_init:
+            std = config.hidden_size**-0.5
+        self.classifier = build_linear(config.hidden_size, num_classes, config.classifier_bias, std)
         self.post_init()
 
     def classify(self, states: torch.Tensor) -> torch.Tensor:
@@ -1369,29 +1227,17 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, 1)
 
-    def encode(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        **kwargs,
-    ) -> MiniBertModelOutput:
+    def run_encoder(
+        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None, **kwargs,
+    ) -> MiniBertModelOutput:  # fmt: skip
         """Encode each choice as a row; the pooled output is [batch, choices, width]."""
         dimensions = ("batch", "choices", "length")
         words = check_inputs(input_ids, inputs_embeds, self.model.embeddings.width, dimensions)
-        inputs = (
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            seq_idx,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
         rows = [None if x is None else x.flatten(0, 1) for x in inputs]
-        outputs = super().encode(*rows, **kwargs)
+        outputs = super().run_encoder(*rows, **kwargs)
         outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, words.shape[1]))
         return outputs
 
@@ -1479,7 +1325,7 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         return outputs.tokens.pad(logits_t1).squeeze(-1), loss
 
 
-class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
+class MiniBertForQuestionAnswering(MiniBertClassifier):
     """The encoder with scores for the start and the end of an answer (extractive question
     answering). The scores of padding are the lowest number of their type.
 
@@ -1498,13 +1344,8 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
     """
 
     def __init__(self, config: MiniBertConfig):
-        super().__init__(config)
-        self.num_labels = 2
-        self.model = MiniBertModel(config, add_pooling_layer=False)
-        self.head = build_classifier_head(config)
-        self.dropout = build_dropout(config, config.classifier_dropout)
-        self.classifier = build_classifier(config, 2)  # the start, the end
-        self.post_init()
+        # Two classes: the start of the answer, and its end.
+        super().__init__(config, 2, add_pooling_layer=False)
 
     @can_return_tuple
     def forward(
@@ -1520,11 +1361,11 @@ class MiniBertForQuestionAnswering(MiniBertPreTrainedModel):
             start_positions, end_positions: [batch], columns. An answer on padding or beyond the row
                 is ignored. A number below 0 counts as column 0, as in Transformers.
         """
-        outputs = self.encode(
+        outputs = self.run_encoder(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
             seq_idx, **kwargs,
         )  # fmt: skip
-        logits_tc = self.classifier(self.dropout(self.head(outputs.unpadded)))
+        logits_tc = self.classify(outputs.unpadded)
         logits = outputs.tokens.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = logits.unbind(-1)
         start_logits = start_logits.contiguous()

@@ -11,8 +11,8 @@ row; a row that is not packed is one document. From the description come
   attention functions that need them (eager, flex, a user's own, export).
 
 One rule holds for every attention function. Token i sees token j if both belong to the same
-document, |position_i - position_j| <= window (local layers), and position_j <= position_i (causal
-models).
+document, |position_i - position_j| <= reach (local layers, whose window has the reach on either
+side), and position_j <= position_i (causal models).
 
 Shape suffixes are those of `modeling_minibert.py`.
 """
@@ -26,6 +26,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
 
 from .compat_minibert import at_least_fp32, needs_static_shapes
+from .cpu_minibert import num_filler_tokens, repeat_last
 
 # --- what callers may pass ---
 
@@ -99,10 +100,10 @@ def check_shapes(
             )
 
 
-def refuse_cache(keywords: dict[str, Any]):
+def refuse_cache(kwargs: dict[str, Any]):
     """Refuse what a decoder with a cache, or with cross-attention, would be passed."""
     for name in ("past_key_values", "cache", "encoder_hidden_states"):
-        if keywords.get(name) is not None:
+        if kwargs.get(name) is not None:
             raise ValueError(
                 f"{name}: there is no cache and no cross-attention; pass the whole text at every "
                 "step"
@@ -125,32 +126,32 @@ def find_outside(numbers: torch.Tensor, size: int) -> int | None:
 # --- which tokens see each other ---
 
 
-def apply_window_and_causality(
-    visible: torch.Tensor, distance: torch.Tensor, window: int | None, causal: bool
+def apply_reach_and_causality(
+    visible: torch.Tensor, distance: torch.Tensor, reach: int | None, causal: bool
 ) -> torch.Tensor:
-    """Hide from `visible` the keys outside of the window or after the query.
+    """Hide from `visible` the keys out of reach or after the query.
 
     Args:
         visible: boolean, True where a query sees a key so far.
         distance: the position of the query minus that of the key.
-        window: the largest distance at which tokens see each other; None: any.
+        reach: the largest distance at which tokens see each other; None: any.
         causal: tokens see only what comes before them.
     """
-    if window is not None:
-        visible = visible & (distance.abs() <= window)
+    if reach is not None:
+        visible = visible & (distance.abs() <= reach)
     if causal:
         visible = visible & (distance >= 0)
     return visible
 
 
 def build_attention_mask(
-    document_ids: torch.Tensor | None, positions: torch.Tensor, window: int | None, causal: bool
+    document_ids: torch.Tensor | None, positions: torch.Tensor, reach: int | None, causal: bool
 ) -> torch.Tensor:
     """The rule of this module for tokens with these documents and positions.
 
     Args:
         document_ids, positions: [..., tokens]; without `document_ids` all are of one document.
-        window, causal: see `apply_window_and_causality`.
+        reach, causal: see `apply_reach_and_causality`.
 
     Returns:
         [..., tokens, tokens], True where a query (second to last) sees a key (last).
@@ -160,7 +161,7 @@ def build_attention_mask(
         visible = torch.ones_like(distance, dtype=torch.bool)
     else:
         visible = document_ids.unsqueeze(-1) == document_ids.unsqueeze(-2)
-    return apply_window_and_causality(visible, distance, window, causal)
+    return apply_reach_and_causality(visible, distance, reach, causal)
 
 
 def to_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -371,8 +372,8 @@ class BatchDocuments:
         first_tokens = starts.nonzero().squeeze(1)
         bounds = F.pad(first_tokens, (0, 1), value=len(starts)).int()
         first_columns = first_tokens if token_indices is None else token_indices[first_tokens]
-        rows = first_columns // self.shape[1]
-        is_packed = bool((rows[1:] == rows[:-1]).any())
+        row_of_document = first_columns // self.shape[1]
+        is_packed = bool((row_of_document[1:] == row_of_document[:-1]).any())
         return UnpaddedTokens(self, token_indices, bounds, is_packed)
 
     def _index_tokens(self) -> torch.Tensor | None:
@@ -390,7 +391,7 @@ class BatchDocuments:
 
     # --- masks of padded rows ---
 
-    def mask_function(self, window: int | None, causal: bool) -> Callable[..., torch.Tensor]:
+    def mask_function(self, reach: int | None, causal: bool) -> Callable[..., torch.Tensor]:
         """The rule as a function (batch, head, query, key) → bool, as Transformers' mask functions
         are."""
         document_ids_bs = self.document_ids_bs
@@ -402,21 +403,21 @@ class BatchDocuments:
                 same_document = distance == distance  # True, in the shape that flex attention uses
             else:
                 same_document = document_ids_bs[b, q] == document_ids_bs[b, k]
-            return apply_window_and_causality(same_document, distance, window, causal)
+            return apply_reach_and_causality(same_document, distance, reach, causal)
 
         return is_visible
 
-    def dense_mask(self, window: int | None, causal: bool) -> torch.Tensor | None:
+    def dense_mask(self, reach: int | None, causal: bool) -> torch.Tensor | None:
         """[batch, 1, length, length], True where a query (second to last) sees a key; None if it
         always does."""
-        if self.document_ids_bs is None and window is None and not causal:
+        if self.document_ids_bs is None and reach is None and not causal:
             return None
-        mask = build_attention_mask(self.document_ids_bs, self.positions_bs, window, causal)
+        mask = build_attention_mask(self.document_ids_bs, self.positions_bs, reach, causal)
         return mask.unsqueeze(1)
 
-    def restrict_4d_mask(self, window: int | None, causal: bool) -> torch.Tensor:
+    def restrict_4d_mask(self, reach: int | None, causal: bool) -> torch.Tensor:
         """The caller's mask, from which the rule hides what it hides."""
-        visible = self.dense_mask(window, causal)
+        visible = self.dense_mask(reach, causal)
         if visible is None:
             return self.mask_4d
         if self.mask_4d.dtype == torch.bool:
@@ -425,7 +426,7 @@ class BatchDocuments:
 
     @property
     def needs_mask(self) -> bool:
-        """Whether more than the window and the direction decides which tokens see each other:
+        """Whether more than the reach and the direction decides which tokens see each other:
         documents, padding, or the caller's own mask."""
         return self.mask_4d is not None or self.document_ids_bs is not None
 
@@ -434,7 +435,7 @@ class BatchDocuments:
         backend: str,
         config: PreTrainedConfig,
         hidden_bsd: torch.Tensor,
-        window: int | None,
+        reach: int | None,
         causal: bool,
     ) -> Any:
         """The mask over pairs of tokens, in the form that an attention function of Transformers
@@ -444,15 +445,15 @@ class BatchDocuments:
             backend: the name of that function, which takes such a mask (flash attention does not).
             config: the config of the model.
             hidden_bsd: the padded rows.
-            window, causal: see `apply_window_and_causality`.
+            reach, causal: see `apply_reach_and_causality`.
         """
         if self.mask_4d is not None:
-            return self.restrict_4d_mask(window, causal)
-        if self.document_ids_bs is None and window is None and not causal:
+            return self.restrict_4d_mask(reach, causal)
+        if self.document_ids_bs is None and reach is None and not causal:
             return None
         if backend in ("eager", "sdpa") or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
-            return self.dense_mask(window, causal)
-        is_visible = self.mask_function(window, causal)
+            return self.dense_mask(reach, causal)
+        is_visible = self.mask_function(reach, causal)
         return create_bidirectional_mask(
             config, hidden_bsd, attention_mask=None, and_mask_function=is_visible
         )
@@ -479,8 +480,8 @@ class BatchTokens:
         self.token_indices = token_indices
         document_ids_bs = batch.document_ids_bs
         if document_ids_bs is None:
-            rows = torch.arange(batch.shape[0], device=batch.device)
-            document_ids_bs = rows.unsqueeze(1).expand(batch.shape)
+            row_numbers = torch.arange(batch.shape[0], device=batch.device)
+            document_ids_bs = row_numbers.unsqueeze(1).expand(batch.shape)
         self.document_ids = self.unpad(document_ids_bs)
         self.positions = self.unpad(batch.positions_bs)
 
@@ -620,8 +621,8 @@ class UnpaddedTokens(BatchTokens):
             return pooled_nd
         # Rows without real tokens have no document.
         zeros_bd = pooled_nd.new_zeros(batch_size, pooled_nd.shape[1])
-        rows = self.token_indices[first_n] // length
-        return zeros_bd.index_copy(0, rows, pooled_nd)
+        row_of_document = self.token_indices[first_n] // length
+        return zeros_bd.index_copy(0, row_of_document, pooled_nd)
 
 
 class AllColumns(BatchTokens):
@@ -664,6 +665,17 @@ class AllColumns(BatchTokens):
 # --- what the layers run over ---
 
 
+def restore_shape(x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    """The output of an embedding in the shape of `position_ids`, [b, s, d], whatever a hook made of
+    it.
+
+    Libraries that explain models (integrated gradients) run the model on several copies of a text,
+    and replace the output of an embedding by a hook, which returns [copies, tokens, d]. Where the
+    tokens are unpadded, [1, copies · tokens, d] is needed in its place.
+    """
+    return x.reshape(*position_ids.shape, x.shape[-1])
+
+
 class UnpaddedRow:
     """The real tokens of all rows, as one row: the usual case.
 
@@ -681,9 +693,19 @@ class UnpaddedRow:
         None."""
         return None if x_bs is None else self.tokens.unpad(x_bs).unsqueeze(0)
 
+    def add_filler(
+        self, hidden_bsd: torch.Tensor, training: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The embeddings of the tokens and their positions, with filler tokens at the end where few
+        lengths should occur, see `num_filler_tokens`."""
+        hidden_bsd = restore_shape(hidden_bsd, self.positions_bs)
+        num_filler = num_filler_tokens(hidden_bsd[0], training)
+        if not num_filler:
+            return hidden_bsd, self.positions_bs
+        return repeat_last(hidden_bsd, num_filler, 1), F.pad(self.positions_bs, (0, num_filler))
+
     def to_tokens(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
-        """What the layers return → [tokens, width]. Filler tokens may stand after them (see
-        `num_filler_tokens`)."""
+        """What the layers return → [tokens, width], without filler tokens."""
         return hidden_bsd.flatten(0, 1)[: len(self.tokens.document_ids)]
 
 
@@ -704,9 +726,18 @@ class PaddedRows:
         """Bring an input into this form, which it has."""
         return x_bs
 
+    def add_filler(
+        self, hidden_bsd: torch.Tensor, training: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The embeddings and the positions: padded rows need no filler tokens."""
+        return hidden_bsd, self.positions_bs
+
     def to_tokens(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
         """What the layers return → [tokens, width]."""
         return self.tokens.unpad(hidden_bsd)
+
+
+LayerInput = UnpaddedRow | PaddedRows
 
 
 # --- counting along rows, with operators that torch.export and ONNX have ---

@@ -71,6 +71,7 @@ def plain_calls() -> dict[str, list]:
     from minibert import cpu_minibert as cpu
     from minibert import losses_minibert as losses
     from minibert import modeling_minibert as modeling
+    from minibert import sequences_minibert as sequences
 
     def sum_cross_entropy(logits, labels, ignore_index):
         return F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
@@ -82,7 +83,10 @@ def plain_calls() -> dict[str, list]:
         "cross-entropy by rows": [
             mock.patch.object(losses, "sum_cross_entropy", sum_cross_entropy)
         ],
-        "shape buckets": [mock.patch.object(modeling, "num_filler_tokens", lambda *arguments: 0)],
+        "shape buckets": [
+            mock.patch.object(module, "num_filler_tokens", lambda *arguments: 0)
+            for module in (modeling, sequences)
+        ],
         "short documents packed": [
             mock.patch.object(attention, "PackedDispatch", attention.DocumentsDispatch)
         ],

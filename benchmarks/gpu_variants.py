@@ -130,7 +130,7 @@ def use_cudnn_in_global_layers() -> None:
     attend_by_flash = flash.attend
 
     def attend(self, q_thd, k_thd, v_thd):
-        if self.window is not None:
+        if self.reach is not None:
             return attend_by_flash(self, q_thd, k_thd, v_thd)
         bounds = self.tokens.cu_seq_lens
         longest = self.tokens.max_length
@@ -223,7 +223,7 @@ class Step:
             inputs = batch.copy()
             labels = inputs.pop("labels")
             positions = inputs.pop("masked_lm_positions")
-            states = self.model.encode(**inputs).unpadded
+            states = self.model.run_encoder(**inputs).unpadded
             return self.head_and_loss(states, labels, positions)
 
     def _head_and_loss(self, states_td, labels, positions):

@@ -273,9 +273,9 @@ def _logits(
     )
     places = places.to(model.device)
     if unpadded:  # the vocabulary at the targets alone
-        return model.predict_tokens(model.encode(**inputs), None, True, masked_lm_positions=places)[
-            0
-        ]
+        return model.predict_tokens(
+            model.run_encoder(**inputs), None, True, masked_lm_positions=places
+        )[0]
     return model(**inputs).logits.flatten(0, 1)[places]
 
 

@@ -189,15 +189,23 @@ class ModelStep:
         encoder = self.model.base_model
         if self.compiled:  # a graph may attend otherwise; which backend makes it decides nothing
             encoder = torch.compile(encoder, backend="eager")
-        with self.autocast, torch.set_grad_enabled(self.model.training):
-            outputs = encoder(**inputs, padded_output=False)
         descriptions = {}
-        for (layer_type, _), arguments in sorted(outputs.layer_arguments.items()):
+
+        @torch.compiler.disable
+        def note(layer: nn.Module, _: tuple, arguments: dict[str, Any]) -> None:
+            description = f"attn_implementation={arguments.get('backend')!r}"
             if "dispatch" in arguments:
-                descriptions[layer_type] = arguments["dispatch"].description
-            else:
-                descriptions[layer_type] = f"attn_implementation={arguments['backend']!r}"
-        return descriptions
+                description = arguments["dispatch"].description
+            descriptions[layer.attention_type] = description
+
+        hooks = []
+        for layer in self.model.base_model.layers:
+            hooks.append(layer.register_forward_pre_hook(note, with_kwargs=True))
+        with self.autocast, torch.set_grad_enabled(self.model.training):
+            encoder(**inputs, padded_output=False)
+        for hook in hooks:
+            hook.remove()
+        return dict(sorted(descriptions.items()))
 
 
 # --- batches ---

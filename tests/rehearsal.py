@@ -68,7 +68,7 @@ def step(head, family, dtype, batch=None):
         plans.add(dispatch.name)
         return dispatch
 
-    modeling_minibert.choose_dispatch = noted
+    attention_minibert.choose_dispatch = noted
     torch.set_default_dtype(getattr(torch, dtype))
     with no_init_weights(), FakeTensorMode(allow_non_fake_inputs=True), torch.device("gpu"):
         config = tiny(**dict(hidden_size=32, max_position_embeddings=8) | FAMILIES[family])

@@ -72,9 +72,7 @@ class InitialisesContainersForMaskedLM(BertForMaskedLM):
 class WiderWindowForMaskedLM(MiniBertForMaskedLM):
     def __init__(self, config):
         super().__init__(config)
-        self.model.windows = {
-            name: window and window + 1 for name, window in self.model.windows.items()
-        }
+        self.model.reach = {name: reach and reach + 1 for name, reach in self.model.reach.items()}
 
 
 BROKEN = {

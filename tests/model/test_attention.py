@@ -18,12 +18,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from minibert import attention_minibert as attention
 from minibert import cpu_minibert as cpu
-from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import choose_dispatch
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.cpu_minibert import chunked_attention, unfused_attention
 from minibert.modeling_minibert import MiniBertModel, eager_attention_forward
-from minibert.sequences_minibert import BatchDocuments, UnpaddedTokens
+from minibert.sequences_minibert import BatchDocuments, PaddedRows, UnpaddedTokens
 
 # The published tolerances, absolute and relative, between any two ways to compute one attention from inputs of a type.
 # In half precision that is four units in the last place.
@@ -227,7 +226,9 @@ def test_the_plans_of_the_truth_table_ran(monkeypatch):
     """Its rows are short: the names of its backends must not promise what they do not do."""
     plans = []
     monkeypatch.setattr(
-        modeling, "choose_dispatch", lambda *args: plans.append(choose_dispatch(*args)) or plans[-1]
+        attention,
+        "choose_dispatch",
+        lambda *args: plans.append(choose_dispatch(*args)) or plans[-1],
     )
     expected = {
         "sdpa": [("one call a document", [10, 10])],  # two documents share a call
@@ -565,7 +566,8 @@ def test_this_torch_has_the_operator_with_gradients():
     q = torch.randn(10, 2, 16, device="meta", requires_grad=True)
     bounds = torch.zeros(3, dtype=torch.int32, device="meta")
     plan = attention.FlashDispatch.__new__(attention.FlashDispatch)
-    plan.bounds = (bounds, bounds, 5, 5)
+    plan.cu_seq_lens = bounds
+    plan.max_length = 5
     plan.window_sizes = dict(window_size_left=4, window_size_right=0)
     plan.num_tokens = 10
     plan.dropout = 0.1
@@ -637,3 +639,15 @@ def test_what_is_moved_keeps_its_type():
     tensor, pair, bounds, text = attention.move_to(parts, torch.device("meta"))
     assert tensor.device.type == pair[0].device.type == bounds.start.device.type == "meta"
     assert pair[1] == 3 and bounds.length == 4 and text == "text"
+
+
+def test_a_keyword_of_the_caller_does_not_replace_what_is_decided():
+    config = tiny(attn_implementation="eager")
+    layer_input = PaddedRows(BatchDocuments(2, 5, torch.device("cpu")).find_tokens())
+    kwargs = dict(backend="sdpa", sliding_window=99, keyword_of_somebody=1)
+    arguments = attention.attention_arguments(
+        layer_input, torch.zeros(2, 5, 8), 3, False, 0.0, config, kwargs
+    )
+    assert arguments["backend"] == "eager"
+    assert arguments["sliding_window"] == 4
+    assert arguments["keyword_of_somebody"] == 1

@@ -6,7 +6,13 @@ from torch import nn
 from torch.testing import assert_close
 from transformers.activations import ACT2FN
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertModel, cpu_minibert
+from minibert import (
+    MiniBertConfig,
+    MiniBertForMaskedLM,
+    MiniBertModel,
+    cpu_minibert,
+    sequences_minibert,
+)
 from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import choose_dispatch
 from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, MiniBertDropout, project, random_keep
@@ -239,7 +245,8 @@ def test_shape_buckets_change_nothing(switches, monkeypatch):
     used, found = [], []
     original = cpu_minibert.num_filler_tokens
     for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
-        monkeypatch.setattr(modeling, "num_filler_tokens", rows)
+        for module in (modeling, sequences_minibert):
+            monkeypatch.setattr(module, "num_filler_tokens", rows)
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
