@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
     documents = split_corpus(Corpus(), validation_size=VALIDATION_SIZE, seed=options.seed)
-    tokenizer = train_tokenizer(documents.sample["text"], vocab_size=8192, model_max_length=MAX_LENGTH)  # fmt: skip
+    tokenizer = train_tokenizer(documents.tokenizer_sample["text"], vocab_size=8192, model_max_length=MAX_LENGTH)  # fmt: skip
     for name in options.names:
         with tempfile.TemporaryDirectory() as folder:
             trainer = make_trainer(name, folder, documents, tokenizer, options)

@@ -7,10 +7,10 @@ import pytest
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.data.documents import load_documents
-from minibert.training.data.held_out import held_out_mask
 from minibert.training.data.mixtures import Corpus, load_sample, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
+from minibert.training.data.validation_documents import held_out_mask
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -49,7 +49,7 @@ def test_plain_sources_are_concatenated(sources):
     expected = split(plain)
     assert documents.train["text"][:] == expected[0]["text"][:]
     assert documents.validation["text"][:] == expected[1]["text"][:]
-    assert documents.sample is documents.train
+    assert documents.tokenizer_sample is documents.train
     assert prepare(sources, sampling_alpha=1.0).train["text"][:] == expected[0]["text"][:]
 
 

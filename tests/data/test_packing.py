@@ -21,6 +21,7 @@ from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.pretraining.config import PretrainingConfig
 from minibert.training.pretraining.objectives.causal_lm import CausalLM
 from minibert.training.pretraining.objectives.masked_lm import MaskedLM
+from minibert.training.pretraining.training_data import make_rows
 
 CLS, SEP, FIRST = 1, 2, 3
 BERT = {
@@ -150,7 +151,7 @@ def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
         args = PretrainingConfig(
             "unused", seq_length=32, packing="packed", num_proc=num_proc, use_cpu=True
         )
-        rows = MaskedLM(args).make_rows(documents, tokenizer)
+        rows = make_rows(documents, tokenizer, MaskedLM(args))
         expected = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, 32)
         assert rows["input_ids"][:] == expected["input_ids"][:]
 

@@ -17,10 +17,10 @@ import minibert
 from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training.data import packing, prepared
 from minibert.training.data.documents import load_documents
-from minibert.training.data.held_out import held_out_mask
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.prepared import PreparedRows, save_rows
 from minibert.training.data.tokenized import tokenize_documents
+from minibert.training.data.validation_documents import held_out_mask
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -19,10 +19,10 @@ from minibert.training import cli
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import load_documents, load_sources
-from minibert.training.data.held_out import held_out_mask, split_stream
 from minibert.training.data.mixtures import Corpus, first_examples, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
+from minibert.training.data.validation_documents import held_out_mask, split_stream
 from minibert.training.loop.checkpoints import write_manifest
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -93,7 +93,7 @@ def test_what_is_held_out_is_never_trained_on(folder, monkeypatch):
     assert set(documents.validation["text"]) < held_out and len(documents.validation) == 10
     assert (
         not set(texts(documents.train, 1000)) & held_out
-        and not set(texts(documents.sample)) & held_out
+        and not set(texts(documents.tokenizer_sample)) & held_out
     )
     assert len(first_examples(split_stream(stream, 0.3, 0)[1], count=10)) == 10
 
@@ -103,7 +103,7 @@ def test_what_is_held_out_is_never_trained_on(folder, monkeypatch):
 
 def test_each_pass_has_another_order(folder):
     train = prepare([folder], shuffle_buffer=64).train
-    once = len(texts(prepare([folder], shuffle_buffer=0).sample))
+    once = len(texts(prepare([folder], shuffle_buffer=0).tokenizer_sample))
     seen = texts(train, 3 * once)
     assert (
         seen
@@ -126,7 +126,9 @@ def test_documents_of_small_files_come_no_more_often(tmp_path, buffer):
             "".join(f"{name} document {i}\n" for i in range(size))
         )
     train = prepare([tmp_path], shuffle_buffer=buffer).train
-    kept = Counter(text[0] for text in texts(prepare([tmp_path], shuffle_buffer=0).sample))
+    kept = Counter(
+        text[0] for text in texts(prepare([tmp_path], shuffle_buffer=0).tokenizer_sample)
+    )
     seen = Counter(texts(train, 4 * kept.total() - buffer))
     assert max(seen.values()) <= 4
     counts = Counter(text[0] for text in seen.elements())

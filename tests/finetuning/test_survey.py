@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 import minibert
 from minibert import MiniBertForSequenceClassification
-from minibert.training.finetuning.reading.held_out import stratify
+from minibert.training.finetuning.reading.validation_examples import stratify
 from minibert.training.finetuning.survey import find_warnings, survey
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.classification import Classify

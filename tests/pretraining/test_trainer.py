@@ -343,8 +343,8 @@ def test_embedding_init_follows_the_objective():
 
 
 def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_data.CorpusData, "read", lambda *_: pytest.fail("it reads"))
-    monkeypatch.setattr(training_data.DatasetData, "read", lambda *_: pytest.fail("it reads"))
+    monkeypatch.setattr(training_data.CorpusReader, "read", lambda *_: pytest.fail("it reads"))
+    monkeypatch.setattr(training_data.DatasetReader, "read", lambda *_: pytest.fail("it reads"))
     (tmp_path / "a.txt").write_text("text")
     corpus = Corpus(str(tmp_path / "a.txt"))
     rows = datasets.Dataset.from_dict({"input_ids": [[1, 2]]})
@@ -375,13 +375,13 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
 def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):
     """Reading counts too."""
     times = []
-    read = training_data.DatasetData.read
+    read = training_data.DatasetReader.read
 
     def noted(source, *arguments):
         times.append(time.monotonic())
         return read(source, *arguments)
 
-    monkeypatch.setattr(training_data.DatasetData, "read", noted)
+    monkeypatch.setattr(training_data.DatasetReader, "read", noted)
     args = settings(tmp_path, minutes=5, max_steps=-1)
     trainer = PretrainingTrainer(config(), args, train_dataset=text)
     assert trainer.budget.start <= times[0]

@@ -26,8 +26,8 @@ from tqdm.auto import tqdm
 from ...keywords import check_choice, checked_class
 from ..common.printing import format_table
 from .documents import DataEntry, language_of, load_documents, load_sources, name_of_entry
-from .held_out import held_out_mask, split_stream
 from .tables import DatasetOrStream, Rows, sources_of
+from .validation_documents import held_out_mask, split_stream
 
 SampleBy = Literal["auto", "line", "paragraph", "document", "sentence"]
 # The exponent for languages (XLM-R, Conneau et al. 2020).
@@ -150,19 +150,19 @@ class Corpus:
         )
 
 
-class CorpusSplits(NamedTuple):
-    """Documents in a column `text`. With several languages on disk, the column `source` has the
-    language."""
+class TrainingSplits(NamedTuple):
+    """What a model and its tokenizer are trained and validated on: documents (column `text`), or
+    rows. With several languages on disk, the column `source` has the language of a document."""
 
     # each document once, or as often as the mixture draws it; a stream is endless
     train: DatasetOrStream
     validation: datasets.Dataset  # each held-out document once
-    sample: DatasetOrStream  # to train a tokenizer on, in the same mixture as `train`
+    tokenizer_sample: DatasetOrStream  # to train a tokenizer on, in the same mixture as `train`
 
 
-def split_corpus(corpus: Corpus, *, validation_size: float, seed: int) -> CorpusSplits:
-    """Load the corpus, hold out whole documents (see `held_out_mask` and `split_stream`), and mix
-    the sources."""
+def split_corpus(corpus: Corpus, *, validation_size: float, seed: int) -> TrainingSplits:
+    """Load the documents of the corpus, hold out some of them (see `held_out_mask` and
+    `split_stream`), and mix the sources."""
     if corpus.streaming:
         return _split_streams(corpus, validation_size, seed)
     documents = corpus.load()
@@ -177,12 +177,12 @@ def split_corpus(corpus: Corpus, *, validation_size: float, seed: int) -> Corpus
     held_out = documents.select(np.flatnonzero(is_held_out))
     train = documents.select(np.flatnonzero(~is_held_out))
     train = _mix(train, corpus, seed).select_columns(columns)
-    return CorpusSplits(train, held_out.select_columns(columns), train)
+    return TrainingSplits(train, held_out.select_columns(columns), tokenizer_sample=train)
 
 
 def load_sample(corpus: Corpus) -> DatasetOrStream:
-    """The documents to train a tokenizer on if nothing is held out: the `sample` of `split_corpus`
-    with all documents."""
+    """The documents to train a tokenizer on if nothing is held out: the `tokenizer_sample` of
+    `split_corpus` with all documents."""
     if corpus.streaming:
         return _tokenizer_sample(corpus.stream(), corpus, seed=0)
     return _mix(corpus.load(), corpus, seed=0)
@@ -233,7 +233,7 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
 # --- Streams ---
 
 
-def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> CorpusSplits:
+def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> TrainingSplits:
     """`split_corpus` of streams."""
     train = []
     held_out = []
@@ -247,7 +247,7 @@ def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> CorpusS
             f"validation_size: {validation_size} holds out no document of the stream; raise it"
         )
     mixed = mix_streams(train, corpus, seed)
-    return CorpusSplits(mixed, validation, _tokenizer_sample(train, corpus, seed))
+    return TrainingSplits(mixed, validation, _tokenizer_sample(train, corpus, seed))
 
 
 def first_examples(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:

@@ -83,16 +83,17 @@ def prepare(
     if tokenizer is not None:  # opened first: a wrong name is refused before any work
         row_tokenizer = adapt_tokenizer(saved_tokenizer(tokenizer))
     with new_folder(folder) as written:
-        documents = split_corpus(corpus, validation_size=args.validation_size, seed=seed)
+        splits = split_corpus(corpus, validation_size=args.validation_size, seed=seed)
         if row_tokenizer is None:
             row_tokenizer = args.train_tokenizer_on(
-                documents.sample["text"], model_max_length=args.seq_length
+                splits.tokenizer_sample["text"], model_max_length=args.seq_length
             )
-        check_tokenization(documents.sample, row_tokenizer, args.max_lost_text)
+        check_tokenization(splits.tokenizer_sample, row_tokenizer, args.max_lost_text)
         rows = {}
-        for split in SPLITS:
-            rows[split] = tokenize_and_pack(
-                getattr(documents, split).select_columns("text"),
+        for name in SPLITS:
+            documents = getattr(splits, name).select_columns("text")
+            rows[name] = tokenize_and_pack(
+                documents,
                 row_tokenizer,
                 seq_length=args.seq_length,
                 packing=args.packing,

@@ -34,7 +34,7 @@ from ..common.processes import first_process_first, shares_weights
 from ..common.random_state import random_state_kept
 from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator, MaskingProgress
-from ..data.mixtures import CorpusSplits
+from ..data.mixtures import TrainingSplits
 from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization
 from ..evaluation.plots import plot_training
@@ -67,11 +67,11 @@ from .text_amount import (
     warn_of_rare_words,
 )
 from .training_data import (
-    PreparedRowsData,
-    TrainingData,
-    rows_of,
-    sample_of,
-    take_training_data,
+    PreparedRowsReader,
+    TrainingDataReader,
+    choose_reader,
+    make_rows,
+    take_sample,
 )
 
 FIELDS_ON_CARD = (
@@ -136,34 +136,33 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.budget = None
         if args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
-        data = take_training_data(train_dataset)
-        data.check(user_args, eval_dataset)
-        data.apply_settings(args)
-        self.streamed = data.streaming
-
-        args = resolve_precision(args)
+        reader = choose_reader(train_dataset)
+        reader.check(user_args, eval_dataset)
+        reader.apply_settings(args)
+        self.streamed = reader.streaming
+        args = resolve_precision(args)  # the last copy: the objective and `Trainer` keep it
 
         # Objective
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
 
         # Checks, before hours of reading
-        check_before_reading(args, self.objective, config, model, data)
-        tokenizer = open_tokenizer(processing_class, model, data)
+        check_before_reading(args, self.objective, config, model, reader)
+        tokenizer = open_tokenizer(processing_class, model, reader)
         set_seed(args.seed)
 
         # Documents → tokenizer → rows; the other processes find in caches what the first one makes
         with nullcontext() if self.streamed else first_process_first():
-            documents = data.read(args, eval_dataset)
-            tokenizer, self.extension = self._make_tokenizer(tokenizer, args, config, documents)
-            if data.has_text:
-                check_tokenization(documents.train, tokenizer, args.max_lost_text)
+            splits = reader.read(args, eval_dataset)
+            tokenizer, self.extension = self._make_tokenizer(tokenizer, args, config, splits)
+            if reader.has_text:
+                check_tokenization(splits.train, tokenizer, args.max_lost_text)
             config = self._fit_config(config, tokenizer)
-            train_rows = rows_of(documents.train, tokenizer, self.objective)
-            evaluation_rows = rows_of(documents.validation, tokenizer, self.objective)
+            train_rows = make_rows(splits.train, tokenizer, self.objective)
+            evaluation_rows = make_rows(splits.validation, tokenizer, self.objective)
         check_evaluation_rows(evaluation_rows)
-        self.held_out = documents.validation
-        self.sample = sample_of(train_rows)  # the rows in which tokens are counted
+        self.validation_split = splits.validation  # documents, or the rows that were given
+        self.sample_rows = take_sample(train_rows)
 
         # Model
         model_to_train, self.new_weights = self._make_model(model, config, tokenizer)
@@ -174,7 +173,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.evaluation_collator = collator.for_evaluation()
         options |= dict(processing_class=tokenizer, callbacks=self._first_callbacks(callbacks))
         super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
-        self._begin_records(data.description)
+        self._begin_records(reader.data_description)
         self._add_own_callbacks(collator)
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
@@ -240,17 +239,16 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         tokenizer: PreTrainedTokenizerBase | None,
         args: PretrainingConfig,
         config: MiniBertConfig,
-        documents: CorpusSplits,
+        splits: TrainingSplits,
     ) -> tuple[PreTrainedTokenizerBase, Extension | None]:
         """Train a tokenizer if there is none, extend it if asked to, and adapt it to the
         objective."""
         extension = None
         if tokenizer is None:
-            tokenizer = train_tokenizer_for_model(args, config, documents.sample)
+            tokenizer = train_tokenizer_for_model(args, config, splits.tokenizer_sample)
         if args.extend_vocabulary is not None:
-            extension = extend_tokenizer(
-                tokenizer, documents.sample["text"], args.extend_vocabulary
-            )
+            texts = splits.tokenizer_sample["text"]
+            extension = extend_tokenizer(tokenizer, texts, args.extend_vocabulary)
             print(extension.describe())
             tokenizer = extension.tokenizer
         tokenizer.model_max_length = config.max_position_embeddings
@@ -310,7 +308,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         if has_length(self.train_dataset):
             settings["rows"] = len(self.train_dataset)
         settings["tokenizer"] = tokenizer_checksum(self.processing_class)
-        settings["text"] = rows_checksum(self.sample)  # of a stream, its first rows
+        settings["text"] = rows_checksum(self.sample_rows)  # of a stream, its first rows
         return settings
 
     # --- training ---
@@ -337,7 +335,8 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
                 f"New weights, which {self.model.config._name_or_path!r} lacks:"
                 f" {', '.join(self.new_weights)}"
             )
-        print_size(self.sample, self.args.seq_length, self.model.num_parameters(), self.streamed)
+        num_parameters = self.model.num_parameters()
+        print_size(self.sample_rows, self.args.seq_length, num_parameters, self.streamed)
         if not self.streamed and self.is_world_process_zero():
             self._warn_of_little_text()
         if is_first and not (self.has_new_weights or shares_weights(self.args)):
@@ -356,9 +355,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         if self.args.embedding_init != "cooccurrence":
             return
         print("Counting neighbouring tokens for the first word embeddings")
-        rows_of_ids = (row["input_ids"] for row in self.sample)
+        token_ids = (row["input_ids"] for row in self.sample_rows)
         begin_with_word_vectors(
-            self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed
+            self.model, token_ids, self.processing_class.all_special_ids, self.args.seed
         )
 
     def _warn_of_little_text(self) -> None:
@@ -538,9 +537,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
 
     def held_out_texts(self) -> Iterable[str]:
         """The texts of the evaluation set, of rows as their tokenizer spells them."""
-        if "text" in self.held_out.column_names:
-            return self.held_out["text"]
-        return decode_documents(self.held_out, self.processing_class)
+        if "text" in self.validation_split.column_names:
+            return self.validation_split["text"]
+        return decode_documents(self.validation_split, self.processing_class)
 
     def _make_report(self) -> dict[str, Any]:
         """The metrics of the last evaluation and of the whole training."""
@@ -550,7 +549,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             return self.report  # saved again
         metrics = self._metrics_of_step(kept_step(vars(state), self.args.load_best_model_at_end))
         baseline = unigram_baseline(
-            self.sample,
+            self.sample_rows,
             self.evaluation_batches(self.eval_dataset),
             vocabulary_size(tokenizer),
             tokenizer.all_special_ids,
@@ -594,11 +593,11 @@ def check_before_reading(
     objective: Objective,
     config: MiniBertConfig,
     model: MiniBertConfig | PreTrainedModel | str,
-    data: TrainingData,
+    reader: TrainingDataReader,
 ) -> None:
     """Refuse (a ValueError) what would end the training only after hours of reading. The settings
     and the data alone are checked already."""
-    objective.check(config, data.streaming)
+    objective.check(config, reader.streaming)
     check_folder(Path(args.output_dir))
     if args.push_to_hub:
         check_push(args)
@@ -609,7 +608,7 @@ def check_before_reading(
             " useless; to adapt it to your text, use `minibert finetune embed --pairs_from title`"
         )
     is_new = isinstance(model, MiniBertConfig)
-    if args.extend_vocabulary is not None and (is_new or not data.has_text):
+    if args.extend_vocabulary is not None and (is_new or not reader.has_text):
         raise ValueError(
             "extend_vocabulary: it needs text and a trained model; give them as train_dataset and"
             " model (--data and --model_name_or_path)"
@@ -619,15 +618,15 @@ def check_before_reading(
 def open_tokenizer(
     tokenizer: PreTrainedTokenizerBase | str | None,
     model: MiniBertConfig | PreTrainedModel | str,
-    data: TrainingData,
+    reader: TrainingDataReader,
 ) -> PreTrainedTokenizerBase | None:
     """A copy of the tokenizer that is given, or the one that is named, or that of the saved model
     or of prepared rows; None if one is to be trained. A ValueError for another one than the rows
     were made with."""
     path = config_path(model)
     prepared_rows = None
-    if isinstance(data, PreparedRowsData):
-        prepared_rows = data.rows
+    if isinstance(reader, PreparedRowsReader):
+        prepared_rows = reader.rows
     if isinstance(tokenizer, (str, os.PathLike)):
         if path is not None:
             raise ValueError(
@@ -642,7 +641,7 @@ def open_tokenizer(
         tokenizer = saved_tokenizer(prepared_rows.folder)
     if prepared_rows is not None:
         prepared_rows.check_tokenizer(tokenizer)
-    if tokenizer is None and not data.has_text:
+    if tokenizer is None and not reader.has_text:
         raise ValueError(
             "processing_class: rows without text need the tokenizer that made them; give it"
         )

@@ -1,7 +1,8 @@
-"""What a pretraining is given to train on: a corpus, prepared rows, or a data set.
+"""From what a pretraining is given to train on (a corpus, prepared rows, or a data set) to rows.
 
-Each is checked before anything is read, decides some of the settings, and is read into documents or
-rows for training and validation.
+Each of the three has a reader, which checks it before anything is read, decides some of the
+settings, and reads the splits: documents or rows for training and validation. `make_rows` makes
+rows of a split of documents.
 """
 
 import abc
@@ -16,30 +17,31 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources, name_of_entry
-from ..data.held_out import held_out_mask
 from ..data.mixtures import (
     SAMPLE_ROWS,
     VALIDATION_DOCUMENTS,
     Corpus,
-    CorpusSplits,
+    TrainingSplits,
     first_examples,
     mix_streams,
     split_corpus,
 )
+from ..data.packing import pack_documents, tokenize_and_pack
 from ..data.prepared import PreparedRows
-from ..data.tables import as_dataset
+from ..data.tables import DatasetOrStream, as_dataset
+from ..data.validation_documents import held_out_mask
 from ..hub.facts import name_without_folder
 from ..loop.resume_guard import check_same
 from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective
 
 
-class TrainingData(abc.ABC):
-    """What to train on."""
+class TrainingDataReader(abc.ABC):
+    """Checks and reads what is given to train on."""
 
     streaming = False
-    has_text = True
-    description = "text"  # on the model card
+    has_text = True  # else it reads rows, or documents as token ids
+    data_description = "text"  # on the model card
 
     @abc.abstractmethod
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
@@ -47,24 +49,23 @@ class TrainingData(abc.ABC):
         user's, without the defaults of fields that are None."""
 
     def apply_settings(self, args: PretrainingConfig) -> None:
-        """Set, in place, the fields of `args` that these data decide."""
+        """Set, in place, the fields of `args` that the data decide."""
         if self.streaming:
             set_up_stream(args)
 
     @abc.abstractmethod
-    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
-        """The documents (column `text`) or rows to train on, to validate on, and to train a
-        tokenizer on."""
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> TrainingSplits:
+        """The documents or rows to train on, to validate on, and to train a tokenizer on."""
 
 
-class CorpusData(TrainingData):
-    """Text in files or on the Hub."""
+class CorpusReader(TrainingDataReader):
+    """Reads text in files or on the Hub."""
 
     def __init__(self, corpus: Corpus):
         self.corpus = corpus
         self.streaming = corpus.streaming
         names = [name_without_folder(name_of_entry(entry)) for entry in corpus.data]
-        self.description = ", ".join(names or [BUILTIN])
+        self.data_description = ", ".join(names or [BUILTIN])
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)
@@ -72,15 +73,15 @@ class CorpusData(TrainingData):
         if self.streaming:
             check_stream_ends(args)
 
-    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
-        documents = split_corpus(self.corpus, validation_size=args.validation_size, seed=args.seed)
-        number = "A stream of" if self.streaming else f"{len(documents.train):,}"
-        print(f"{number} documents to train on, {len(documents.validation):,} held out")
-        return documents
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> TrainingSplits:
+        splits = split_corpus(self.corpus, validation_size=args.validation_size, seed=args.seed)
+        number = "A stream of" if self.streaming else f"{len(splits.train):,}"
+        print(f"{number} documents to train on, {len(splits.validation):,} held out")
+        return splits
 
 
-class PreparedRowsData(TrainingData):
-    """Rows that `minibert prepare` made; they come with their tokenizer."""
+class PreparedRowsReader(TrainingDataReader):
+    """Reads rows that `minibert prepare` made; they come with their tokenizer."""
 
     has_text = False
 
@@ -88,7 +89,7 @@ class PreparedRowsData(TrainingData):
         self.rows = rows
         self.corpus = corpus  # says whether to stream them
         self.streaming = corpus.streaming
-        self.description = ", ".join(rows.data or [BUILTIN])
+        self.data_description = ", ".join(rows.data or [BUILTIN])
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)
@@ -116,22 +117,22 @@ class PreparedRowsData(TrainingData):
         super().apply_settings(args)
         vars(args).update(self.rows.settings)
 
-    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> TrainingSplits:
         print(self.rows.describe())
-        train = self.rows.load("train", self.streaming)
-        sample = train
+        rows = self.rows.load("train", self.streaming)
+        train = rows
         if self.streaming:
-            train = mix_streams([train], self.corpus, args.seed)
-        return CorpusSplits(train, self.rows.load("validation"), sample)
+            train = mix_streams([rows], self.corpus, args.seed)
+        return TrainingSplits(train, self.rows.load("validation"), tokenizer_sample=rows)
 
 
-class DatasetData(TrainingData):
-    """A data set of documents or rows, in memory or as a stream."""
+class DatasetReader(TrainingDataReader):
+    """Reads a data set of documents or rows, in memory or as a stream."""
 
     def __init__(self, dataset: datasets.Dataset | datasets.IterableDataset):
         self.dataset = dataset
         self.streaming = isinstance(dataset, datasets.IterableDataset)
-        self.has_text = "text" in columns_of(dataset)
+        self.has_text = "text" in column_names(dataset)
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         validation = as_dataset(eval_dataset, "eval_dataset")
@@ -154,7 +155,7 @@ class DatasetData(TrainingData):
             )
         check_stream_ends(args)
 
-    def read(self, args: PretrainingConfig, eval_dataset: Any) -> CorpusSplits:
+    def read(self, args: PretrainingConfig, eval_dataset: Any) -> TrainingSplits:
         train = self.dataset
         validation = as_dataset(eval_dataset, "eval_dataset")
         if validation is None:
@@ -165,15 +166,15 @@ class DatasetData(TrainingData):
             train = train.select(np.flatnonzero(~is_held_out))
         elif isinstance(validation, datasets.IterableDataset):
             validation = first_examples(validation, count=VALIDATION_DOCUMENTS)
-        return CorpusSplits(train, validation, train)
+        return TrainingSplits(train, validation, tokenizer_sample=train)
 
 
-def take_training_data(data: Any) -> TrainingData:
-    """A trainer's `train_dataset` as training data: a `Corpus`, paths, a data set, or records in
+def choose_reader(train_dataset: Any) -> TrainingDataReader:
+    """The reader of a trainer's `train_dataset`: a `Corpus`, paths, a data set, or records in
     memory."""
-    if data is None:
+    if train_dataset is None:
         raise ValueError("train_dataset: needed; give a data set, a folder of text, or Corpus(…)")
-    data = as_dataset(data, "train_dataset")
+    data = as_dataset(train_dataset, "train_dataset")
     if isinstance(data, (list, tuple)) and not data:
         raise ValueError(
             "train_dataset: empty; give a data set or a folder of text, or Corpus() for the"
@@ -182,46 +183,63 @@ def take_training_data(data: Any) -> TrainingData:
     if isinstance(data, (str, os.PathLike, list, tuple)):
         data = Corpus(data)
     if not isinstance(data, Corpus):
-        return DatasetData(data)
+        return DatasetReader(data)
     rows = PreparedRows.find(data.data)
     if rows is not None:
-        return PreparedRowsData(rows, data)
-    return CorpusData(data)
+        return PreparedRowsReader(rows, data)
+    return CorpusReader(data)
 
 
-def rows_of(examples: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
-    """Make rows for the collator from documents, as text or as tokens; packed rows are returned as
-    they are."""
-    columns = columns_of(examples)
-    if "text" in columns:
-        documents = examples
-        if "source" not in columns:
-            documents = examples.select_columns("text")
-        return objective.make_rows(documents, tokenizer)
-    if "input_ids" not in columns:
+def make_rows(
+    split: DatasetOrStream, tokenizer: PreTrainedTokenizerBase, objective: Objective
+) -> DatasetOrStream:
+    """Make rows for the collator from a split of documents, as text or as token ids. A split of
+    rows is returned as it is."""
+    columns = column_names(split)
+    if "text" not in columns and "input_ids" not in columns:
         raise ValueError(
             f"train_dataset needs a column text or input_ids, got {', '.join(columns)}"
         )
     if not objective.packs_documents:
-        if "token_type_ids" in columns and "next_sentence_label" in columns:
-            return examples
-        raise ValueError(
-            f"train_dataset: objective {objective.name} makes its pairs from text; give a column"
-            " text"
+        return _make_pairs(split, tokenizer, objective)
+    args = objective.args
+    if "text" in columns:
+        documents = split.select_columns("text")
+        return tokenize_and_pack(
+            documents,
+            tokenizer,
+            seq_length=args.seq_length,
+            packing=args.packing,
+            num_proc=args.num_proc,
         )
     if "position_ids" in columns:
-        return examples
-    return objective.pack(examples.select_columns("input_ids"), tokenizer)
+        return split
+    token_ids = split.select_columns("input_ids")
+    return pack_documents(token_ids, tokenizer, args.seq_length, args.packing)
 
 
-def sample_of(rows: Any) -> datasets.Dataset:
-    """The rows; of a stream, the first ones."""
+def _make_pairs(
+    split: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, objective: Objective
+) -> datasets.Dataset:
+    """Rows of pairs of segments, from text."""
+    columns = column_names(split)
+    if "text" in columns:
+        return objective.make_pairs(split, tokenizer)
+    if "token_type_ids" in columns and "next_sentence_label" in columns:
+        return split
+    raise ValueError(
+        f"train_dataset: objective {objective.name} makes its pairs from text; give a column text"
+    )
+
+
+def take_sample(rows: DatasetOrStream) -> datasets.Dataset:
+    """The rows in which tokens are counted: all of them, of a stream the first ones."""
     if isinstance(rows, datasets.IterableDataset):
         return first_examples(rows, count=SAMPLE_ROWS)
     return rows
 
 
-def columns_of(dataset: Any) -> list[str]:
+def column_names(dataset: DatasetOrStream) -> list[str]:
     """The columns of a data set; for a stream that does not know them, those of its first entry."""
     return dataset.column_names or list(next(iter(dataset), {}))
 

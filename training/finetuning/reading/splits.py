@@ -19,7 +19,7 @@ from ...data.number_columns import with_numbers
 from ...data.records import is_conll
 from .annotations import find_format, from_annotations
 from .columns import FILE, with_location
-from .held_out import hold_out
+from .validation_examples import hold_out
 
 if TYPE_CHECKING:
     from ..tasks.base import Task

@@ -1,4 +1,5 @@
-"""The base of the objectives: from documents to rows, batches, a loss and its metrics."""
+"""The base of the objectives: which rows and batches a model is trained on, its loss and its
+metrics."""
 
 import abc
 import math
@@ -15,15 +16,15 @@ from ....configuration_minibert import MiniBertConfig
 from ....tokenization import adapt_tokenizer
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from ...data.packing import check_packing, pack_documents, tokenize_and_pack, unigram_counts
-from ...data.tables import DatasetOrStream
+from ...data.packing import check_packing, unigram_counts
 from ...hub.example import Example
 from ...loading.models import load_pretrained
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
 
 
 class Objective(abc.ABC):
-    """One way to pretrain: the steps from documents to a loss, and the metrics of an evaluation.
+    """One way to pretrain: what becomes a row, a batch and a loss, and the metrics of an
+    evaluation.
 
     An evaluation reduces each batch to a few sums (`batch_sums`), adds these up over all batches
     and ranks, and turns them into means at the end (`metrics`). To add an objective, write a
@@ -35,7 +36,8 @@ class Objective(abc.ABC):
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is plotted, compared and reported
     targets_name = "masked positions"  # what is predicted, in the report
-    # rows are packed documents, which can be streamed, prepared once, and batched unpadded
+    # rows are packed documents, which can be streamed, prepared once, and batched unpadded; else
+    # they are pairs of segments, see `make_pairs`
     packs_documents = True
     config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
     masking_defaults: Mapping[str, float] = {}  # options of the collator, where the user gives none
@@ -76,23 +78,12 @@ class Objective(abc.ABC):
         """Adapt the tokenizer to rows, or refuse it (ValueError) before any rows are made."""
         return adapt_tokenizer(tokenizer, pairs=not self.packs_documents)
 
-    def make_rows(
-        self, documents: DatasetOrStream, tokenizer: PreTrainedTokenizerBase
-    ) -> DatasetOrStream:
-        """Make rows for the collator from documents (column `text`)."""
-        return tokenize_and_pack(
-            documents,
-            tokenizer,
-            seq_length=self.args.seq_length,
-            packing=self.args.packing,
-            num_proc=self.args.num_proc,
-        )
-
-    def pack(
-        self, tokenized: DatasetOrStream, tokenizer: PreTrainedTokenizerBase
-    ) -> DatasetOrStream:
-        """Make rows from tokenized documents without special tokens (column `input_ids`)."""
-        return pack_documents(tokenized, tokenizer, self.args.seq_length, self.args.packing)
+    def make_pairs(
+        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
+    ) -> datasets.Dataset:
+        """Make rows of pairs of segments from documents (column `text`; with several languages also
+        `source`). Objectives that pack documents have none."""
+        raise NotImplementedError(f"objective {self.name} packs documents")
 
     @abc.abstractmethod
     def make_collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:

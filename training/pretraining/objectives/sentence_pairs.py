@@ -55,7 +55,7 @@ class MaskedLMWithNextSentence(MaskedLM):
                 f" token, [SEP], a token, [SEP]), got {self.args.seq_length}"
             )
 
-    def make_rows(
+    def make_pairs(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
     ) -> datasets.Dataset:
         args = self.args

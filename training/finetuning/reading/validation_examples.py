@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import datasets
 import numpy as np
 
-from ...data.held_out import text_digests
+from ...data.validation_documents import text_digests
 
 if TYPE_CHECKING:
     from ..tasks.base import Task
