@@ -95,6 +95,8 @@ from .tokenization import (
 )
 from .training.data.collators import (
     MaskedLMCollator as MaskedLMCollator,
+)
+from .training.data.masking_progress import (
     MaskingProgress as MaskingProgress,
 )
 from .training.data.mixtures import (

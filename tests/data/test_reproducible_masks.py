@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.data.collators import MaskedLMCollator, MaskingProgress
+from minibert.training.data.collators import MaskedLMCollator
+from minibert.training.data.masking_progress import MaskingProgress
 
 
 @pytest.fixture(scope="module")

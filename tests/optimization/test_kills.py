@@ -245,7 +245,11 @@ def test_unreadable_row_saves_a_checkpoint_first(whole, corpus, tmp_path, monkey
     plain = MaskedLMCollator.torch_call
 
     def read(collator, examples):
-        if collator._batches == 5 and collator.last_mlm_probability is None and collator.seed == 42:
+        if (
+            collator.num_batches == 5
+            and collator.last_mlm_probability is None
+            and collator.seed == 42
+        ):
             raise TypeError("text.jsonl, line 7: a number where text was")
         return plain(collator, examples)
 

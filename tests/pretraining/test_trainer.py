@@ -37,7 +37,7 @@ from minibert import (
 )
 from minibert.training.cli.recipes import read_recipe
 from minibert.training.common.locks import LOCK
-from minibert.training.data.collators import MaskingProgress
+from minibert.training.data.masking_progress import MaskingProgress
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.loop.checkpoints import write_manifest

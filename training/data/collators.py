@@ -6,13 +6,12 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
-from transformers import DataCollatorForLanguageModeling, TrainerCallback
-from transformers.trainer_utils import has_length
+from transformers import DataCollatorForLanguageModeling
 from transformers.utils import logging
 
 from ...keywords import checked_class
@@ -25,6 +24,7 @@ from .masking import (
     choose_targets,
     draw_row_samples,
 )
+from .masking_progress import TrainingProgress
 
 logger = logging.get_logger(__name__)
 
@@ -39,17 +39,6 @@ TOKEN_COLUMNS = (
     "position_ids",
     "special_tokens_mask",
 )
-
-
-class _Progress(NamedTuple):
-    """The arguments of `MaskedLMCollator.set_progress`, and the number of its calls."""
-
-    epoch: int = 0
-    step: int = 0
-    total_steps: int = 0
-    batches_per_step: int = 1
-    streamed: bool = False
-    updates: int = 0
 
 
 @checked_class
@@ -94,6 +83,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             one document. Not for several GPUs in one process, which split a batch by rows.
         target_draws: add `target_draws`, [batch, length]: a number from 0 to 2⁵³ - 1 for each
             token, by which a model can choose a replacement. They are as reproducible as the masks.
+
+    Attributes:
+        num_batches: the batches that this process has made since the last `set_progress`. Set it
+            back after batches that are not of the training.
     """
 
     masking: str = "token"
@@ -114,12 +107,11 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             self._word_starts = word_start_table(self.tokenizer)
         # The number of regular tokens with a smaller id, [V + 1].
         self._num_regular_below = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])
-        # A `_Progress` in memory that the workers of a data loader share.
-        self._shared_progress = torch.tensor(_Progress()).share_memory_()
-        # Each process counts for itself: the `updates` that it last saw, and the batches that it
-        # has made since.
-        self._updates = 0
-        self._batches = 0
+        # The workers of a data loader are other processes, with copies of this collator. All read
+        # the same `TrainingProgress` from shared memory; each counts its own batches.
+        self._shared_progress = torch.tensor(TrainingProgress()).share_memory_()
+        self._num_epochs_seen = 0  # `num_epochs_begun` when this process made its last batch
+        self.num_batches = 0
 
     def set_progress(
         self,
@@ -129,7 +121,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         batches_per_step: int = 1,
         streamed: bool = False,
     ) -> None:
-        """Tell which epoch begins, before its batches are made. Under a `Trainer`,
+        """Say which epoch begins, before its batches are made. Under a `Trainer`,
         `MaskingProgress` calls this.
 
         Args:
@@ -139,13 +131,21 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
-        updates = self._progress.updates + 1
-        progress = _Progress(epoch, step, total_steps, batches_per_step, streamed, updates)
+        num_epochs_begun = self._progress.num_epochs_begun + 1
+        self._write_progress(
+            TrainingProgress(epoch, step, total_steps, batches_per_step, streamed, num_epochs_begun)
+        )
+
+    def set_total_steps(self, total_steps: int) -> None:
+        """Correct the number of steps in the whole training, within an epoch."""
+        self._write_progress(self._progress._replace(total_steps=total_steps))
+
+    def _write_progress(self, progress: TrainingProgress) -> None:
         self._shared_progress.copy_(torch.tensor(progress))
 
     @property
-    def _progress(self) -> _Progress:
-        return _Progress(*self._shared_progress.tolist())
+    def _progress(self) -> TrainingProgress:
+        return TrainingProgress(*self._shared_progress.tolist())
 
     def for_evaluation(
         self, mlm_probability: float = EVALUATION_RATE, seed: int = 0
@@ -260,7 +260,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         at_least_one = self.at_least_one_target
         if at_least_one is None:
             at_least_one = "position_ids" in tokens
-        progress, batch_number = self._advance()
+        progress, batch_number = self._count_batch()
         rows = np.split(input_ids, np.flatnonzero(np.diff(row_of_token)) + 1)
         uniform_samples = self._draw_samples(rows, progress, batch_number)
         targets, span_first_token = choose_targets(
@@ -311,32 +311,35 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     # --- reproducible draws ---
 
-    def _advance(self) -> tuple[_Progress, int]:
+    def _count_batch(self) -> tuple[TrainingProgress, int]:
         """The progress as of the last `set_progress`, and the number of this batch since the
         training began."""
         progress = self._progress
+        self._warn_of_unknown_epoch(progress)
+        if progress.num_epochs_begun != self._num_epochs_seen:
+            self._num_epochs_seen = progress.num_epochs_begun
+            self.num_batches = 0
+        # A data loader gives its batches to its workers in turn (unless
+        # `dataloader_in_order=False`).
+        number_in_epoch = self.num_batches
         worker = get_worker_info()
-        if not progress.updates and (
-            self.last_mlm_probability is not None or self.seed is not None
-        ):
+        if worker is not None:
+            number_in_epoch = self.num_batches * _busy_workers(worker) + worker.id
+        self.num_batches += 1
+        return progress, progress.step * progress.batches_per_step + number_in_epoch
+
+    def _warn_of_unknown_epoch(self, progress: TrainingProgress) -> None:
+        """Warn once of masks that depend on the epoch, if `set_progress` was never called."""
+        depends_on_epoch = self.last_mlm_probability is not None or self.seed is not None
+        if depends_on_epoch and not progress.num_epochs_begun:
             logger.warning_once(
                 "MaskedLMCollator does not know the epoch: a row gets the same masks in every"
                 " epoch, and the share of masked tokens stays. Give the Trainer"
                 " callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)"
                 " before each epoch."
             )
-        if progress.updates != self._updates:
-            self._updates = progress.updates
-            self._batches = 0
-        # A data loader gives its batches to its workers in turn (unless
-        # `dataloader_in_order=False`).
-        batch_number = self._batches
-        if worker is not None:
-            batch_number = self._batches * _busy_workers(worker) + worker.id
-        self._batches += 1
-        return progress, batch_number + progress.step * progress.batches_per_step
 
-    def _rate(self, progress: _Progress, batch_number: int) -> float:
+    def _rate(self, progress: TrainingProgress, batch_number: int) -> float:
         """The masking rate of this batch, the same for all batches of an optimizer step."""
         if self.last_mlm_probability is None or not progress.total_steps:
             return self.mlm_probability
@@ -345,7 +348,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return float(np.interp(share_done, (0.0, 1.0), rates))
 
     def _draw_samples(
-        self, rows: Sequence[np.ndarray], progress: _Progress, batch_number: int
+        self, rows: Sequence[np.ndarray], progress: TrainingProgress, batch_number: int
     ) -> np.ndarray:
         """Uniform numbers for the tokens of these rows, float64 [4, T]."""
         if self.seed is None:
@@ -354,46 +357,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         key_number = batch_number if progress.streamed else None
         samples = [draw_row_samples(self.seed, progress.epoch, row, key_number) for row in rows]
         return np.concatenate(samples, axis=1)
-
-
-class MaskingProgress(TrainerCallback):
-    """Tell the collator of a `Trainer` the epoch and the steps done, after a resumption too.
-
-    `Trainer` begins an epoch after all batches of the previous one are made and before any of the
-    new one is, however far ahead the workers of the data loader are.
-    """
-
-    def __init__(self, collator: MaskedLMCollator):
-        self.collator = collator
-        self.batches = 0
-        collator.set_progress(epoch=0)
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.epoch = self.first_epoch = int(state.epoch or 0)
-        self.batches = self.collator._batches
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.batches = self.collator._batches
-        # Training by the clock corrects the number of steps. (In place: a new epoch does not
-        # begin.)
-        total_steps = _Progress._fields.index("total_steps")
-        self.collator._shared_progress[total_steps] = state.max_steps
-
-    def on_evaluate(self, args, state, control, **kwargs):
-        self.collator._batches = self.batches  # do not count an evaluation with the same collator
-
-    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        step = state.global_step
-        batches_per_step = args.gradient_accumulation_steps
-        streamed = isinstance(train_dataloader.dataset, IterableDataset)
-        if streamed and self.epoch == self.first_epoch and not args.ignore_data_skip:
-            # The batches before the resumption are collated again and then skipped.
-            steps_per_epoch = state.max_steps
-            if has_length(train_dataloader):
-                steps_per_epoch = math.ceil(len(train_dataloader) / batches_per_step)
-            step -= step % steps_per_epoch
-        self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
-        self.epoch += 1
 
 
 def check_masking(masking: Any) -> None:

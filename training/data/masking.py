@@ -147,51 +147,100 @@ def cover_with_spans(
         is_span_break: bool [W], where a span that continues from the previous word is cut in two.
         uniform_samples: float [4, W].
     """
-    lengths = np.arange(1, len(length_probabilities) + 1)
-    mean = length_probabilities @ lengths
-    # A span that is already running has k more words (including this one) with probability P(length
-    # >= k) / mean.
-    running_probabilities = np.cumsum(length_probabilities[::-1])[::-1] / mean
-    p_begin = rate / (rate + mean * (1 - rate))  # mean gap : mean span = 1 - rate : rate
-
-    first = np.flatnonzero(np.diff(row_of_word, prepend=-1))  # the first word of every row
-    counts = np.diff(first, append=len(row_of_word))
-    ends = np.repeat(first + counts, counts)  # [W] one past the last word of the row
-
-    # Gaps: whether a span is running at the first word of a row is a comparison with `rate`; what
-    # is left of that sample is uniform again, and gives the gap.
-    select = uniform_samples[SELECT].copy()
-    running = select[first] < rate
-    remainder = (select[first] - rate) / (1 - rate) if rate < 1 else 0
-    select[first] = np.where(running, 0, remainder)
-    with np.errstate(divide="ignore"):
-        gaps = np.log1p(-select) / np.log1p(-p_begin)
-    gaps = np.minimum(gaps, len(row_of_word)).astype(np.int64)
-    gaps[first] += ~running  # a row that starts uncovered has a gap of at least this word
-
-    # Lengths of spans.
-    extent = uniform_samples[EXTENT]
-    first_running = first[running]
-    length = 1 + np.searchsorted(np.cumsum(length_probabilities)[:-1], extent, side="right")
-    length[first_running] = 1 + np.searchsorted(
-        np.cumsum(running_probabilities)[:-1], extent[first_running], side="right"
+    mean_length = length_probabilities @ np.arange(1, len(length_probabilities) + 1)
+    row_starts = np.flatnonzero(np.diff(row_of_word, prepend=-1))  # [R], the first words of rows
+    begins_covered = uniform_samples[SELECT, row_starts] < rate  # [R]
+    gaps = _draw_gaps(rate, mean_length, row_starts, begins_covered, uniform_samples[SELECT])
+    lengths = _draw_lengths(
+        length_probabilities, mean_length, row_starts[begins_covered], uniform_samples[EXTENT]
     )
+    starts, stops = _place_spans(gaps, lengths, row_starts)
+    return _merge_spans(starts, stops, is_span_break)
 
-    # Where spans start and stop: first as if all gaps and spans were of one row, then counted from
-    # the first word of their own row. Those beyond its last word are left out.
-    stops = np.cumsum(gaps + length)
-    before_row = (stops - gaps - length)[first]
-    stops += np.repeat(first - before_row, counts)
-    starts = stops - length
-    inside = starts < ends
-    starts = starts[inside]
-    stops = np.minimum(stops, ends)[inside]
 
-    change = np.zeros(len(row_of_word) + 1, dtype=np.int64)
+def _draw_gaps(
+    rate: float,
+    mean_length: float,
+    row_starts: np.ndarray,
+    begins_covered: np.ndarray,
+    samples: np.ndarray,
+) -> np.ndarray:
+    """Draw the number of words before each span, int [W], from one uniform sample for each gap.
+
+    Args:
+        mean_length: of spans, in words.
+        row_starts: int [R], the first gap of each row.
+        begins_covered: bool [R], whether a row begins within a span: it has no first gap.
+        samples: float [W].
+    """
+    # The probability that a gap ends at a word: the mean gap is to the mean span as 1 - rate is to
+    # the rate.
+    p_end = rate / (rate + mean_length * (1 - rate))
+    # `begins_covered` has compared the first sample of a row with the rate. What is left of it is
+    # uniform again.
+    remainder = np.zeros(len(row_starts))
+    if rate < 1:
+        remainder = (samples[row_starts] - rate) / (1 - rate)
+    samples = samples.copy()
+    samples[row_starts] = np.where(begins_covered, 0, remainder)
+    with np.errstate(divide="ignore"):
+        gaps = np.log1p(-samples) / np.log1p(-p_end)
+    gaps = np.minimum(gaps, len(samples)).astype(np.int64)
+    # A row that begins uncovered has a gap of at least its first word.
+    gaps[row_starts] += ~begins_covered
+    return gaps
+
+
+def _draw_lengths(
+    length_probabilities: np.ndarray,
+    mean_length: float,
+    running_spans: np.ndarray,
+    samples: np.ndarray,
+) -> np.ndarray:
+    """Draw the number of words of each span, int [W], from one uniform sample for each span.
+
+    Args:
+        running_spans: int, the spans that are running where their row begins.
+        samples: float [W].
+    """
+    lengths = 1 + np.searchsorted(np.cumsum(length_probabilities)[:-1], samples, side="right")
+    # A span that is running has k more words (including this one) with probability
+    # P(length >= k) / mean.
+    running_probabilities = np.cumsum(length_probabilities[::-1])[::-1] / mean_length
+    lengths[running_spans] = 1 + np.searchsorted(
+        np.cumsum(running_probabilities)[:-1], samples[running_spans], side="right"
+    )
+    return lengths
+
+
+def _place_spans(
+    gaps: np.ndarray, lengths: np.ndarray, row_starts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lay gaps and spans one after the other along each row: the first word of each span, and the
+    last one + 1. Spans beyond the end of their row are left out, and the last one is cut there."""
+    num_words = len(gaps)
+    row_lengths = np.diff(row_starts, append=num_words)
+    row_ends = np.repeat(row_starts + row_lengths, row_lengths)  # [W]
+    # As if all gaps and spans were of one row, and then counted from the start of their own.
+    stops = np.cumsum(gaps + lengths)
+    first_gap_starts = (stops - gaps - lengths)[row_starts]
+    stops += np.repeat(row_starts - first_gap_starts, row_lengths)
+    starts = stops - lengths
+    is_within_row = starts < row_ends
+    return starts[is_within_row], np.minimum(stops, row_ends)[is_within_row]
+
+
+def _merge_spans(
+    starts: np.ndarray, stops: np.ndarray, is_span_break: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """From the bounds of spans to words: which are covered, bool [W], and the first word of the
+    span of each, int [W]."""
+    num_words = len(is_span_break)
+    change = np.zeros(num_words + 1, dtype=np.int64)
     change[starts] += 1
     change[stops] -= 1
     covered = np.cumsum(change[:-1]) > 0
     is_first = is_span_break.copy()
     is_first[starts] = True
-    first_word_of_span = np.where(is_first, np.arange(len(row_of_word)), 0)
-    return covered, np.maximum.accumulate(first_word_of_span)
+    first_words = np.where(is_first, np.arange(num_words), 0)
+    return covered, np.maximum.accumulate(first_words)

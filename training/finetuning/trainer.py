@@ -119,7 +119,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         if do_train and args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
 
-        # Examples and model inputs
+        # Examples
         task_options = task.options()
         self.longest_input = longest_input(task.tokenizer, start.config)
         if train_dataset is None and not do_train:
@@ -131,11 +131,23 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             "test": test_dataset,
         }
         splits = read_splits(task, start, args, self.sources, columns, validation_size, do_train)
-        self._use_splits(task, splits, do_train)
+
+        # Scores of guesses and of a simple model
+        self.baseline = score_baseline(task, splits)
+        self.simple_scores = score_simple_model(task, splits)
+        if not do_train:
+            splits.pop("train", None)  # they were read for these scores only
+        self.splits = splits
+        print_splits(task, splits)
+
+        # Model inputs
+        self.encoded = {name: task.encode(split) for name, split in splits.items()}
+        self._survey_splits(task)
 
         # Settings
         if do_train:
-            self._check_splits(task, args)
+            choose_metric(task, splits["validation"], args)
+            check_label_smoothing(task, self.encoded["train"], args)
         self.settings = settings_to_resume(task, task_options, start.name, args, self.encoded)
         self.resume_guard = ResumeGuardCallback(settings_of_steps(args) | self.settings)
         args = self._trainer_settings(args)
@@ -157,12 +169,6 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         eval_examples = self.encoded.get("validation", self.encoded.get("test"))
         super().__init__(task, model, args, eval_dataset=eval_examples, **training_options)
 
-    def _check_splits(self, task: Task, args: FinetuningConfig) -> None:
-        """Settings that depend on the examples: set what is not given, refuse (a ValueError) what
-        contradicts them."""
-        choose_metric(task, self.splits["validation"], args)
-        check_label_smoothing(task, self.encoded["train"], args)
-
     def _trainer_settings(self, args: FinetuningConfig) -> FinetuningConfig:
         """The settings as `Trainer` takes them."""
         args = resolve_precision(args)
@@ -172,18 +178,6 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         args.push_to_hub = False
         args.hub_token = None  # checkpoints save the arguments
         return args
-
-    def _use_splits(self, task: Task, splits: DatasetDict, do_train: bool) -> None:
-        """Score simple guesses and a simple model on the examples, then encode them. Training
-        examples of a model that is measured only serve for these scores."""
-        self.baseline = score_baseline(task, splits)
-        self.simple_scores = score_simple_model(task, splits)
-        if not do_train:
-            splits.pop("train", None)
-        self.splits = splits
-        print_splits(task, splits)
-        self.encoded = {name: task.encode(split) for name, split in splits.items()}
-        self._survey_splits(task)
 
     def _survey_splits(self, task: Task) -> None:
         """Count the labels of every split; warn of examples that are hard to learn or measure."""
@@ -388,8 +382,8 @@ def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
 
 
 def choose_metric(task: Task, validation: Dataset, args: FinetuningConfig) -> None:
-    """Write the metric of the best model into `args`; refuse one that these examples do not
-    have."""
+    """Write the metric of the best model into `args`; refuse (a ValueError) one that these examples
+    do not have."""
     metrics = ["loss", *task.metric_names(validation)]
     if args.metric_for_best_model == "auto" and task.metric_for_best_model not in metrics:
         raise ValueError(
@@ -401,7 +395,7 @@ def choose_metric(task: Task, validation: Dataset, args: FinetuningConfig) -> No
 
 
 def check_label_smoothing(task: Task, encoded: Dataset, args: FinetuningConfig) -> None:
-    """Refuse label smoothing where the labels cannot have it."""
+    """Refuse (a ValueError) label smoothing where the labels cannot have it."""
     if not args.label_smoothing_factor:
         return
     feature = encoded.features.get("labels")

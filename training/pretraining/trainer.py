@@ -33,7 +33,8 @@ from ..common.printing import warn
 from ..common.processes import first_process_first, shares_weights
 from ..common.random_state import random_state_kept
 from ..data.builtin_corpus import BUILTIN
-from ..data.collators import MaskedLMCollator, MaskingProgress
+from ..data.collators import MaskedLMCollator
+from ..data.masking_progress import MaskingProgress
 from ..data.mixtures import TrainingSplits
 from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization

@@ -1,0 +1,63 @@
+"""How far a training is, which decides its masks: `MaskingProgress` tells the collator."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch.utils.data import IterableDataset
+from transformers import TrainerCallback
+from transformers.trainer_utils import has_length
+
+if TYPE_CHECKING:
+    from .collators import MaskedLMCollator
+
+
+class TrainingProgress(NamedTuple):
+    """The arguments of `MaskedLMCollator.set_progress`, and the number of its calls."""
+
+    epoch: int = 0
+    step: int = 0
+    total_steps: int = 0
+    batches_per_step: int = 1
+    streamed: bool = False
+    num_epochs_begun: int = 0
+
+
+class MaskingProgress(TrainerCallback):
+    """Tell the collator of a `Trainer` the epoch and the steps done, after a resumption too.
+
+    `Trainer` begins an epoch after all batches of the previous one are made and before any of the
+    new one is, however far ahead the workers of the data loader are.
+    """
+
+    def __init__(self, collator: MaskedLMCollator):
+        self.collator = collator
+        self.num_training_batches = 0
+        collator.set_progress(epoch=0)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.first_epoch = int(state.epoch or 0)
+        self.epoch = self.first_epoch
+        self.num_training_batches = self.collator.num_batches
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.num_training_batches = self.collator.num_batches
+        self.collator.set_total_steps(state.max_steps)  # training by the clock corrects it
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        # The evaluation may have used the same collator.
+        self.collator.num_batches = self.num_training_batches
+
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        step = state.global_step
+        batches_per_step = args.gradient_accumulation_steps
+        streamed = isinstance(train_dataloader.dataset, IterableDataset)
+        if streamed and self.epoch == self.first_epoch and not args.ignore_data_skip:
+            # The batches before the resumption are collated again and then skipped.
+            steps_per_epoch = state.max_steps
+            if has_length(train_dataloader):
+                steps_per_epoch = math.ceil(len(train_dataloader) / batches_per_step)
+            step -= step % steps_per_epoch
+        self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
+        self.epoch += 1
