@@ -329,6 +329,6 @@ def test_a_corpus_takes_rows_in_memory():
         corpus = Corpus(data, text_column="text")
         assert all(isinstance(entry, datasets.Dataset) for entry in corpus.data)
         assert load_documents(corpus.data, text_column="text")["text"][:] == ["one"] * 3
-    assert Corpus.take(corpus, {}) is corpus
+    assert Corpus.from_options(corpus, {}) is corpus
     with pytest.raises(ValueError, match="^sample_by: data is a Corpus"):
-        Corpus.take(corpus, {"sample_by": "line"})
+        Corpus.from_options(corpus, {"sample_by": "line"})

@@ -383,6 +383,6 @@ def test_settings_that_do_not_go_together_are_refused(given, said, tmp_path):
     with pytest.raises(ValueError) as error:
         fill_defaults(
             PretrainingConfig(str(tmp_path), use_cpu=True, **given),
-            new="embedding_init" not in given,
+            is_new="embedding_init" not in given,
         )
     assert said in str(error.value)

@@ -117,4 +117,4 @@ def test_pretraining_begins_with_them_unless_told_otherwise(tmp_path):
     changed = (counted != plain).any(1)
     assert changed.sum() > 20 and not changed[tokenizer.all_special_ids].any()
     with pytest.raises(ValueError, match="embedding_init"):
-        fill_defaults(PretrainingConfig(str(tmp_path), embedding_init="cooccurrence"), new=False)
+        fill_defaults(PretrainingConfig(str(tmp_path), embedding_init="cooccurrence"), is_new=False)

@@ -42,7 +42,7 @@ QUICK = [
 def make(name, **fields):
     """An objective with these settings."""
     args = PretrainingConfig("unused", objective=name, use_cpu=True, **dict(seed=0) | fields)
-    return OBJECTIVES[name](fill_defaults(args, new=True))
+    return OBJECTIVES[name](fill_defaults(args, is_new=True))
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +339,7 @@ def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer
     found = []
     for collator in collators:
         batch = collator(rows)
-        counts = objective.counts(batch)
+        counts = objective.count_targets(batch)
         torch.manual_seed(1)
         outputs = model(**batch, **counts)
         outputs.loss.backward()

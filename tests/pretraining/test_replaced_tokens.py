@@ -55,7 +55,7 @@ def make(name="rtd", **fields):
     args = PretrainingConfig(
         "unused", objective=name, use_cpu=True, **dict(seed=0, seq_length=64) | fields
     )
-    return OBJECTIVES[name](fill_defaults(args, new=True))
+    return OBJECTIVES[name](fill_defaults(args, is_new=True))
 
 
 def build(tokenizer, architecture="modernbert", fields=None, **arguments):

@@ -336,7 +336,7 @@ def test_a_corpus_a_data_set_and_the_command_train_alike(text, tmp_path):
 def test_embedding_init_follows_the_objective():
     """Whatever the preset; the recipes of the published models say what these had."""
     for objective, expected in (("mlm", "cooccurrence"), ("rtd", "random"), ("clm", "random")):
-        args = fill_defaults(PretrainingConfig(objective=objective), new=True)
+        args = fill_defaults(PretrainingConfig(objective=objective), is_new=True)
         assert args.embedding_init == expected
     for recipe in ("bert-classic", "roberta-style"):
         assert read_recipe(recipe)["embedding_init"] == "random"
@@ -509,7 +509,7 @@ def test_terms_of_two_threads_are_all_added():
     trainer.state = TrainerState()
     trainer.objective = SimpleNamespace(loss_name=lambda name: name)
     trainer.extension = None
-    trainer._begin_records("text")
+    trainer._begin_report("text")
     both_threads = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         outputs = [{"a_loss": SlowTerm(both_threads)}, {"a_loss": SlowTerm(both_threads)}]

@@ -110,7 +110,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         # The workers of a data loader are other processes, with copies of this collator. All read
         # the same `TrainingProgress` from shared memory; each counts its own batches.
         self._shared_progress = torch.tensor(TrainingProgress()).share_memory_()
-        self._num_epochs_seen = 0  # `num_epochs_begun` when this process made its last batch
+        self._num_calls_seen = 0  # `num_calls` when this process made its last batch
         self.num_batches = 0
 
     def set_progress(
@@ -131,9 +131,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
-        num_epochs_begun = self._progress.num_epochs_begun + 1
+        num_calls = self._progress.num_calls + 1
         self._write_progress(
-            TrainingProgress(epoch, step, total_steps, batches_per_step, streamed, num_epochs_begun)
+            TrainingProgress(epoch, step, total_steps, batches_per_step, streamed, num_calls)
         )
 
     def set_total_steps(self, total_steps: int) -> None:
@@ -167,32 +167,34 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def numpy_call(self, examples: Sequence[Any]) -> dict[str, Any]:
         """The batch as NumPy arrays, int64 (`cu_seq_lens_q` and `cu_seq_lens_k` int32)."""
-        tokens, lengths, numbers = _read_columns(examples)
-        input_ids = tokens["input_ids"]
+        token_columns, lengths, row_columns = _read_columns(examples)
+        input_ids = token_columns["input_ids"]
         row_of_token = np.repeat(np.arange(len(lengths)), lengths)
         # A document begins with its row, and where a position is not the previous one plus 1.
         is_document_start = np.diff(row_of_token, prepend=-1) > 0
-        if "position_ids" in tokens:
-            is_document_start |= np.diff(tokens["position_ids"], prepend=-1) != 1
+        if "position_ids" in token_columns:
+            is_document_start |= np.diff(token_columns["position_ids"], prepend=-1) != 1
 
-        if "labels" in tokens:
-            if self.mlm and np.array_equal(tokens["labels"], input_ids):
+        if "labels" in token_columns:
+            if self.mlm and np.array_equal(token_columns["labels"], input_ids):
                 raise ValueError(
                     "labels: they repeat input_ids, so nothing is masked; remove the column"
                 )
         elif self.mlm:
-            self._mask(tokens, row_of_token, is_document_start)
+            self._mask(token_columns, row_of_token, is_document_start)
         else:  # padding is known by the attention mask: the id of padding may also be that of [SEP]
-            ignored = tokens["attention_mask"] == 0
-            if self.unpadded or "position_ids" in tokens:
+            ignored = token_columns["attention_mask"] == 0
+            if self.unpadded or "position_ids" in token_columns:
                 ignored |= is_document_start
-            tokens["labels"] = np.where(ignored, IGNORE_INDEX, input_ids)
-        tokens.pop("special_tokens_mask", None)
+            token_columns["labels"] = np.where(ignored, IGNORE_INDEX, input_ids)
+        token_columns.pop("special_tokens_mask", None)
         if self.unpadded:
-            return self._unpad(tokens, is_document_start, numbers)
-        return self._pad(tokens, lengths) | numbers
+            return self._unpad(token_columns, is_document_start, row_columns)
+        return self._pad(token_columns, lengths) | row_columns
 
-    def _pad(self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
+    def _pad(
+        self, token_columns: Mapping[str, np.ndarray], lengths: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Flat columns, [T] → [rows, width]."""
         multiple = self.pad_to_multiple_of or 1
         pad = self.tokenizer.pad_token_id
@@ -210,29 +212,29 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             "labels": IGNORE_INDEX,
         }
         batch = {}
-        for name, column in tokens.items():
+        for name, column in token_columns.items():
             batch[name] = np.full(real.shape, padding.get(name, 0))
             batch[name][real] = column
         return batch
 
     def _unpad(
         self,
-        tokens: dict[str, np.ndarray],
+        token_columns: dict[str, np.ndarray],
         is_document_start: np.ndarray,
-        numbers: Mapping[str, Any],
+        row_columns: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where
         `is_document_start`."""
-        if numbers:
+        if row_columns:
             raise ValueError(
-                f"{next(iter(numbers))}: one number a row does not fit unpadded=True; remove the"
-                " column"
+                f"{next(iter(row_columns))}: one number a row does not fit unpadded=True; remove"
+                " the column"
             )
-        real = tokens.pop("attention_mask") != 0
+        real = token_columns.pop("attention_mask") != 0
         lengths = np.unique(np.cumsum(is_document_start)[real], return_counts=True)[1]
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         batch: dict[str, Any] = {}
-        for name, column in tokens.items():
+        for name, column in token_columns.items():
             if name != "position_ids":
                 batch[name] = column[None, real]
         if self.mlm:
@@ -246,26 +248,26 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def _mask(
         self,
-        tokens: dict[str, np.ndarray],
+        token_columns: dict[str, np.ndarray],
         row_of_token: np.ndarray,
         is_document_start: np.ndarray,
     ) -> None:
-        """Mask `input_ids` and add `labels`. `tokens` are the columns of all rows, one after the
-        other, [T] each; the other arguments are the row of each token, and whether it is the first
-        of its document."""
-        input_ids = tokens["input_ids"]
-        candidates = self.regular[input_ids] & (tokens["attention_mask"] != 0)
-        if "special_tokens_mask" in tokens:
-            candidates &= tokens["special_tokens_mask"] == 0
+        """Mask `input_ids` and add `labels`, in place. `token_columns` are those of all rows, one
+        after the other, [T] each; the other arguments are the row of each token, and whether it is
+        the first of its document."""
+        input_ids = token_columns["input_ids"]
+        candidates = self.regular[input_ids] & (token_columns["attention_mask"] != 0)
+        if "special_tokens_mask" in token_columns:
+            candidates &= token_columns["special_tokens_mask"] == 0
         at_least_one = self.at_least_one_target
         if at_least_one is None:
-            at_least_one = "position_ids" in tokens
+            at_least_one = "position_ids" in token_columns
         progress, batch_number = self._count_batch()
         rows = np.split(input_ids, np.flatnonzero(np.diff(row_of_token)) + 1)
         uniform_samples = self._draw_samples(rows, progress, batch_number)
         targets, span_first_token = choose_targets(
             self.masking,
-            self._rate(progress, batch_number),
+            self._masking_rate(progress, batch_number),
             candidates,
             self._word_starts[input_ids],
             row_of_token,
@@ -274,14 +276,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             at_least_one,
         )
         if self.target_draws:
-            tokens["target_draws"] = (uniform_samples[REPLACEMENT] * 2.0**53).astype(np.int64)
-        tokens["input_ids"] = self._replace(
+            target_draws = uniform_samples[REPLACEMENT] * 2.0**53
+            token_columns["target_draws"] = target_draws.astype(np.int64)
+        token_columns["input_ids"] = self._replace(
             input_ids,
             targets,
             uniform_samples[ACTION, span_first_token],
             uniform_samples[REPLACEMENT],
         )
-        tokens["labels"] = np.where(targets, input_ids, IGNORE_INDEX)
+        token_columns["labels"] = np.where(targets, input_ids, IGNORE_INDEX)
 
     def _replace(
         self,
@@ -316,22 +319,22 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         training began."""
         progress = self._progress
         self._warn_of_unknown_epoch(progress)
-        if progress.num_epochs_begun != self._num_epochs_seen:
-            self._num_epochs_seen = progress.num_epochs_begun
+        if progress.num_calls != self._num_calls_seen:
+            self._num_calls_seen = progress.num_calls
             self.num_batches = 0
         # A data loader gives its batches to its workers in turn (unless
         # `dataloader_in_order=False`).
         number_in_epoch = self.num_batches
         worker = get_worker_info()
         if worker is not None:
-            number_in_epoch = self.num_batches * _busy_workers(worker) + worker.id
+            number_in_epoch = self.num_batches * _num_busy_workers(worker) + worker.id
         self.num_batches += 1
         return progress, progress.step * progress.batches_per_step + number_in_epoch
 
     def _warn_of_unknown_epoch(self, progress: TrainingProgress) -> None:
         """Warn once of masks that depend on the epoch, if `set_progress` was never called."""
         depends_on_epoch = self.last_mlm_probability is not None or self.seed is not None
-        if depends_on_epoch and not progress.num_epochs_begun:
+        if depends_on_epoch and not progress.num_calls:
             logger.warning_once(
                 "MaskedLMCollator does not know the epoch: a row gets the same masks in every"
                 " epoch, and the share of masked tokens stays. Give the Trainer"
@@ -339,7 +342,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 " before each epoch."
             )
 
-    def _rate(self, progress: TrainingProgress, batch_number: int) -> float:
+    def _masking_rate(self, progress: TrainingProgress, batch_number: int) -> float:
         """The masking rate of this batch, the same for all batches of an optimizer step."""
         if self.last_mlm_probability is None or not progress.total_steps:
             return self.mlm_probability
@@ -354,29 +357,30 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if self.seed is None:
             key = int(torch.randint(2**63 - 1, ()))
             return np.random.Generator(np.random.Philox(key)).random((4, sum(map(len, rows))))
-        key_number = batch_number if progress.streamed else None
-        samples = [draw_row_samples(self.seed, progress.epoch, row, key_number) for row in rows]
+        batch_in_key = None
+        if progress.streamed:
+            batch_in_key = batch_number
+        samples = [draw_row_samples(self.seed, progress.epoch, row, batch_in_key) for row in rows]
         return np.concatenate(samples, axis=1)
 
 
-def check_masking(masking: Any) -> None:
-    """Refuse wrong options of a `MaskedLMCollator`, or of any object with attributes of the same
-    names."""
-    if masking.masking not in MASKING_KINDS:
+def check_masking(collator: MaskedLMCollator) -> None:
+    """Refuse (a ValueError) wrong options."""
+    if collator.masking not in MASKING_KINDS:
         raise ValueError(
-            f"masking: {masking.masking!r} is unknown; use one of {', '.join(MASKING_KINDS)}"
+            f"masking: {collator.masking!r} is unknown; use one of {', '.join(MASKING_KINDS)}"
         )
     names = ("mlm_probability", "last_mlm_probability", "mask_replace_prob", "random_replace_prob")
-    rates = {name: getattr(masking, name) for name in names}
+    rates = {name: getattr(collator, name) for name in names}
     rates["mask_replace_prob + random_replace_prob"] = (
-        masking.mask_replace_prob + masking.random_replace_prob - 1e-9
+        collator.mask_replace_prob + collator.random_replace_prob - 1e-9
     )
     for name, rate in rates.items():
         if rate is not None and not -1e-9 <= rate <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {rate:g}")
 
 
-def _busy_workers(worker: Any) -> int:
+def _num_busy_workers(worker: Any) -> int:
     """The number of workers that make batches. Of a stream with fewer files than workers,
     `datasets` gives each of the first ones a file, and nothing to the others.
 
@@ -400,18 +404,18 @@ def _read_columns(
         if not isinstance(example, Mapping):
             example = {"input_ids": example}
         rows.append(example)
-    columns = dict.fromkeys(name for row in rows for name in row)
+    column_names = dict.fromkeys(name for row in rows for name in row)
     input_ids, lengths = _concatenate(rows, "input_ids")
-    tokens = {}
+    token_columns = {}
     for name in TOKEN_COLUMNS:
-        if name in columns:
-            tokens[name], _ = _concatenate(rows, name, lengths)
-    tokens.setdefault("attention_mask", np.ones_like(input_ids))
-    numbers = {}
-    for name in columns:
+        if name in column_names:
+            token_columns[name], _ = _concatenate(rows, name, lengths)
+    token_columns.setdefault("attention_mask", np.ones_like(input_ids))
+    row_columns = {}
+    for name in column_names:
         if name not in TOKEN_COLUMNS and name != "offset_mapping":
-            numbers[name] = _stack(rows, name)
-    return tokens, lengths, numbers
+            row_columns[name] = _stack(rows, name)
+    return token_columns, lengths, row_columns
 
 
 def _concatenate(

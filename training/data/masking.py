@@ -81,9 +81,9 @@ def choose_targets(
         for this one. All tokens of a word, or of a span, have the same one.
     """
     # Whether the token before is a candidate of the same document.
-    follows = np.zeros_like(candidates)
-    follows[1:] = candidates[:-1] & ~is_document_start[1:]
-    word_starts = candidates & (word_starts | ~follows | (masking == "token"))
+    follows_candidate = np.zeros_like(candidates)
+    follows_candidate[1:] = candidates[:-1] & ~is_document_start[1:]
+    word_starts = candidates & (word_starts | ~follows_candidate | (masking == "token"))
     first_token_of_word = np.flatnonzero(word_starts)  # [W]
     if len(first_token_of_word) == 0 or rate == 0:
         return np.zeros_like(candidates), np.arange(len(candidates))
@@ -94,7 +94,7 @@ def choose_targets(
             rate,
             SPAN_LENGTH_PROBABILITIES[masking],
             row_of_token[first_token_of_word],
-            ~follows[first_token_of_word],
+            ~follows_candidate[first_token_of_word],
             uniform_samples[:, first_token_of_word],
         )
         span_first_token = first_token_of_word[first_word_of_span]

@@ -21,7 +21,7 @@ class TrainingProgress(NamedTuple):
     total_steps: int = 0
     batches_per_step: int = 1
     streamed: bool = False
-    num_epochs_begun: int = 0
+    num_calls: int = 0
 
 
 class MaskingProgress(TrainerCallback):

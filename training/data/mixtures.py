@@ -76,7 +76,7 @@ class Corpus:
     shuffle_buffer: int = 10_000
 
     @classmethod
-    def take(
+    def from_options(
         cls, data: "DataEntry | Rows | Sequence[DataEntry | Rows] | Corpus", options: dict[str, Any]
     ) -> "Corpus":
         """Build a corpus from `data` and the `options` that are its fields, and remove those from
@@ -205,11 +205,11 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
             " once"
         )
     probabilities = corpus.probabilities(sizes)
-    epoch = (sizes / probabilities).max()
-    if epoch > MAX_EPOCH_RATIO * len(documents):
+    epoch_size = (sizes / probabilities).max()
+    if epoch_size > MAX_EPOCH_RATIO * len(documents):
         raise ValueError(
-            f"weights: an epoch with every document would have about {epoch:,.0f} documents (there"
-            f" are {len(documents):,}); raise the smallest weights"
+            f"weights: an epoch with every document would have about {epoch_size:,.0f} documents"
+            f" (there are {len(documents):,}); raise the smallest weights"
         )
     parts = []
     start = 0

@@ -251,13 +251,13 @@ def check_config(args: PretrainingConfig) -> None:
     check_minutes(args, default_epochs=None)
 
 
-def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
-    """A copy in which the fields that are None have their defaults; `new`: the model is not trained
-    yet. A ValueError for settings that contradict each other."""
+def fill_defaults(args: PretrainingConfig, is_new: bool) -> PretrainingConfig:
+    """A copy in which the fields that are None have their defaults; `is_new`: the model is not
+    trained yet. A ValueError for settings that contradict each other."""
     check_config(args)
     args = copy.copy(args)
     fill_row_defaults(args)
-    is_new_mlm = new and args.objective == "mlm"
+    is_new_mlm = is_new and args.objective == "mlm"
     if args.optimizer is None:
         can_use_muon = args.optim.value in ADAMW_OPTIMIZERS and not shares_weights(args)
         args.optimizer = "muon" if is_new_mlm and can_use_muon else "adamw"
@@ -271,13 +271,13 @@ def fill_defaults(args: PretrainingConfig, new: bool) -> PretrainingConfig:
         )
     if args.learning_rate is None:
         args.learning_rate = LEARNING_RATES[args.optimizer]
-        if args.optimizer == "adamw" and not new:
+        if args.optimizer == "adamw" and not is_new:
             args.learning_rate = TRAINED_LEARNING_RATE
     if args.weight_decay is None:
         args.weight_decay = WEIGHT_DECAYS[args.optimizer]
     if args.embedding_init is None:
         args.embedding_init = "cooccurrence" if is_new_mlm else "random"
-    elif args.embedding_init == "cooccurrence" and not new:
+    elif args.embedding_init == "cooccurrence" and not is_new:
         raise ValueError(
             "embedding_init: cooccurrence would replace the embeddings of the trained model; leave"
             " it out"

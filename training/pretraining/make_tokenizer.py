@@ -45,7 +45,7 @@ def make_tokenizer(
         options: Fields of `Corpus` and of `TokenizerConfig`; the latter replace those of `args`.
     """
     output = Path(output_dir)
-    corpus = Corpus.take(data, options)
+    corpus = Corpus.from_options(data, options)
     args = make_config(TokenizerConfig, args, options)
     check_sources(corpus.data)
     check_folder(output)

@@ -68,7 +68,7 @@ def prepare(
         options: Fields of `Corpus` and of `RowsConfig`; the latter replace those of `args`.
     """
     folder = Path(output_dir)
-    corpus = Corpus.take(data, options)
+    corpus = Corpus.from_options(data, options)
     args = make_config(RowsConfig, args, options)
     fill_row_defaults(args)
     if corpus.streaming:

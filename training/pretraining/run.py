@@ -56,7 +56,7 @@ def pretrain(
         The saved model (None in a process that saves nothing), the tokenizer, the report and the
         folder.
     """
-    corpus = Corpus.take(data, options)
+    corpus = Corpus.from_options(data, options)
     args = make_config(PretrainingConfig, args, options)
     overrides = read_overrides(config_overrides)
     with lock_output(args):

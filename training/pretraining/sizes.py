@@ -95,9 +95,9 @@ class LongTrainingCallback(TrainerCallback):
         self.step_ends.append(self.clock())
         is_timed = len(self.step_ends) > TIMED_STEPS
         if is_timed and args.device.type == "cpu" and state.is_world_process_zero:
-            self.tell(state.max_steps - self.first_step)
+            self._print_duration_if_long(state.max_steps - self.first_step)
 
-    def tell(self, steps: int) -> None:
+    def _print_duration_if_long(self, steps: int) -> None:
         """Print how long so many steps take, if that is long.
 
         Args:

@@ -166,7 +166,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.sample_rows = take_sample(train_rows)
 
         # Model
-        model_to_train, self.new_weights = self._make_model(model, config, tokenizer)
+        model_to_train, self.new_weights = self._make_model(model, args, config, tokenizer)
 
         # Trainer
         self._set_token_counting(args)
@@ -174,7 +174,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.evaluation_collator = collator.for_evaluation()
         options |= dict(processing_class=tokenizer, callbacks=self._first_callbacks(callbacks))
         super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
-        self._begin_records(reader.data_description)
+        self._begin_report(reader.data_description)
         self._add_own_callbacks(collator)
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
@@ -220,7 +220,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         unpadded = self._makes_unpadded_batches(args)
         return self.objective.make_collator(tokenizer, unpadded=unpadded)
 
-    def _begin_records(self, data_description: str) -> None:
+    def _begin_report(self, data_description: str) -> None:
         """What is known of the training, for the report and the card."""
         self.data_description = data_description
         # tokens that were added to the vocabulary
@@ -269,25 +269,25 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
     def _make_model(
         self,
         model: MiniBertConfig | PreTrainedModel | str,
+        args: PretrainingConfig,
         config: MiniBertConfig,
         tokenizer: PreTrainedTokenizerBase,
     ) -> tuple[PreTrainedModel, list[str]]:
         """Make the model to train; returns it with the names of the weights that a saved model
         lacked."""
-        seed = self.objective.args.seed
         path = config_path(model)
         new_weights: list[str] = []
         if self.is_new:
             model = config
         elif path is not None:
-            set_seed(seed)  # the head may be new
+            set_seed(args.seed)  # the head may be new
             model, new_weights = self.objective.load(path, config)
             config = model.config
         if self.extension is not None:
             extend_embeddings(model, self.extension.pieces)
             config = model.config
             config.check_tokenizer(tokenizer)
-        set_seed(seed)
+        set_seed(args.seed)
         return self.objective.make_model(model, config, tokenizer), new_weights
 
     def _settings_to_resume(self) -> dict[str, Any]:
@@ -411,7 +411,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
         if num_items is None:
             return batches, num_items
-        counts = [self.objective.counts(batch) for batch in batches]
+        counts = [self.objective.count_targets(batch) for batch in batches]
         totals = {}
         for name in counts[0]:
             totals[name] = sum(count[name] for count in counts).to(device)
@@ -428,7 +428,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         """Add the terms of a loss to the sums for the log."""
         with self._loss_terms_lock:
             if not self._loss_terms:
-                self._terms_since = self.state.global_step
+                self._loss_terms_first_step = self.state.global_step
             for name, term in outputs.items():
                 if name.endswith("_loss"):
                     name = self.objective.loss_name(name)
@@ -436,7 +436,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
 
     def log(self, logs, *args, **kwargs):
         if self._loss_terms and "loss" in logs:
-            steps = max(self.state.global_step - self._terms_since, 1)
+            steps = max(self.state.global_step - self._loss_terms_first_step, 1)
             reduction = "sum" if self.args.average_tokens_across_devices else "mean"
             for name, total in self._loss_terms.items():
                 logs[name] = round(float(self.accelerator.reduce(total, reduction)) / steps, 4)
@@ -484,11 +484,11 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs
         )
         # further rows are of repeated batches
-        batches = -(-len(dataloader.dataset) // self.args.eval_batch_size)
-        loss, *sums = torch.from_numpy(output.predictions[:batches]).double().sum(0).tolist()
+        num_batches = -(-len(dataloader.dataset) // self.args.eval_batch_size)
+        loss, *sums = torch.from_numpy(output.predictions[:num_batches]).double().sum(0).tolist()
         metrics = self.objective.metrics(sums)
         if self.objective.metric in metrics:  # without any target, the loss would be 0
-            metrics["loss"] = loss / batches
+            metrics["loss"] = loss / num_batches
         for name, value in metrics.items():
             output.metrics[f"{metric_key_prefix}_{name}"] = value
         return output

@@ -130,7 +130,7 @@ class Objective(abc.ABC):
             self.model_class, path, head=False, config=config, dtype=torch.float32
         )
 
-    def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def count_targets(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Count the targets of a micro-batch other than its `labels`, which `Trainer` counts. The
         keys are keywords of the model's `forward`, which gets the sums over all micro-batches and
         ranks of an optimizer step."""

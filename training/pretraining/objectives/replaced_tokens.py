@@ -223,7 +223,7 @@ class ReplacedTokenDetection(MaskedLM):
     def make_collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         return super().make_collator(tokenizer, target_draws=True, **options)
 
-    def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def count_targets(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         real = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
         return {"num_tokens_in_batch": real.count_nonzero()}
 

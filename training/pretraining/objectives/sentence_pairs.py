@@ -73,7 +73,7 @@ class MaskedLMWithNextSentence(MaskedLM):
             return f"{self.pair_task}_loss"
         return output_name
 
-    def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def count_targets(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}
 
     def batch_sums(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
