@@ -54,7 +54,7 @@ MEASUREMENTS = {
         15,
     ),
     "deberta.json": Measurement(
-        "speed.py --benchmarks infer-8192-deberta --rounds 3 --output {results}", 15
+        "speed.py --benchmarks infer-8192-deberta --rounds 2 --output {results}", 15
     ),
     "embedding.json": Measurement(
         "embedding.py --model {model} --data {data}/corpus/test.txt --texts 1000 --rounds 3"
@@ -77,6 +77,17 @@ MEASUREMENTS = {
     ),
     "class": race("class", "--steps 250 --evaluations 10", 15),
     "recipe": race("recipe", "--steps 250 --evaluations 10", 15),
+    "windows": race(
+        "windows",
+        "--steps 750 --evaluations 15 --grammar {data}/blimp/test.jsonl --answers {data}/qa",
+        60,
+    ),
+    "other_text": Measurement(
+        "learning.py --runs benchmarks/races/race.yaml --steps 250 --evaluations 5"
+        " --output {work} --results {results}",
+        15,
+        resumes=True,
+    ),
     "tuning_modernbert": race("tuning_modernbert", "--steps 250 --evaluations 5 --turn 0", 40),
     "tuning_bert": race("tuning_bert", "--steps 250 --evaluations 5 --turn 0", 40),
     "race_0": race("race", "--steps 750 --evaluations 15 --seed 0", 30),

@@ -24,7 +24,7 @@ from learning_runs import TEXT, TOKENIZER, Race, Run
 from learning_turns import HELD_OUT, take_turns
 from transformers import DataCollatorForLanguageModeling
 
-from minibert import train_tokenizer
+from minibert import finetune, train_tokenizer
 from minibert.training.common.files import write_json
 from minibert.training.common.printing import format_table
 from minibert.training.evaluation.plots import picture
@@ -66,6 +66,9 @@ class Arguments(Corpus):
     seed: int = option(0, "Seed of the weights, the order of the rows and their masks.")
     grammar: str | None = option(
         None, "Minimal pairs (BLiMP) that every trained model is measured on as well."
+    )
+    answers: str | None = option(
+        None, "Folder of questions (SQuAD) that every trained model is fine-tuned on as well."
     )
     output: str = option("runs/learning", "Folder of the text, the models, and their logs.")
     results: str | None = option(
@@ -114,6 +117,8 @@ def main(arguments: Arguments) -> dict[str, dict[str, Any]]:
     results = {name: json.loads(file.read_text()) for name, file in files.items()}
     if arguments.grammar:
         add_grammar(results, files, folder, arguments.grammar)
+    if arguments.answers:
+        add_answers(results, files, folder, arguments.answers, arguments.seed)
     results = dict(sorted(results.items(), key=lambda item: final_loss(item[1])))
     plot_losses(folder / "loss.png", results)
     print(results_table(results))
@@ -161,6 +166,30 @@ def add_grammar(
             write_json(files[name], result)
 
 
+def add_answers(
+    results: Mapping[str, dict[str, Any]],
+    files: Mapping[str, Path],
+    folder: Path,
+    data: str,
+    seed: int,
+) -> None:
+    """Fine-tune the trained models to answer questions, where that is not done yet, and add the F1
+    on the test rows."""
+    for name, result in results.items():
+        if result.get("answers_data") != data:
+            tuned = finetune(
+                "answer",
+                model=folder / name,
+                data=data,
+                output_dir=str(folder / f"{name}, answers"),
+                seed=seed,
+                disable_tqdm=True,
+            )
+            result["answers"] = tuned.report["test"]["f1"]
+            result["answers_data"] = data
+            write_json(files[name], result)
+
+
 def final_loss(result: Mapping[str, Any]) -> float:
     """Of a run that diverged to NaN it is infinite, so that no run is worse."""
     return math.inf if math.isnan(result["loss"]) else result["loss"]
@@ -168,11 +197,12 @@ def final_loss(result: Mapping[str, Any]) -> float:
 
 def results_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The runs as aligned text, in the order of `results`."""
-    header = ["run", "loss", "bits per byte", "accuracy", "tokens", "seconds", "grammar"]
+    header = ["run", "loss", "bits per byte", "accuracy", "tokens", "seconds", "grammar", "answers"]
     rows = []
     for name, result in results.items():
         last = result["curve"][-1]
         grammar = result.get("grammar")
+        answers = result.get("answers")
         row = [
             name,
             result["loss"],
@@ -181,6 +211,7 @@ def results_table(results: Mapping[str, Mapping[str, Any]]) -> str:
             last["tokens"],
             f"{last['seconds']:.0f}",
             "" if grammar is None else f"{grammar:.1%}",
+            "" if answers is None else f"{answers:.1%}",
         ]
         rows.append(row)
     return format_table(header, rows, digits=3)

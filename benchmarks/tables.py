@@ -27,10 +27,34 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = ("README.md", "RESULTS.md")
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CONFIDENCE = 0.95
-PEER_NAMES = {"ModernBertForMaskedLM": "ModernBERT", "BertForMaskedLM": "BERT"}
+# Longer names first, since a shorter one may be their end.
+PEER_NAMES = {
+    "ModernBertForMaskedLM": "ModernBERT",
+    "ModernBertModel": "ModernBERT",
+    "DebertaV2Model": "DeBERTa-v3",
+    "BertForMaskedLM": "BERT",
+    "BertModel": "BERT",
+}
+# README compares the speed of engines that return the original's vectors.
+MIN_COSINE = 0.999
 # The folders of README's race, one for each seed.
 RACES = ("race_0", "race_1", "race_2")
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 MODERNBERT_BY_OUR_RECIPE = "ModernBERT by MiniBERT's recipe"
+# The benchmark of README's second reason, and the other model.
+NATURAL_LENGTHS = (
+    "train-natural/modernbert-small/fp32",
+    "ModernBertForMaskedLM, sparse_prediction",
+)
+# What the benchmarks of speed.py measure, in words.
+BENCHMARK_WORDS = {
+    "train-natural": "training, natural lengths",
+    "train-packed": "training, no padding",
+    "infer-mixed": "inference, mixed lengths to 512",
+    "infer-8192": "inference, one text of 8,192 tokens",
+    "infer-8192-deberta": "inference, one text of 8,192 tokens",
+    "infer-length-128": "inference, one text of 128 tokens",
+}
 
 
 @dataclass
@@ -100,13 +124,18 @@ def mean_loss(runs: Sequence[Mapping[str, Any]]) -> float:
     return statistics.mean(run["loss"] for run in runs)
 
 
-def caption(facts: Mapping[str, Any], seeds: int) -> str:
-    """Where figures come from, as a paragraph."""
+def caption(facts: Mapping[str, Any], seeds: int | None) -> str:
+    """Where figures come from, as a paragraph.
+
+    Args:
+        facts: of the results.
+        seeds: the number of them; None: nothing is drawn at random.
+    """
     machine = facts["machine"]
-    number = "one seed" if seeds == 1 else f"{seeds} seeds"
+    number = {None: "", 1: ", one seed"}.get(seeds, f", {seeds} seeds")
     return (
         f"`{facts['command']}`\\\n{machine_words(facts)}, torch {machine['torch']}, Transformers"
-        f" {machine['transformers']}, {facts['date']}, {number}.\n"
+        f" {machine['transformers']}, {facts['date']}{number}.\n"
     )
 
 
@@ -136,46 +165,145 @@ def mean_and_interval(values: Sequence[float], digits: int) -> str:
 # --- speed ---
 
 
-def speed_table(file: str) -> Callable[[Path], str]:
-    """A table of results of speed.py."""
+def speed_table(file: str, benchmarks: str = "") -> Callable[[Path], str]:
+    """A table of results of speed.py: of the benchmarks whose names begin so."""
 
     def table(results: Path) -> str:
         report = load(results / file)
         rows = []
         for result in report["results"]:
-            rows += speed_rows(result)
-        header = ["what", "precision", "MiniBERT", "other model", "speed-up"]
-        return f"{caption(report, 1)}\n{markdown(header, rows)}"
+            is_wanted = result["benchmark"].startswith(benchmarks)
+            if is_wanted and result["measure"] == "seconds":
+                rows += speed_rows(result)
+        header = ["what", "precision", "MiniBERT, seconds", "other model", "speed-up"]
+        return f"{caption(report, None)}\n{markdown(header, rows)}"
 
     return table
 
 
 def speed_rows(result: Mapping[str, Any]) -> list[list[str]]:
-    """A row for each other model of one benchmark."""
+    """A row for each other model of one benchmark of seconds."""
     name, shape, _ = result["benchmark"].split("/")
+    what = f"{BENCHMARK_WORDS[name]}, {shape}"
     rows = []
     for ratio in result["ratios"]:
-        ours = result["measured"][ratio["denominator"]]["median"]
-        if result["measure"] == "bytes":
-            amount = f"{ours / 2**20:,.0f} MiB"
-        else:
-            amount = f"{ours:.3g} s"
-        peer = ratio["numerator"]
-        for class_name, short_name in PEER_NAMES.items():
-            peer = peer.replace(class_name, short_name)
-        precision = {"float32": "fp32", "bfloat16": "bf16"}[result["dtype"]]
-        rows.append([f"{name}, {shape}", precision, amount, peer, f"{ratio['median']:.2f}"])
+        seconds = result["measured"][ratio["denominator"]]["median"]
+        peer = short_name(ratio["numerator"])
+        speed_up = f"{ratio['median']:.2f}"
+        rows.append([what, PRECISIONS[result["dtype"]], f"{seconds:.3g}", peer, speed_up])
     return rows
+
+
+def short_name(model: str) -> str:
+    """A model of speed.py with the name of its architecture in place of that of its class."""
+    for class_name, name in PEER_NAMES.items():
+        if model.startswith(class_name):
+            return model.replace(class_name, name)
+    return model
+
+
+def memory_table(results: Path) -> str:
+    """Peak memory for one text of 8,192 tokens."""
+    report = load(results / "inference.json")
+    rows = []
+    for result in report["results"]:
+        if result["measure"] == "bytes":
+            row = [PRECISIONS[result["dtype"]]]
+            for model in ("MiniBertModel", "ModernBertModel"):
+                row.append(f"{result['measured'][model]['median'] / 2**20:,.0f}")
+            rows.append(row)
+    header = ["precision", "MiniBERT, MiB", "ModernBERT, MiB"]
+    return markdown(header, rows)
+
+
+def speed_up(report: Mapping[str, Any], benchmark: str, peer: str) -> str:
+    """The speed-up over one other model in one benchmark."""
+    for result in report["results"]:
+        if result["benchmark"] == benchmark:
+            for ratio in result["ratios"]:
+                if ratio["numerator"] == peer:
+                    return f"{ratio['median']:.2f}"
+    raise ValueError(f"no speed-up over {peer} in {benchmark}")
+
+
+def readme_speed_table(results: Path) -> str:
+    """README's table of speed."""
+    training = load(results / "speed.json")
+    inference = load(results / "inference.json")
+    embedding = load(results / "embedding.json")
+    natural = speed_up(training, *NATURAL_LENGTHS)
+    mixed = speed_up(inference, "infer-mixed/modernbert-base/fp32", "ModernBertModel")
+    rates = embedding_rates(embedding)
+    others = {}
+    for name, engine in embedding["engines"].items():
+        if "MiniBERT" not in name and engine["cosine"] >= MIN_COSINE:
+            others[name] = rates[name]
+    fastest = max(others, key=others.get)
+    ours = f"{rates['MiniBERT bf16']:.0f}"
+    header = ["measured", "MiniBERT", "other", "on"]
+    rows = [
+        [
+            "speed of a training step",
+            natural,
+            "1 (ModernBERT)",
+            "texts of natural length, size small, fp32",
+        ],
+        [
+            "speed of inference",
+            mixed,
+            "1 (ModernBERT)",
+            "texts of mixed length, size base, fp32",
+        ],
+        [
+            "texts embedded in a second",
+            ours,
+            f"{rates[fastest]:.0f} ({fastest})",
+            "all-MiniLM-L6-v2, MiniBERT in bf16",
+        ],
+    ]
+    dates = {report["date"] for report in (training, inference, embedding)}
+    place = f"{machine_words(training)}, {' and '.join(sorted(dates))}."
+    more = "[RESULTS.md](RESULTS.md) has the commands and all other figures."
+    return f"{markdown(header, rows)}\n\n{place} {more}"
+
+
+def padding_reason(results: Path) -> str:
+    """README's sentence on padding."""
+    ratio = float(speed_up(load(results / "speed.json"), *NATURAL_LENGTHS))
+    return (
+        "- **It computes no padding**, and needs nothing but torch for that. On texts of natural"
+        f" length, a training step is {ratio:.1f} times as fast as ModernBERT's."
+    )
+
+
+def embedding_sentence(results: Path) -> str:
+    """README's sentence on the speed of vectors."""
+    rates = embedding_rates(load(results / "embedding.json"))
+    ours = f"{rates['MiniBERT fp32']:.0f} texts a second in fp32 and {rates['MiniBERT bf16']:.0f}"
+    original = f"{rates['sentence-transformers']:.0f}"
+    original_bf16 = f"{rates['sentence-transformers bf16']:.0f}"
+    return (
+        "The vectors are those of the original, to six digits. MiniBERT embeds"
+        f" {ours} in bf16, the original {original} and {original_bf16}"
+        " ([how](RESULTS.md#embedding-texts))."
+    )
+
+
+def embedding_rates(report: Mapping[str, Any]) -> dict[str, float]:
+    """Texts a second by engine, the median of the rounds."""
+    rates = {}
+    for name, engine in report["engines"].items():
+        rates[name] = statistics.median(engine["rates"])
+    return rates
 
 
 def embedding_table(results: Path) -> str:
     report = load(results / "embedding.json")
     rows = []
-    for name, engine in report["engines"].items():
-        rate = statistics.median(engine["rates"])
-        rows.append([name, f"{rate:.1f}", f"{engine['cosine']:.5f}"])
+    for name, rate in embedding_rates(report).items():
+        rows.append([name, f"{rate:.1f}", f"{report['engines'][name]['cosine']:.5f}"])
     header = ["engine", "texts a second", "smallest cosine"]
-    return f"{caption(report, 1)}\n{markdown(header, rows)}"
+    return f"{caption(report, None)}\n{markdown(header, rows)}"
 
 
 # --- learning ---
@@ -198,6 +326,20 @@ def race_table(*folders: str) -> Callable[[Path], str]:
         return f"{caption(facts, len(folders))}\n{markdown(header, rows)}"
 
     return table
+
+
+def windows_table(results: Path) -> str:
+    """The same model with other windows: its loss, its grammar, and its answers."""
+    runs_by_name = load_runs(results / "windows")
+    rows = []
+    for name in sorted(runs_by_name, key=lambda name: int(name.split()[-1])):
+        run = runs_by_name[name]
+        grammar = f"{100 * run['grammar']:.1f}"
+        answers = f"{100 * run['answers']:.1f}"
+        rows.append([name, f"{run['loss']:.3f}", grammar, answers])
+    header = ["run", "held-out loss", "BLiMP, accuracy, %", "SQuAD's cut, F1, %"]
+    facts = next(iter(runs_by_name.values()))
+    return f"{caption(facts, 1)}\n{markdown(header, rows)}"
 
 
 def tuning_table(folder: str) -> Callable[[Path], str]:
@@ -247,6 +389,11 @@ def plot_race(path: Path, runs_by_name: Mapping[str, Sequence[Mapping[str, Any]]
                 axes.fill_between(x, lowest, highest, alpha=0.3, color=lines[0].get_color())
             axes.set_xlabel(f"{axis} of training")
         panels[0].set_ylabel("loss")
+
+
+def reasons(results: Path) -> str:
+    """README's first two reasons."""
+    return f"{race_reason(results)}\n{padding_reason(results)}"
 
 
 def race_reason(results: Path) -> str:
@@ -382,14 +529,20 @@ def pooling_cells(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
-    "speed": speed_table("speed.json"),
+    "speed": speed_table("speed.json", "train-natural"),
+    "speed-packed": speed_table("speed.json", "train-packed"),
     "inference": speed_table("inference.json"),
+    "memory": memory_table,
     "deberta": speed_table("deberta.json"),
     "embedding": embedding_table,
+    "readme-speed": readme_speed_table,
+    "embedding-sentence": embedding_sentence,
     "race": race_table(*RACES),
-    "race-reason": race_reason,
+    "reasons": reasons,
     "race-paragraph": race_paragraph,
     "recipe": race_table("recipe"),
+    "other-text": race_table("other_text"),
+    "windows": windows_table,
     "tuning-modernbert": tuning_table("tuning_modernbert"),
     "tuning-bert": tuning_table("tuning_bert"),
     "class": class_table,

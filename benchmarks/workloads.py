@@ -357,6 +357,9 @@ class SparseBertForMaskedLM(BertForMaskedLM):
         return MaskedLMOutput(loss=F.cross_entropy(logits, labels[chosen]), logits=logits)
 
 
+SparseBertForMaskedLM.__name__ = BertForMaskedLM.__name__  # saved folders name their class
+
+
 def native_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
     return to_native(MiniBertForMaskedLM(config))
 

@@ -34,6 +34,22 @@ def test_an_unknown_field_of_a_run_is_refused(tmp_path):
         read_runs(str(file))
 
 
+def save_questions(folder):
+    """A folder of questions whose answers are in the text."""
+    rows = []
+    for number, line in enumerate(LINES[:20]):
+        name = line.split()[1]
+        answers = {"text": [name], "answer_start": [line.index(name)]}
+        rows.append(
+            {"id": str(number), "question": "who sat?", "context": line, "answers": answers}
+        )
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        lines = [json.dumps(row) for row in rows]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
 @pytest.mark.parametrize("preset", ["minibert", "modernbert", "bert"])
 def test_native_classes_keep_documents_apart(preset):
     torch.manual_seed(0)
@@ -138,6 +154,13 @@ def test_the_losses_are_those_of_the_saved_models(tmp_path):
             targets += (labels != -100).sum()
         assert result["loss"] == pytest.approx((loss / targets).item(), abs=0.01)
     assert main(arguments) == results  # what is done is not done again
+    arguments.answers = str(save_questions(tmp_path / "questions"))
+    answers = main(arguments)
+    for name, result in answers.items():
+        report = json.loads((out / f"{name}, answers" / "metrics.json").read_text())
+        assert report["task"] == "answer" and report["model"] == str(out / name)
+        assert result["answers"] == report["test"]["f1"]
+    assert main(arguments) == answers
     arguments.seed = 1
     with pytest.raises(ValueError, match="use another --output"):
         main(arguments)
