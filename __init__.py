@@ -57,7 +57,7 @@ _PUBLIC_NAMES = {
     "training.data.mixtures": ["Corpus"],
     "training.data.prepared": ["PreparedRows"],
     "training.common.training_result": ["TrainingResult"],
-    "keywords": ["UnknownOptionError"],
+    "option_checks": ["UnknownOptionError"],
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 __all__ = ["__version__", *_MODULE_OF]
@@ -65,7 +65,7 @@ __all__ = ["__version__", *_MODULE_OF]
 
 def __getattr__(name: str):
     if name not in _MODULE_OF:
-        from .keywords import close_matches
+        from .option_checks import close_matches
 
         advice = close_matches(name, __all__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")

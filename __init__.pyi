@@ -108,7 +108,7 @@ from .training.data.prepared import (
 from .training.common.training_result import (
     TrainingResult as TrainingResult,
 )
-from .keywords import (
+from .option_checks import (
     UnknownOptionError as UnknownOptionError,
 )
 

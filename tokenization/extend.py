@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..keywords import checked_keywords
+from ..option_checks import checked_keywords
 from .adapt import check_fast, plain_backend
-from .texts import check_text, check_texts
+from .check_texts import check_text, check_texts
 from .words import UNSPACED
 
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far

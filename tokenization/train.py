@@ -23,8 +23,8 @@ from tokenizers.trainers import BpeTrainer, Trainer, UnigramTrainer, WordPieceTr
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from ..keywords import checked_keywords
-from .texts import check_text, check_texts
+from ..option_checks import checked_keywords
+from .check_texts import check_text, check_texts
 
 PAD = "[PAD]"
 UNK = "[UNK]"

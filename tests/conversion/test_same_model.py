@@ -17,7 +17,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.teachers import open_teacher
-from minibert.training.finetuning import models as finetuning_models
+from minibert.training.finetuning import start_model
 from minibert.training.loading.models import load_pretrained
 from minibert.training.loading.tokenizers import saved_tokenizer
 
@@ -242,9 +242,9 @@ def test_the_tokenizer_file_wins(algorithm, tokenizer_class, fits, tokenizers, t
 def test_fine_tuning_reads_the_tokenizer_file(tokenizers, tmp_path, capsys):
     """Where it converts a model itself."""
     save_model(tmp_path, tokenizers["cased"], "BertTokenizer")
-    config = finetuning_models.read_config(str(tmp_path))
-    tokenizer = finetuning_models.load_tokenizer(str(tmp_path))
-    finetuning_models.fit_tokenizer(tokenizer, config, None)
+    config = start_model.read_config(str(tmp_path))
+    tokenizer = start_model.load_tokenizer(str(tmp_path))
+    start_model.fit_tokenizer(tokenizer, config, None)
     assert tokenizer(TEXT)["input_ids"] == tokenizers["cased"](TEXT)["input_ids"]
     assert "tokenizer.json is used" in capsys.readouterr().out
     assert "token_type_ids" in tokenizer(TEXT)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from ... import __version__
-from ...keywords import close_matches
+from ...option_checks import close_matches
 from ..common.files import printable
 from ..common.paths import use_writable_cache
 from ..data.formats import FORMATS

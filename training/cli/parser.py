@@ -7,7 +7,7 @@ from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ...keywords import close_matches
+from ...option_checks import close_matches
 from ..finetuning.tasks import REMOVED_OPTIONS
 from .commands import COMMANDS, Command, examples
 from .options import import_object, options_of

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...keywords import close_matches
+from ...option_checks import close_matches
 
 MAX_YAML_DEPTH = 20
 RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ...keywords import check_keywords
+from ...option_checks import check_keywords
 
 Config = TypeVar("Config")
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -23,7 +23,7 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from ... import modeling_minibert
-from ...keywords import check_choice, checked_keywords
+from ...option_checks import check_choice, checked_keywords
 from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step
 from ..loading.load_errors import suppress_logging

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
-from ...keywords import checked_keywords
+from ...option_checks import checked_keywords
 from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step
 from ..hub.card import save_card, save_native_card

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from transformers import DataCollatorForLanguageModeling
 from transformers.utils import logging
 
-from ...keywords import checked_class
+from ...option_checks import checked_class
 from ...tokenization import regular_tokens, word_start_table
 from .masking import (
     ACTION,

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import softmax
 from tqdm.auto import tqdm
 
-from ...keywords import check_choice, checked_class
+from ...option_checks import check_choice, checked_class
 from ..common.printing import format_table
 from .documents import DataEntry, language_of, load_documents, load_sources, name_of_entry
 from .tables import DatasetOrStream, Rows, sources_of

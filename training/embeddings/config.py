@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import sentence_transformers as st
 
-from ...keywords import checked_class
+from ...option_checks import checked_class
 from ..common.config_fields import option
 from ..common.processes import use_cpu_without_accelerator
 

@@ -21,7 +21,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
-from ...keywords import checked_keywords
+from ...option_checks import checked_keywords
 from ..common.files import atomic_write
 from ..common.locks import lock_file
 from ..common.paths import check_folder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
 
-from ...keywords import checked_keywords
+from ...option_checks import checked_keywords
 from ..common.files import write_result
 from ..common.locks import lock_result
 from ..common.printing import format_intervals, format_scores, format_table, print_next_step, warn

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from ...keywords import checked_keywords
+from ...option_checks import checked_keywords
 from ..common.files import atomic_write, printable
 from ..common.locks import lock_folder
 from ..common.paths import check_folder

@@ -11,7 +11,7 @@ what an embedding model finds near the query.
 from pathlib import Path
 from typing import Any, Literal
 
-from ...keywords import check_choice
+from ...option_checks import check_choice
 from ..common.config_fields import checked_options, make_config
 from ..common.locks import lock_output
 from ..common.printing import print_next_step, without_bars

@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...keywords import UnknownOptionError, close_matches, unknown_option
+from ...option_checks import UnknownOptionError, close_matches, unknown_option
 from ..common.config_fields import fields_of, make_config
 from .config import FinetuningConfig
-from .models import load_tokenizer, read_config
+from .start_model import load_tokenizer, read_config
 from .tasks import REMOVED_OPTIONS, task_class
 from .tasks.base import Task
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ...keywords import checked_class
+from ...option_checks import checked_class
 from ..common.config_fields import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator
 

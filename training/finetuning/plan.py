@@ -13,10 +13,10 @@ import numpy as np
 from ..common.files import printable
 from ..common.training_result import TrainingResult
 from .config import FinetuningConfig
-from .models import StartModel
 from .reading.examples import check_before_reading, read_splits
 from .reading.splits import FilesOrRows
 from .results import score_baseline
+from .start_model import StartModel
 from .survey import Survey, find_warnings, survey
 from .tasks.base import Task
 

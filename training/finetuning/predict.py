@@ -21,20 +21,13 @@ import pandas as pd
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from ...keywords import checked_keywords
+from ...option_checks import checked_keywords
 from ..common.precision import resolve_precision
 from ..common.printing import warn, without_bars
 from ..common.random_state import random_state_kept
 from ..data.tables import Rows, as_dataset
 from ..loading.saved_files import modules_of
 from .config import EvaluationConfig
-from .models import (
-    find_trained_head,
-    fit_tokenizer,
-    load_model,
-    load_tokenizer,
-    read_config,
-)
 from .prediction_files import (
     CONSOLE_OUTPUT,
     check_output,
@@ -47,6 +40,13 @@ from .prediction_files import (
 )
 from .prediction_loop import TaskPredictor
 from .reading.columns import FILE, ROW, with_column
+from .start_model import (
+    find_trained_head,
+    fit_tokenizer,
+    load_model,
+    load_tokenizer,
+    read_config,
+)
 from .tasks import task_class
 from .tasks.base import IS_CUT, Predictions, Task
 

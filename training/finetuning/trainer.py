@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel
 
-from ...keywords import checked_class
+from ...option_checks import checked_class
 from ..common.files import printable, written_whole
 from ..common.locks import lock_output
 from ..common.precision import resolve_precision
@@ -26,11 +26,11 @@ from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
 from .class_weights import sum_of_weights, weighted_loss
 from .config import FinetuningConfig
 from .freezing import add_lora, freeze
-from .models import StartModel, longest_input
 from .prediction_loop import TaskPredictor
 from .reading.examples import check_before_reading, read_splits
 from .reading.splits import FilesOrRows
 from .results import score_baseline, score_simple_model
+from .start_model import StartModel, longest_input
 from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task
 from .thresholds import undo_shift

@@ -21,7 +21,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
 from ...configuration_minibert import MiniBertConfig
-from ...keywords import checked_keywords
+from ...option_checks import checked_keywords
 from ..common.files import printable
 from ..common.printing import format_table, print_next_step, warn
 from ..loading.foreign_code import read_settings

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...configuration_minibert import MiniBertConfig
-from ...keywords import check_choice, checked_class
+from ...option_checks import check_choice, checked_class
 from ...tokenization import train_tokenizer
 from ..common.config_fields import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator

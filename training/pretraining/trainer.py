@@ -23,7 +23,7 @@ from transformers import (
 from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
-from ...keywords import check_keywords, keyword_names
+from ...option_checks import check_keywords, keyword_names
 from ...tokenization import Extension, extend_tokenizer
 from ..common.files import write_json, written_whole
 from ..common.locks import lock_output

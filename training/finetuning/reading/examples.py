@@ -12,7 +12,7 @@ from datasets import Dataset, DatasetDict
 from ...loop.arguments import check_training
 from ...optimization.clock import check_minutes
 from ..config import DEFAULT_EPOCHS, FinetuningConfig
-from ..models import StartModel, check_head, fit_tokenizer
+from ..start_model import StartModel, check_head, fit_tokenizer
 from ..tasks.base import Task
 from .columns import FILE
 from .splits import VALIDATION_SIZE, FilesOrRows, load_splits

@@ -11,8 +11,8 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForQuestionAnswering
+from ....option_checks import checked_class
 from ...data.sentences import split_sentences
 from ...evaluation.intervals import Interval, intervals_of_means
 from ...evaluation.metrics import answer_scores, compare_answers

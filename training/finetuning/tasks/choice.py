@@ -13,8 +13,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForMultipleChoice
+from ....option_checks import checked_class
 from ...evaluation.plots import plot_confusion
 from ..reading.columns import (
     as_list,

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForSequenceClassification
+from ....option_checks import checked_class
 from ...common.files import printable
 from ...data.tables import to_number
 from ...evaluation import word_classifier

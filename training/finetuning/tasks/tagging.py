@@ -16,8 +16,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ....keywords import checked_class
 from ....modeling_minibert import MiniBertForTokenClassification
+from ....option_checks import checked_class
 from ...data.sentences import split_words
 from ...evaluation.classification_metrics import score_classes, scores_by_class
 from ...evaluation.intervals import Interval, intervals_of_class_counts, intervals_of_counts
