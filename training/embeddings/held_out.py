@@ -20,8 +20,17 @@ def split_pairs(
     seed: int,
     pairs_from: Sequence[str] = (),
 ) -> tuple[Dataset, Dataset | Retrieval]:
-    """What is trained on, and what the best checkpoint is chosen on: without `validation`, a share
-    or a number of the queries, or of the documents that pairs are made of (`pairs_from`)."""
+    """Read the pairs. Returns those to train on, and what the best checkpoint is chosen on.
+
+    Args:
+        data: Tables of pairs; with `pairs_from`, text to make pairs of.
+        columns: The columns of the texts and the score; guessed if empty.
+        validation: A table or a retrieval folder to choose on; None: some of the pairs.
+        validation_size: How many of the queries, or of the documents that pairs are made of, are
+            held out then: a share below 1, or a number.
+        seed: Decides which ones.
+        pairs_from: The ways to make pairs, as in `pair_documents`.
+    """
     if pairs_from:
         pairs, groups = pair_documents(read_documents(sources_of(data)), pairs_from)
     else:
@@ -40,7 +49,8 @@ def split_pairs(
 def _hold_out(
     pairs: Dataset, groups: Sequence[str], validation_size: float, seed: int
 ) -> tuple[Dataset, Dataset]:
-    """The pairs of two sides; those of one group (a query, or a document) stay together."""
+    """Split the pairs into those to train on and those that are held out. The pairs of a group (a
+    query, or a document) stay together."""
     distinct_groups = sorted(set(groups))
     random.Random(seed).shuffle(distinct_groups)
     size = validation_size
@@ -53,9 +63,11 @@ def _hold_out(
             " use a size that leaves some on both sides, or --validation"
         )
     held_out_groups = set(distinct_groups[:count])
-    train_rows = []
-    held_out_rows = []
-    for row, group in enumerate(groups):
-        side = held_out_rows if group in held_out_groups else train_rows
-        side.append(row)
-    return pairs.select(train_rows), pairs.select(held_out_rows)
+    train_indices = []
+    held_out_indices = []
+    for index, group in enumerate(groups):
+        if group in held_out_groups:
+            held_out_indices.append(index)
+        else:
+            train_indices.append(index)
+    return pairs.select(train_indices), pairs.select(held_out_indices)

@@ -42,8 +42,14 @@ SPLADE_WEIGHTS = {
 
 
 def find_loss(name: str, encoder_type: str, label_type: str) -> type[torch.nn.Module]:
-    """The class of a loss, by its name with or without what the names of a type begin with; `auto`
-    by the type of the labels, a key of `LOSSES_BY_LABEL_TYPE`."""
+    """The class of a loss. A ValueError if it does not learn from labels of this type.
+
+    Args:
+        name: Its name, such as TripletLoss; `SparseTripletLoss` is the same of sparse vectors. With
+            auto, the default of the label type.
+        encoder_type: A key of `LOSS_MODULES`.
+        label_type: A key of `LOSSES_BY_LABEL_TYPE`.
+    """
     module, prefix = LOSS_MODULES[encoder_type]
     classes = {}
     for class_name in module.__all__:
@@ -77,8 +83,9 @@ def make_loss(
     loss_kwargs: str | None,
     widths: Sequence[int],
 ) -> torch.nn.Module:
-    """A loss with the arguments `loss_kwargs` (JSON): for further `widths` of the vectors in
-    MatryoshkaLoss, for sparse ones in SpladeLoss, whose weights may be among the arguments.
+    """Make a loss, and wrap it: with `widths` of shortened vectors in MatryoshkaLoss, for sparse
+    vectors in SpladeLoss. `loss_kwargs` are its arguments as JSON, and may have the weights of
+    SpladeLoss. A ValueError for arguments that it does not take.
 
     In-batch negatives are those of all processes, so that a batch teaches the same however many
     processes share it; sentence-transformers takes those of one process by default.

@@ -12,9 +12,18 @@ NUM_NEAREST = 30  # passages that mined negatives are drawn from
 
 
 def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = None) -> Dataset:
-    """Every pair with the label 1, and with the label 0 what it has as `third`, or for every query
-    up to `count` texts of `pool` that are neither the query nor one of its passages: any, or some
-    that a `miner` finds nearest."""
+    """Label the pairs with 1, and negatives of their queries with 0. The negatives are the column
+    `third` if there is one, else texts of the `pool` that are neither the query nor one of its
+    passages. A ValueError if there are none.
+
+    Args:
+        pool: Texts, each of them once.
+        count: Number of negatives to draw for each query, at most.
+        miner: An embedding model: they are drawn from the texts that it finds nearest to the query.
+
+    Returns:
+        The columns `first`, `second` and `label`.
+    """
     passages = passages_of(pairs)
     positives = []
     for query, texts in passages.items():

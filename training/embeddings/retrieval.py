@@ -130,9 +130,9 @@ def count_rows(held_out: Retrieval | Dataset) -> int:
 
 
 def as_retrieval(pairs: Dataset) -> Retrieval:
-    """Each first text as a query, all second (and third) texts as the passages, by the names of
-    their texts. A text is often both (of adjacent passages, all but the first and the last): it
-    does not find itself."""
+    """A retrieval task of pairs: the queries are the first texts, the passages all second and third
+    ones. Each text is its own id. A text is often both (of adjacent passages, all but the first and
+    the last): it does not find itself."""
     texts = list(pairs["second"])
     if "third" in pairs.column_names:
         texts += pairs["third"]

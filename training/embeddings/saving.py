@@ -24,6 +24,7 @@ from ..hub.origin import read_origin
 from ..loop.checkpoints import remove_checkpoints
 from .encoder_trainer import EncoderTrainerMixin
 from .retrieval import Retrieval, count_rows
+from .texts import name_of_data
 
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
@@ -59,13 +60,12 @@ def make_report(trainer: EncoderTrainerMixin) -> dict[str, Any]:
     metric = trainer.args.metric_for_best_model.removeprefix("eval_")
     after = trainer.scores["after"][metric]
     before = trainer.scores["before"][metric]
-    data = ", ".join(trainer.task.data_names)
     return {
         **trainer.scores,
         "intervals": {name: list(interval) for name, interval in trainer.intervals.items()},
         "metric": metric,
         "warning": judge(metric, after, before, "the model that it started from"),
-        "arguments": {**trainer.task.arguments(), "data": data},
+        "arguments": {**trainer.task.arguments(), "data": name_of_data(trainer.task.data)},
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
     }

@@ -21,7 +21,14 @@ from .encoders import encode, saved_encoder_type, score_pairs
 def open_teacher(
     path: str | None, student: str, reranker: bool = False
 ) -> SentenceTransformer | CrossEncoder | None:
-    """A reranker of any architecture, or else an embedding model; without a path, None."""
+    """Load a teacher: a reranker or a dense embedding model, of any architecture. A ValueError for
+    another model. Without a path, None.
+
+    Args:
+        path: A folder or a Hub name.
+        student: The model that is trained, which cannot be its own teacher.
+        reranker: Whether the teacher must be a reranker.
+    """
     if path is None:
         return None
     if path == student or Path(path).resolve() == Path(student).resolve():
