@@ -12,6 +12,7 @@ import json
 import re
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = ("README.md", "RESULTS.md")
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CONFIDENCE = 0.95
+# Of README's sentences, which are read in editors too.
+MAX_LINE_LENGTH = 118
 # Longer names first, since a shorter one may be their end.
 PEER_NAMES = {
     "ModernBertForMaskedLM": "ModernBERT",
@@ -95,6 +98,17 @@ def fill_tables(text: str, results: Path) -> str:
 
 
 # --- what all tables have ---
+
+
+def in_lines(text: str, indent: str = "") -> str:
+    """A paragraph in lines of `MAX_LINE_LENGTH`; those after the first begin with `indent`."""
+    return textwrap.fill(
+        text,
+        MAX_LINE_LENGTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -282,7 +296,7 @@ def embedding_sentence(results: Path) -> str:
     ours = f"{rates['MiniBERT fp32']:.0f} texts a second in fp32 and {rates['MiniBERT bf16']:.0f}"
     original = f"{rates['sentence-transformers']:.0f}"
     original_bf16 = f"{rates['sentence-transformers bf16']:.0f}"
-    return (
+    return in_lines(
         "The vectors are those of the original, to six digits. MiniBERT embeds"
         f" {ours} in bf16, the original {original} and {original_bf16}"
         " ([how](RESULTS.md#embedding-texts))."
@@ -393,7 +407,8 @@ def plot_race(path: Path, runs_by_name: Mapping[str, Sequence[Mapping[str, Any]]
 
 def reasons(results: Path) -> str:
     """README's first two reasons."""
-    return f"{race_reason(results)}\n{padding_reason(results)}"
+    sentences = (race_reason(results), padding_reason(results))
+    return "\n".join(in_lines(sentence, "  ") for sentence in sentences)
 
 
 def race_reason(results: Path) -> str:
@@ -419,11 +434,11 @@ def race_paragraph(results: Path) -> str:
         seconds = statistics.median(run["curve"][-1]["seconds"] for run in runs)
         minutes[name] = f"{seconds / 60:.0f}"
     facts = runs_by_name["MiniBERT"][0]
-    return (
+    return in_lines(
         "All models are of size mini (width 256) and train for"
         f" {facts['curve'][-1]['step']} steps on 22 MB of books: MiniBERT for"
         f" {minutes['MiniBERT']} minutes, ModernBERT for"
-        f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py`\nand for"
+        f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py` and for"
         f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe, BERT for"
         f" {minutes['BERT by run_mlm.py']} ({machine_words(facts)}, {facts['date']},"
         f" {len(RACES)} seeds, 95 % intervals)."
