@@ -55,7 +55,7 @@ def scale_by_targets(
     return loss * num_targets / at_least_one(num_items_in_batch, loss.device)
 
 
-def count_targets(
+def count_all_targets(
     tokens: BatchTokens,
     num_items_in_batch: int | torch.Tensor | None,
     labels_bs: torch.Tensor | None,

@@ -66,7 +66,7 @@ from .cpu_minibert import MiniBertDropout, num_filler_tokens, project, repeat_la
 from .losses_minibert import (
     answer_loss,
     classification_loss,
-    count_targets,
+    count_all_targets,
     cross_entropy,
     detection_loss,
     next_sentence_loss,
@@ -736,7 +736,7 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         predicts the label of the next one."""
         hidden_td = outputs.unpadded
         labels_t = outputs.tokens.unpad_labels(labels, shift)
-        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t, shift)
+        num_targets = count_all_targets(outputs.tokens, num_items_in_batch, labels, labels_t, shift)
         labelled_indices = self._labelled_indices(
             hidden_td, labels_t, sparse_prediction, masked_lm_positions
         )
@@ -1274,7 +1274,7 @@ class MiniBertForTokenClassification(MiniBertClassifier):
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
         labels_t = outputs.tokens.unpad_labels(labels)
-        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
+        num_targets = count_all_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
         loss = None
         if labels_t is not None:
             loss = cross_entropy(logits_tc, labels_t, num_targets)
@@ -1318,7 +1318,7 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         it is ignored."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
         labels_t = outputs.tokens.unpad_labels(labels)
-        num_targets = count_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
+        num_targets = count_all_targets(outputs.tokens, num_items_in_batch, labels, labels_t)
         loss = None
         if labels_t is not None:
             loss = detection_loss(logits_t1.squeeze(1), labels_t, num_targets)
