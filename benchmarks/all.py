@@ -54,7 +54,7 @@ MEASUREMENTS = {
         15,
     ),
     "deberta.json": Measurement(
-        "speed.py --benchmarks infer-8192-deberta --rounds 2 --output {results}", 15
+        "speed.py --benchmarks infer-2048-deberta --rounds 3 --output {results}", 4
     ),
     "embedding.json": Measurement(
         "embedding.py --model {model} --data {data}/corpus/test.txt --texts 1000 --rounds 3"

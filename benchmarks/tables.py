@@ -55,7 +55,7 @@ BENCHMARK_WORDS = {
     "train-packed": "training, no padding",
     "infer-mixed": "inference, mixed lengths to 512",
     "infer-8192": "inference, one text of 8,192 tokens",
-    "infer-8192-deberta": "inference, one text of 8,192 tokens",
+    "infer-2048-deberta": "inference, one text of 2,048 tokens",
     "infer-length-128": "inference, one text of 128 tokens",
 }
 
@@ -285,8 +285,8 @@ def padding_reason(results: Path) -> str:
     """README's sentence on padding."""
     ratio = float(speed_up(load(results / "speed.json"), *NATURAL_LENGTHS))
     return (
-        "- **It computes no padding**, and needs nothing but torch for that. On texts of natural"
-        f" length, a training step is {ratio:.1f} times as fast as ModernBERT's."
+        "- **It computes no padding.** On texts of natural length, a training step is"
+        f" {ratio:.1f} times as fast as ModernBERT's."
     )
 
 
