@@ -16,7 +16,7 @@ import minibert.modeling_minibert as modeling
 from minibert import train_tokenizer
 from minibert.training import cli
 from minibert.training.conversion.folders import convert
-from minibert.training.loop.callbacks import add_callbacks
+from minibert.training.loop.callbacks import add_callbacks, common_callbacks
 
 ROOT = Path(__file__).parents[1]
 # Not all below the root: an environment or runs may lie there too.
@@ -194,7 +194,7 @@ def test_modules_outside_of_the_model_are_not_copied(model, tmp_path):
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
 def test_a_checkpoint_is_not_unpickled(name, trap, tmp_path):
     trainer = make_trainer(tmp_path / "run")
-    add_callbacks(trainer)
+    add_callbacks(trainer, common_callbacks())
     trainer.train()
     checkpoint = tmp_path / "run" / "checkpoint-2"
     torch.save(Hostile(trap), checkpoint / name)

@@ -2,6 +2,7 @@
 
 import math
 
+import datasets
 import numpy as np
 import pytest
 
@@ -148,14 +149,24 @@ def test_bad_mixtures_are_refused(sources, tmp_path):
         ([*sources, f"uk={tmp_path / 'one.txt'}"], {"validation_size": 400}, "is left to train on"),
         ([f"uk={tmp_path / 'one.txt'}"], {}, "data: a training needs 10 documents or more, got 1"),
         ([*sources, str(tmp_path / "one.txt")], {}, "one.txt' names no language but others do"),
-        (
-            [*sources, sources[1]],
-            {},
-            "'fr' is left to train on; give more of it, and each entry once",
-        ),
+        ([*sources, sources[1]], {}, "data: 'fr' names two entries; .* each entry once"),
+        ([*sources, f"de={tmp_path / 'one.txt'}"], {}, "data: 'de' names two entries"),
     ):
         with pytest.raises(ValueError, match=message):
             prepare(data, **arguments)
+
+
+def test_data_sets_in_memory_are_mixed():
+    """They have no names: their documents are told apart all the same."""
+    parts = []
+    for language, size in SIZES.items():
+        texts = [f"{language} document number {number}" for number in range(size)]
+        parts.append(datasets.Dataset.from_dict({"text": texts}))
+    corpus = Corpus(parts, weights=[1.0, 1.0, 1.0])
+    assert corpus.names == ["data set 1", "data set 2", "data set 3"]
+    drawn = counts(load_sample(corpus))
+    for language, size in SIZES.items():
+        assert drawn[language] >= size and drawn[language] / sum(drawn.values()) > 0.25
 
 
 def test_a_path_may_have_an_equals_sign(tmp_path, monkeypatch):

@@ -33,6 +33,9 @@ def test_pairs_are_guessed_by_their_columns(tmp_path):
     assert read_pairs([str(scored)], ["sentence2", "sentence1"]).to_dict() == columns(
         ["b", "d"], ["a", "c"]
     )
+    scored.write_text("a\tb\tgold\nx\ty\t\nz\tw\t2.5\n")  # a score, though the first is missing
+    with pytest.raises(ValueError, match="row 1: gold is nan; use a number"):
+        read_pairs([str(scored)], ["a", "b", "gold"])
     scored.write_text("a\tb\tgold\nx\ty\t5\nz\tw\t2.5\n")  # a column of any name, its numbers text
     assert read_pairs([str(scored)], ["a", "b", "gold"]).to_dict() == columns(
         ["x", "z"], ["y", "w"], None, [1.0, 0.5]

@@ -23,7 +23,6 @@ from minibert.training.finetuning.tasks import label_schemes, task_class
 from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.finetuning.tasks.problem_types import Binary, MultiLabel, Regression
 from minibert.training.hub import uploaded_files
-from minibert.training.loop.callbacks import add_callbacks
 from minibert.training.loop.divergence import (
     MIN_LOGS_TO_COMPARE,
     MIN_STEPS_FOR_NEW_WEIGHTS,
@@ -241,7 +240,7 @@ def test_patience_waits_for_what_guessing_reaches():
 class TestDivergenceCallback:
     def said(self, capsys, logs, steps=1000, is_new=True):
         watch, state = (
-            DivergenceCallback(lambda: is_new),
+            DivergenceCallback(is_new),
             SimpleNamespace(max_steps=steps, global_step=7),
         )
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
@@ -255,19 +254,10 @@ class TestDivergenceCallback:
         )
         assert not self.said(capsys, [], 1, is_new=False)
 
-    def test_what_is_new_may_be_known_late(self, capsys):
-        """`pretrain` loads the model itself, and tells the trainer what it lacked."""
-        callbacks = []
-        trainer = SimpleNamespace(pop_callback=lambda kind: None, add_callback=callbacks.append)
-        add_callbacks(trainer)
-        trainer.has_new_weights = True
-        callbacks[0].on_train_begin(None, SimpleNamespace(max_steps=2), None, torch.nn.Linear(1, 1))
-        assert "in 2 steps" in capsys.readouterr().out
-
     def test_few_steps_by_the_clock(self, capsys):
         """Known once the budget has timed some."""
         watch, state = (
-            DivergenceCallback(lambda: True, SimpleNamespace(progress=0.1)),
+            DivergenceCallback(True, SimpleNamespace(progress=0.1)),
             SimpleNamespace(max_steps=10**9),
         )
         watch.on_train_begin(None, state, None, torch.nn.Linear(1, 1))

@@ -545,7 +545,14 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     start = tmp_path / "start"
     start.mkdir()
     (start / "README.md").write_text("---\nlicense: mit\nbase_model: owner/base\n---\n")
-    save_pretraining_card(folder, report, "some text", recipe, training, started_from=str(start))
+    save_pretraining_card(
+        folder,
+        report,
+        ["/home/me/a,b.txt", "owner/corpus"],
+        recipe,
+        training,
+        started_from=str(start),
+    )
     card = (folder / "README.md").read_text()
     (folder / "README.md").unlink()
     assert (
@@ -555,6 +562,7 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
         "- arguments: seq_length 128, packing packed, masking span, mlm_probability 0.3, optimizer adamw\n"
         in card
     )
+    assert "- owner/corpus\n" in card and "a,b.txt, owner/corpus" in card  # a comma is no bound
     assert (
         "At 1,000 targets" in card and "- tokens: 123,456" in card and "- time: 2.0 minutes" in card
     )

@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training import cli
 from minibert.training.loop import checkpoint_mixin
-from minibert.training.loop.callbacks import add_callbacks
+from minibert.training.loop.callbacks import add_callbacks, common_callbacks
 from minibert.training.loop.checkpoint_mixin import CheckpointMixin
 from minibert.training.loop.checkpoints import (
     MANIFEST,
@@ -46,7 +46,7 @@ def saved(tmp_path_factory):
     """Two checkpoints, of steps 2 and 4."""
     folder = tmp_path_factory.mktemp("run")
     trainer = make_trainer(folder)
-    add_callbacks(trainer)
+    add_callbacks(trainer, common_callbacks())
     trainer.train()
     return folder
 
@@ -150,7 +150,7 @@ def test_kill_while_saving_keeps_the_older_checkpoint(place, tmp_path):
             write_manifest if place == "optimizer" else killed_manifest
         )  # of this process
         trainer.args.save_total_limit = 1
-        add_callbacks(trainer)
+        add_callbacks(trainer, common_callbacks())
         trainer.train()
 
     process = multiprocessing.get_context("fork").Process(target=train)
@@ -161,7 +161,7 @@ def test_kill_while_saving_keeps_the_older_checkpoint(place, tmp_path):
     checkpoint = resumed(tmp_path)
     assert checkpoint == str(tmp_path / "checkpoint-2")
     trainer = make_trainer(tmp_path)
-    add_callbacks(trainer)
+    add_callbacks(trainer, common_callbacks())
     trainer.train(resume_from_checkpoint=checkpoint)
     assert trainer.state.global_step == 4 and find_damage(tmp_path / "checkpoint-4") is None
 
@@ -188,7 +188,7 @@ def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
         monkeypatch.setattr(f"{place}.DEFAULT_PROGRESS_CALLBACK", Table)
     trainer = make_trainer(tmp_path, disable_tqdm=False)
     before = [type(callback) for callback in trainer.callback_handler.callbacks]
-    add_callbacks(trainer)
+    add_callbacks(trainer, common_callbacks())
     assert Table in before and Table not in [
         type(callback) for callback in trainer.callback_handler.callbacks
     ]
@@ -196,7 +196,7 @@ def test_notebook_progress_table_is_removed(tmp_path, monkeypatch):
 
 def resumable(folder, **given):
     trainer = make_trainer(folder, **{"save_total_limit": None} | given)
-    add_callbacks(trainer)
+    add_callbacks(trainer, common_callbacks())
     trainer.add_callback(ResumeGuardCallback({"a": 1}))
     return trainer
 

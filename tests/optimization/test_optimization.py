@@ -11,7 +11,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import TrainerState
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training.loop.callbacks import add_callbacks
+from minibert.training.loop.callbacks import add_callbacks, common_callbacks
 from minibert.training.optimization import muon
 from minibert.training.optimization.clock import TimeBudget
 from minibert.training.optimization.muon import (
@@ -331,8 +331,8 @@ def test_a_trainer_ends_on_time_and_is_resumed(data, tmp_path, capsys):
         budget.reserve = 0.0
         run = trainer(folder, budget=budget, callbacks=[clock], data=data, max_steps=10**9,
                       save_strategy="steps", save_steps=10, eval_strategy="steps", eval_steps=0.5)  # fmt: skip
-        run.budget = budget
-        add_callbacks(run)
+        run.pop_callback(budget)  # it is one of the common callbacks
+        add_callbacks(run, common_callbacks(budget))
         run.train(checkpoint)
         return run
 

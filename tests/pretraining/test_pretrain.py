@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import threading
+from types import SimpleNamespace
 
 import datasets
 import pytest
@@ -28,6 +29,7 @@ from minibert.training import cli
 from minibert.training.common import precision
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.objectives.base import token_sums, unigram_baseline
+from minibert.training.pretraining.run import report_and_return
 
 SMALL = [
     "--config_overrides",
@@ -133,6 +135,17 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
     torch.testing.assert_close(
         result.model.eval()(ids).logits, opened(ids).logits
     )  # no autocast is left on it
+
+
+def test_other_processes_return_the_folder_too(tmp_path):
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(output_dir=str(tmp_path)),
+        processing_class="its tokenizer",
+        is_world_process_zero=lambda: False,
+    )
+    result = report_and_return(trainer)
+    assert result.model is None and result.report == {}
+    assert result.tokenizer == "its tokenizer" and result.output_dir == tmp_path
 
 
 def test_validation_loss_is_the_mean_over_masked_positions():

@@ -297,6 +297,32 @@ def test_unsuitable_data_is_refused(text, tokenizer, tmp_path):
         )
 
 
+@pytest.mark.parametrize("kind", ["held out", "given", "stream"])
+def test_rows_without_text_are_left_out(kind, text, tokenizer, tmp_path):
+    with_gaps = datasets.Dataset.from_dict({"text": [None, *text["text"][:], " ", None]})
+    train = with_gaps
+    evaluation = None
+    if kind != "held out":
+        evaluation = with_gaps
+    if kind == "stream":
+        train = with_gaps.to_iterable_dataset()
+        evaluation = with_gaps.to_iterable_dataset()
+    trainer = PretrainingTrainer(config(), settings(tmp_path), None, train, evaluation, tokenizer)
+    trainer.train()
+    assert all(map(str.strip, trainer.held_out_texts()))
+
+
+@pytest.mark.parametrize("kind", ["text", "tokens", "stream"])
+def test_data_without_a_row_are_refused(kind, text, tokenizer, tmp_path):
+    column = "input_ids" if kind == "tokens" else "text"
+    train = datasets.Dataset.from_dict({column: []})
+    evaluation = rows_of("tokens", text, tokenizer) if kind == "tokens" else text
+    if kind == "stream":
+        train = datasets.Dataset.from_dict({"text": [None, " "]}).to_iterable_dataset()
+    with pytest.raises(ValueError, match="train_dataset: it makes no row"):
+        PretrainingTrainer(config(), settings(tmp_path), None, train, evaluation, tokenizer)
+
+
 def test_given_config_and_args_are_not_changed(text, tmp_path):
     """The model's own has the vocabulary of the tokenizer; the settings are not changed either."""
     given, args = config(), settings(tmp_path)
@@ -445,15 +471,14 @@ def test_a_size_that_fits_is_named(text, tmp_path, capsys):
     trainer = PretrainingTrainer(mini, settings(tmp_path, minutes=5, max_steps=-1), train_dataset=text)  # fmt: skip
     tiny = MiniBertForMaskedLM(MiniBertConfig.minibert("tiny", vocab_size=trainer.model.config.vocab_size))  # fmt: skip
     steps = round(40 * trainer.model.num_parameters() / tiny.num_parameters())
-    expected = f"--size tiny: about {steps} steps in the same time"
-    assert trainer.describe_smaller_size(40) == expected
-    assert trainer.describe_smaller_size(1) is None
+    assert trainer.suggest_size_for_steps(40) == ("tiny", steps)
+    assert trainer.suggest_size_for_steps(1) is None
     (callback,) = [
         one for one in trainer.callback_handler.callbacks if isinstance(one, DivergenceCallback)
     ]
-    callback.is_new = True
+    callback.is_unwarned = True
     callback.check_steps(40)
-    assert expected in capsys.readouterr().out
+    assert f"--size tiny: about {steps} steps in the same time" in capsys.readouterr().out
 
 
 def test_a_training_of_hours_says_how_long_it_takes(text, tmp_path, capsys):
@@ -509,7 +534,7 @@ def test_terms_of_two_threads_are_all_added():
     trainer.state = TrainerState()
     trainer.objective = SimpleNamespace(loss_name=lambda name: name)
     trainer.extension = None
-    trainer._begin_report("text")
+    trainer._begin_report(SimpleNamespace(data_names=["text"], is_builtin=False))
     both_threads = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         outputs = [{"a_loss": SlowTerm(both_threads)}, {"a_loss": SlowTerm(both_threads)}]

@@ -64,10 +64,7 @@ def load_documents(
             )
     if len(parts) == 1:
         return parts[0]
-    names = []
-    for source in data:
-        language, entry = language_of(source)
-        names.append(language or name_of_entry(entry))
+    names = names_of_sources(data)
     label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
     label_ids = np.repeat(label.str2int(names), list(map(len, parts)))
     return datasets.concatenate_datasets(parts).add_column("source", label_ids, feature=label)
@@ -137,6 +134,19 @@ def language_of(entry: DataEntry) -> tuple[str | None, DataEntry]:
 def name_of_entry(entry: DataEntry) -> str:
     """The name of an entry in messages."""
     return "the data set" if isinstance(entry, DatasetOrStream) else str(entry)
+
+
+def names_of_sources(data: Sequence[DataEntry]) -> list[str]:
+    """The language of each entry of `data`, or else its name. Of several data sets in memory, which
+    have no names, each has its number."""
+    names = []
+    for number, source in enumerate(data, 1):
+        language, entry = language_of(source)
+        name = language or name_of_entry(entry)
+        if isinstance(source, DatasetOrStream) and len(data) > 1:
+            name = f"data set {number}"
+        names.append(name)
+    return names
 
 
 def is_prepared(folder: str) -> bool:

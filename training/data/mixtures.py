@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from ...option_checks import check_choice, checked_class
 from ..common.printing import format_table
-from .documents import DataEntry, language_of, load_documents, load_sources, name_of_entry
+from .documents import DataEntry, language_of, load_documents, load_sources, names_of_sources
 from .tables import DatasetOrStream, Rows, sources_of
 from .validation_documents import held_out_mask, split_stream
 
@@ -95,15 +95,14 @@ class Corpus:
         check_choice("sample_by", self.sample_by, SampleBy)
         entries = []
         languages = []
-        self.names = []
         for entry in sources_of(self.data):
             if isinstance(entry, os.PathLike):
                 entry = os.fspath(entry)
             language, _ = language_of(entry)
             entries.append(entry)
             languages.append(language)
-            self.names.append(language or name_of_entry(entry))
         self.data = entries
+        self.names = names_of_sources(entries)
         self.has_languages = any(languages)
         if self.sampling_alpha is None:
             self.sampling_alpha = 1.0
@@ -126,12 +125,29 @@ class Corpus:
                 f"weights: {weights}; give each of the {len(self.data)} entries of data a number"
                 " above 0"
             )
+        if self.is_drawn and not self.streaming:
+            self._check_names()
         if self.streaming and len(self.data) != 1 and not self.weights:
             raise ValueError(
                 f"weights: needed to stream {len(self.data)} entries of data, since the documents"
                 " of a stream are not counted; give one for each, or name all files of a source by"
                 " one folder or one quoted glob"
             )
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether documents are drawn from the sources in another proportion than they have."""
+        return len(self.data) > 1 and (self.sampling_alpha != 1 or bool(self.weights))
+
+    def _check_names(self) -> None:
+        """Refuse (a ValueError) two entries of one name: their documents could not be told
+        apart."""
+        for number, name in enumerate(self.names):
+            if name in self.names[:number]:
+                raise ValueError(
+                    f"data: {name!r} names two entries; name all files of a source by one folder or"
+                    " one quoted glob, and each entry once"
+                )
 
     def probabilities(self, sizes: Sequence[int]) -> np.ndarray:
         """The share of each source, float64 [sources], from the weights or, without weights, from
@@ -195,15 +211,12 @@ def _mix(documents: datasets.Dataset, corpus: Corpus, seed: int) -> datasets.Dat
     """Make an epoch of the mixture from documents that are sorted by source, and print its table.
     Sources are drawn until every document has come at least once; a source that ends starts again.
     With one source, or if their sizes shall not change, the documents are returned as they are."""
-    if len(corpus.data) < 2 or (corpus.sampling_alpha == 1 and not corpus.weights):
+    if not corpus.is_drawn:
         return documents
     sizes = np.bincount(documents.with_format("numpy")["source"][:], minlength=len(corpus.data))
     if not sizes.all():
         name = corpus.names[sizes.argmin()]
-        raise ValueError(
-            f"data: no document of {name!r} is left to train on; give more of it, and each entry"
-            " once"
-        )
+        raise ValueError(f"data: no document of {name!r} is left to train on; give more of it")
     probabilities = corpus.probabilities(sizes)
     epoch_size = (sizes / probabilities).max()
     if epoch_size > MAX_EPOCH_RATIO * len(documents):

@@ -9,7 +9,7 @@ from accelerate.utils import extract_model_from_parallel
 from ..common.precision import resolve_precision
 from ..evaluation.intervals import Interval
 from ..hub.upload_mixin import HubMixin
-from ..loop.callbacks import add_callbacks
+from ..loop.callbacks import add_callbacks, common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
@@ -69,12 +69,11 @@ class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
         return settings
 
     def _add_own_callbacks(self) -> None:
-        if self.budget is not None:
-            self.add_callback(self.budget)
-        self.add_callback(self.resume_guard)
+        callbacks = common_callbacks(self.budget, self.has_new_weights)
+        callbacks.append(self.resume_guard)
         if self.args.patience and self.args.eval_strategy != "no":
-            self.add_callback(EarlyStopping(self.args.patience))
-        add_callbacks(self)
+            callbacks.append(EarlyStopping(self.args.patience))
+        add_callbacks(self, callbacks)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any):
         """Measure the teacher and the model, then train as `Trainer.train` does; True resumes from

@@ -119,7 +119,12 @@ def _is_score(table: Dataset, name: str) -> bool:
         return True
     if NEGATIVE_COLUMN.fullmatch(name) or name not in table.column_names:
         return False
-    return math.isfinite(to_number(table[name][0]))
+    for cell in table[name]:
+        if isinstance(cell, float):  # also NaN, which stands for a missing number
+            return True
+        if cell is not None and cell != "":
+            return math.isfinite(to_number(cell))
+    return False
 
 
 def _check_scores(

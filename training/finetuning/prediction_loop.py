@@ -1,13 +1,14 @@
 """`Trainer.predict` and `Trainer.evaluate` for a task: what is kept of the model's outputs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import SequentialSampler
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 
 from ...modeling_minibert import classification_loss
-from ..loop.callbacks import add_callbacks
+from ..loop.callbacks import add_callbacks, common_callbacks
 from .config import FinetuningConfig
 from .tasks.base import Task
 
@@ -19,10 +20,18 @@ class TaskPredictor(Trainer):
 
     Args:
         task: After `Task.read`.
+        callbacks: By default those of every training, which print the lines of a log.
         options: Those of `Trainer`.
     """
 
-    def __init__(self, task: Task, model: PreTrainedModel, args: FinetuningConfig, **options: Any):
+    def __init__(
+        self,
+        task: Task,
+        model: PreTrainedModel,
+        args: FinetuningConfig,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        **options: Any,
+    ):
         self.task = task
         super().__init__(
             model,
@@ -31,7 +40,7 @@ class TaskPredictor(Trainer):
             processing_class=task.tokenizer,
             **options,
         )
-        add_callbacks(self)
+        add_callbacks(self, callbacks or common_callbacks())
 
     def _get_eval_sampler(self, eval_dataset):
         # Predictions belong to examples by their order, which `train_sampling_strategy` would

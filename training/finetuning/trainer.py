@@ -18,6 +18,7 @@ from ..common.locks import lock_output
 from ..common.precision import resolve_precision
 from ..common.printing import warn
 from ..loop.arguments import choose_best_metric
+from ..loop.callbacks import common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.early_stopping import EarlyStopping
@@ -201,9 +202,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         return options
 
     def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
-        callbacks: list[Any] = []
-        if self.budget is not None:
-            callbacks.append(self.budget)
+        callbacks = common_callbacks(self.budget, self.has_new_weights)
         callbacks.append(self.resume_guard)
         if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
             floor = None

@@ -22,17 +22,16 @@ class DivergenceCallback(TrainerCallback):
 
     def __init__(
         self,
-        has_new_weights: Callable[[], bool],
+        has_new_weights: bool,
         budget: Any = None,
-        describe_smaller_size: Callable[[int], str | None] | None = None,
+        suggest_size: Callable[[int], tuple[str, int] | None] | None = None,
     ):
-        """`has_new_weights` tells it when the training begins, for example of a head. `budget`: the
-        `TimeBudget` of the training. `describe_smaller_size` says which model has enough steps in
-        the time that is enough for so many steps of this one."""
+        """The arguments are those of `common_callbacks`."""
         self.has_new_weights = has_new_weights
-        self.describe_smaller_size = describe_smaller_size
-        self.is_new = False
         self.budget = budget
+        self.suggest_size = suggest_size
+        self.is_unwarned = False  # of too few steps for new weights
+        self.watched_weights = torch.zeros(1)
         self.losses: list[float] = []
         self.norms: list[float] = []
 
@@ -43,13 +42,13 @@ class DivergenceCallback(TrainerCallback):
             if parameter.requires_grad and parameter.numel()
         ]
         # NaN spreads to all weights within a step: it is enough to check the smallest tensor.
-        self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
-        self.is_new = self.has_new_weights()
+        self.watched_weights = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
+        self.is_unwarned = self.has_new_weights
         if self.budget is None:
             self.check_steps(state.max_steps)
 
     def on_step_end(self, args, state, control, **kwargs):
-        if not self.watched.detach().isfinite().all():
+        if not self.watched_weights.detach().isfinite().all():
             self.stop(args, state, "the weights are no longer finite")
         if self.budget is not None and self.budget.progress >= SHARE_BEFORE_ESTIMATE:
             self.check_steps(state.max_steps)  # as the budget expects
@@ -66,15 +65,19 @@ class DivergenceCallback(TrainerCallback):
         )
 
     def check_steps(self, steps: int) -> None:
+        """Warn once of too few steps for new weights; by the clock, name a smaller size that has
+        enough of them."""
         warning = None
-        if self.is_new:
+        if self.is_unwarned:
             warning = few_steps_warning(steps)
-        if warning is not None and self.budget is not None and self.describe_smaller_size:
-            smaller_size = self.describe_smaller_size(steps)
-            if smaller_size is not None:
-                warning += f"; {smaller_size}"
+        self.is_unwarned = False
+        suggestion = None
+        if warning is not None and self.budget is not None and self.suggest_size is not None:
+            suggestion = self.suggest_size(steps)
+        if suggestion is not None:
+            size, smaller_steps = suggestion
+            warning += f"; --size {size}: about {smaller_steps:,} steps in the same time"
         warn(warning)
-        self.is_new = False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" not in logs:

@@ -1,5 +1,6 @@
 """The card of a pretrained model."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ PRETRAINING_METRICS = (
 def save_pretraining_card(
     folder: str | Path,
     report: dict[str, Any],
-    data: str,
+    data_names: Sequence[str],
     recipe: dict[str, Any],
     training: TrainingArguments,
     started_from: str | None = None,
@@ -36,7 +37,7 @@ def save_pretraining_card(
 
     Args:
         report: the metrics of `minibert pretrain`.
-        data: what the model was trained on, in words.
+        data_names: what the model was trained on; of a file the card shows the name alone.
         recipe: the arguments of rows, masking and optimization, by name.
         started_from: the saved model that was trained further.
         example: a held-out text for the snippet.
@@ -48,7 +49,7 @@ def save_pretraining_card(
         prefix = "constant_"
         baseline = "always “original”"
     facts = CardFacts(
-        data=describe_data(data.split(",")),
+        data=describe_data(data_names),
         training=training_facts,
         results=_pretraining_results(report, prefix),
         results_note=f"At {report['targets']:,} targets of held-out documents.",

@@ -70,16 +70,16 @@ def pretrain(
         )
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_model()
-    return finish(trainer)
+    return report_and_return(trainer)
 
 
-def finish(trainer: PretrainingTrainer) -> TrainingResult:
+def report_and_return(trainer: PretrainingTrainer) -> TrainingResult:
     """Print examples of the saved model on held-out text. Only the first process returns the
     model."""
     output = Path(trainer.args.output_dir)
     tokenizer = trainer.processing_class
     if not trainer.is_world_process_zero():
-        return TrainingResult(None, tokenizer)
+        return TrainingResult(None, tokenizer, output_dir=output)
     examples = trainer.objective.examples(output, trainer.held_out_texts(), tokenizer)
     print("", *examples, "", sep="\n")
     card = "README.md (the model card)"

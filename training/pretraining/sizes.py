@@ -44,26 +44,27 @@ def speeds_of_smaller_sizes(model: PreTrainedModel) -> Iterator[tuple[str, float
         yield size, parameters / smaller_parameters
 
 
-def size_with_enough_steps(model: PreTrainedModel, steps: int) -> str | None:
-    """The largest smaller size that does enough steps in the time in which the model does so
-    many."""
+def suggest_size_for_steps(model: PreTrainedModel, steps: int) -> tuple[str, int] | None:
+    """Suggest a smaller size for a model that does only `steps` steps in its time: the largest one
+    that does enough for new weights. Returns it with its number of steps, or None."""
     for size, speed in speeds_of_smaller_sizes(model):
         smaller_steps = round(steps * speed)
         if smaller_steps >= MIN_STEPS_FOR_NEW_WEIGHTS:
-            return f"--size {size}: about {smaller_steps:,} steps in the same time"
+            return size, smaller_steps
     return None
 
 
-def size_in_time(model: PreTrainedModel, seconds: float) -> str | None:
-    """The largest smaller size that needs no longer than `LONG_SECONDS` for the steps for which the
-    model needs so many seconds, or else the smallest size."""
-    description = None
+def suggest_size_for_seconds(model: PreTrainedModel, seconds: float) -> tuple[str, float] | None:
+    """Suggest a smaller size for a model whose training takes `seconds`: the largest one that takes
+    at most `LONG_SECONDS` for as many steps, or else the smallest one. Returns it with its seconds,
+    or None if there is no smaller size."""
+    suggestion = None
     for size, speed in speeds_of_smaller_sizes(model):
         smaller_seconds = seconds / speed
-        description = f"--size {size} ({describe_duration(smaller_seconds)})"
+        suggestion = (size, smaller_seconds)
         if smaller_seconds <= LONG_SECONDS:
             break
-    return description
+    return suggestion
 
 
 def describe_duration(seconds: float) -> str:
@@ -77,16 +78,18 @@ class LongTrainingCallback(TrainerCallback):
 
     def __init__(
         self,
-        describe_smaller_size: Callable[[float], str | None],
+        suggest_size: Callable[[float], tuple[str, float] | None],
         clock: Callable[[], float] = time.monotonic,
     ):
-        """`describe_smaller_size` says what a smaller model would need for what takes this one so
-        many seconds. `clock`: seconds since any moment."""
-        self.describe_smaller_size = describe_smaller_size
+        """`suggest_size`: from the seconds of the training to a smaller size of the model, and the
+        seconds that it takes. `clock`: seconds since any moment."""
+        self.suggest_size = suggest_size
         self.clock = clock
+        self.step_ends: list[float] = []
+        self.first_step = 0
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.step_ends: list[float] = []
+        self.step_ends = []
         self.first_step = state.global_step
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -108,9 +111,10 @@ class LongTrainingCallback(TrainerCallback):
         if seconds <= LONG_SECONDS:
             return
         advice = "--minutes 60"
-        smaller_size = self.describe_smaller_size(seconds)
-        if smaller_size is not None:
-            advice = f"{smaller_size}, or {advice}"
+        suggestion = self.suggest_size(seconds)
+        if suggestion is not None:
+            size, smaller_seconds = suggestion
+            advice = f"--size {size} ({describe_duration(smaller_seconds)}), or {advice}"
         print(
             f"At this speed, {steps:,} steps take {describe_duration(seconds)}. Shorter: {advice}",
             flush=True,

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -32,7 +33,6 @@ from ..common.precision import resolve_precision, without_autocast
 from ..common.printing import warn
 from ..common.processes import first_process_first, shares_weights
 from ..common.random_state import random_state_kept
-from ..data.builtin_corpus import BUILTIN
 from ..data.collators import MaskedLMCollator
 from ..data.masking_progress import MaskingProgress
 from ..data.mixtures import TrainingSplits
@@ -43,7 +43,7 @@ from ..hub.push import check_push
 from ..hub.upload_mixin import HubMixin
 from ..loading.saved_files import modules_of
 from ..loading.tokenizers import saved_tokenizer
-from ..loop.callbacks import add_callbacks
+from ..loop.callbacks import add_callbacks, common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
@@ -58,7 +58,7 @@ from .new_words import extend_embeddings
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
 from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
-from .sizes import LongTrainingCallback, size_in_time, size_with_enough_steps
+from .sizes import LongTrainingCallback, suggest_size_for_seconds, suggest_size_for_steps
 from .text_amount import (
     count_tokens,
     expected_passes,
@@ -161,9 +161,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             config = self._fit_config(config, tokenizer)
             train_rows = make_rows(splits.train, tokenizer, self.objective)
             evaluation_rows = make_rows(splits.validation, tokenizer, self.objective)
-        check_evaluation_rows(evaluation_rows)
-        self.validation_split = splits.validation  # documents, or the rows that were given
         self.sample_rows = take_sample(train_rows)
+        self.validation_split = splits.validation  # documents, or the rows that were given
+        check_rows(self.sample_rows, evaluation_rows)
 
         # Model
         model_to_train, self.new_weights = self._make_model(model, args, config, tokenizer)
@@ -172,9 +172,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self._set_token_counting(args)
         collator = self._make_collator(data_collator, tokenizer, args)
         self.evaluation_collator = collator.for_evaluation()
-        options |= dict(processing_class=tokenizer, callbacks=self._first_callbacks(callbacks))
+        options |= dict(processing_class=tokenizer, callbacks=callbacks)
         super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
-        self._begin_report(reader.data_description)
+        self._begin_report(reader)
         self._add_own_callbacks(collator)
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
@@ -182,20 +182,14 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         own_options = keyword_names(PretrainingTrainer)
         check_keywords(options, type(self).__name__, [*own_options, *keyword_names(Trainer)])
 
-    def _first_callbacks(self, callbacks: list | None) -> list:
-        """The user's callbacks, and the budget: it comes before the progress bar of `Trainer`,
-        which reads the number of steps that the budget sets."""
-        if self.budget is None:
-            return callbacks or []
-        return [*(callbacks or []), self.budget]
-
     def _add_own_callbacks(self, collator: MaskedLMCollator) -> None:
         self.resume_guard = ResumeGuardCallback(self._settings_to_resume())
-        self.add_callback(MaskingProgress(collator))
-        self.add_callback(self.resume_guard)
+        callbacks = common_callbacks(self.budget, self.has_new_weights, self.suggest_size_for_steps)
+        callbacks.append(MaskingProgress(collator))
+        callbacks.append(self.resume_guard)
         if self.budget is None:
-            self.add_callback(LongTrainingCallback(self._describe_size_in_time))
-        add_callbacks(self)
+            callbacks.append(LongTrainingCallback(self.suggest_size_for_seconds))
+        add_callbacks(self, callbacks)
 
     def _makes_unpadded_batches(self, args: PretrainingConfig) -> bool:
         return self.objective.packs_documents and not args.torch_compile
@@ -220,9 +214,10 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         unpadded = self._makes_unpadded_batches(args)
         return self.objective.make_collator(tokenizer, unpadded=unpadded)
 
-    def _begin_report(self, data_description: str) -> None:
+    def _begin_report(self, reader: TrainingDataReader) -> None:
         """What is known of the training, for the report and the card."""
-        self.data_description = data_description
+        self.data_names = reader.data_names
+        self.is_builtin_corpus = reader.is_builtin
         # tokens that were added to the vocabulary
         self.new_ids = [] if self.extension is None else list(self.extension.pieces)
         # of the saved model before this training
@@ -367,7 +362,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         text_counts = count_tokens(rows, self.model.config.vocab_size)
         counts = text_counts * expected_passes(self.args, len(rows))
         # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
-        may_be_little = self.args.minutes is not None or self.data_description == BUILTIN
+        may_be_little = self.args.minutes is not None or self.is_builtin_corpus
         if not self.is_new:
             warn_of_little_text_to_continue(text_counts.sum())
         elif not may_be_little:
@@ -375,15 +370,15 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         if self.new_ids:
             warn_of_rare_words(counts, self.new_ids)
 
-    def describe_smaller_size(self, steps: int) -> str | None:
-        """A smaller size that does enough steps in the time in which this model does so many."""
-        return size_with_enough_steps(self.objective.model_to_save(self.model), steps)
+    def suggest_size_for_steps(self, steps: int) -> tuple[str, int] | None:
+        """As the function of this name in `sizes.py`."""
+        return suggest_size_for_steps(self.objective.model_to_save(self.model), steps)
 
-    def _describe_size_in_time(self, seconds: float) -> str | None:
-        """Of a new model: what a smaller one needs for what takes this one so many seconds."""
+    def suggest_size_for_seconds(self, seconds: float) -> tuple[str, float] | None:
+        """As the function of this name in `sizes.py`; None for a trained model."""
         if not self.is_new:
             return None
-        return size_in_time(self.objective.model_to_save(self.model), seconds)
+        return suggest_size_for_seconds(self.objective.model_to_save(self.model), seconds)
 
     def muon_matrices(self) -> dict[nn.Parameter, int]:
         """The parameters that Muon trains, and of how many matrices each is made."""
@@ -527,7 +522,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.card = save_pretraining_card(
             folder,
             self.report,
-            self.data_description,
+            self.data_names,
             recipe,
             self.args,
             started_from=self.model.config._name_or_path or None,
@@ -649,8 +644,11 @@ def open_tokenizer(
     return tokenizer
 
 
-def check_evaluation_rows(rows: Any) -> None:
-    if not len(rows):
+def check_rows(train_rows: datasets.Dataset, evaluation_rows: datasets.Dataset) -> None:
+    """Refuse (a ValueError) a split without a row."""
+    if not len(train_rows):
+        raise ValueError("train_dataset: it makes no row; give text, or rows with tokens")
+    if not len(evaluation_rows):
         raise ValueError(
             "validation_size: the held-out text (or eval_dataset) makes no row; give more text,"
             " or a larger validation_size"

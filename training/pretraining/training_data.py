@@ -8,6 +8,7 @@ rows of a split of documents.
 import abc
 import copy
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import datasets
@@ -30,7 +31,6 @@ from ..data.packing import pack_documents, tokenize_and_pack
 from ..data.prepared import PreparedRows
 from ..data.tables import DatasetOrStream, as_dataset
 from ..data.validation_documents import held_out_mask
-from ..hub.facts import name_without_folder
 from ..loop.resume_guard import check_same
 from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective
@@ -41,7 +41,8 @@ class TrainingDataReader(abc.ABC):
 
     streaming = False
     has_text = True  # else it reads rows, or documents as token ids
-    data_description = "text"  # on the model card
+    data_names: Sequence[str] = ("text",)  # on the model card
+    is_builtin = False  # it reads the built-in corpus, which is known to be small
 
     @abc.abstractmethod
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
@@ -64,8 +65,10 @@ class CorpusReader(TrainingDataReader):
     def __init__(self, corpus: Corpus):
         self.corpus = corpus
         self.streaming = corpus.streaming
-        names = [name_without_folder(name_of_entry(entry)) for entry in corpus.data]
-        self.data_description = ", ".join(names or [BUILTIN])
+        self.is_builtin = not corpus.data
+        self.data_names = [BUILTIN]
+        if corpus.data:
+            self.data_names = [name_of_entry(entry) for entry in corpus.data]
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)
@@ -89,7 +92,8 @@ class PreparedRowsReader(TrainingDataReader):
         self.rows = rows
         self.corpus = corpus  # says whether to stream them
         self.streaming = corpus.streaming
-        self.data_description = ", ".join(rows.data or [BUILTIN])
+        self.is_builtin = not rows.data
+        self.data_names = rows.data or [BUILTIN]
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)
@@ -156,16 +160,16 @@ class DatasetReader(TrainingDataReader):
         check_stream_ends(args)
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> TrainingSplits:
-        train = self.dataset
+        train = drop_blank_texts(self.dataset)
         validation = as_dataset(eval_dataset, "eval_dataset")
         if validation is None:
-            if self.has_text:
-                train = train.filter(_has_characters, input_columns="text", batched=True)
             is_held_out = held_out_mask(train, args.validation_size, args.seed)
             validation = train.select(np.flatnonzero(is_held_out))
             train = train.select(np.flatnonzero(~is_held_out))
         elif isinstance(validation, datasets.IterableDataset):
-            validation = first_examples(validation, count=VALIDATION_DOCUMENTS)
+            validation = first_examples(drop_blank_texts(validation), count=VALIDATION_DOCUMENTS)
+        else:
+            validation = drop_blank_texts(validation)
         return TrainingSplits(train, validation, tokenizer_sample=train)
 
 
@@ -242,6 +246,13 @@ def take_sample(rows: DatasetOrStream) -> datasets.Dataset:
 def column_names(dataset: DatasetOrStream) -> list[str]:
     """The columns of a data set; for a stream that does not know them, those of its first entry."""
     return dataset.column_names or list(next(iter(dataset), {}))
+
+
+def drop_blank_texts(dataset: DatasetOrStream) -> DatasetOrStream:
+    """The rows whose column `text`, if there is one, has a character that is no space."""
+    if "text" not in column_names(dataset):
+        return dataset
+    return dataset.filter(_has_characters, input_columns="text", batched=True)
 
 
 def _has_characters(texts: list[str | None]) -> list[bool]:
