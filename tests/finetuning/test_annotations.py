@@ -182,7 +182,7 @@ def test_classes_of_which_some_rows_are_not_labelled_yet(tmp_path, capsys):
     splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)])
     task = Classify(None)
     read = task.read(splits)
-    assert task.problem_type == SINGLE_LABEL and task.labels == ["bad", "good"]
+    assert task.problem_type == SINGLE_LABEL and task.label_names == ["bad", "good"]
     assert len(read["train"]) + len(read["validation"]) == 40
     assert "rows have no label and are left out" in capsys.readouterr().out
     rows = [{"text": f"{i}", "label": ["good"] * (i % 2)} for i in range(40)]
@@ -194,7 +194,7 @@ def test_classes_of_which_some_rows_are_not_labelled_yet(tmp_path, capsys):
     splits = load(train=[write_rows(tmp_path / "c.jsonl", rows)])
     task = Classify(None)
     task.read(splits)
-    assert task.problem_type == MULTI_LABEL and task.labels == ["bad", "good"]
+    assert task.problem_type == MULTI_LABEL and task.label_names == ["bad", "good"]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_several_labels_in_a_cell(cells, tmp_path):
     splits = load(train=[write_rows(tmp_path / "a.jsonl", rows)], validation_size=None)
     task = Classify(None)
     assert task.read(splits)["train"]["_label"][:2] == [[1.0, 1.0], [1.0, 0.0]]
-    assert task.problem_type == MULTI_LABEL and task.labels == ["joy", "sad"]
+    assert task.problem_type == MULTI_LABEL and task.label_names == ["joy", "sad"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

@@ -245,12 +245,13 @@ class TestTask:
         rows = sides[True] if answerable else sides[True] + sides[False]
         make_task(tokenizers["bpe"], rows, tmp_path)[0].tokenizer.save_pretrained(tmp_path)
         task = AnswerQuestions(AutoTokenizer.from_pretrained(tmp_path))
-        assert task.null_threshold == expected
+        task.use_labels_of(MiniBertConfig())
+        assert task.learned.null_threshold == expected
         other = write_rows(
             tmp_path / "test.jsonl", sides[not answerable]
         )  # says nothing of how the model was trained
         task.read(load(test=[other]), MiniBertConfig())
-        assert task.null_threshold == expected
+        assert task.learned.null_threshold == expected
 
     @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
     def test_long_questions_leave_room(self, tokenizers, tmp_path, algorithm):

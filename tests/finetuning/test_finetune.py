@@ -589,7 +589,7 @@ class TestBadInput:
         rows = [{"text": f"a {i}", "label": label} for i, label in enumerate([1, 0] * 3)]
         numbered = write_rows(tmp_path / "train.jsonl", rows)
         run = prepare("classify", *QUICK, "--model", str(finished), "--train", numbered)
-        assert run.task.labels == ["bad", "good"]
+        assert run.task.label_names == ["bad", "good"]
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ class TestLabels:
 
     def test_of_a_single_label_its_absence_is_no_class(self):
         task = Classify(None, labels=["x"])
-        task.problem = MultiLabel(["x"])
+        task.learned.problem = MultiLabel(["x"])
         said = [[0]] * 9 + [[1]]
         assert task.score([[0]] * 10, said) == {"f1_micro": 0.0, "f1_macro": 0.0, "accuracy": 0.9}
         assert task.score(said, said) == {"f1_micro": 1.0, "f1_macro": 1.0, "accuracy": 1.0}
@@ -321,7 +321,7 @@ class TestLabels:
     def test_kinds(self, tmp_path, values, arguments, kind, labels, expected):
         rows = [{"text": f"text {i}", "label": value} for i, value in enumerate(values)]
         task, splits = read(rows, tmp_path, **arguments)
-        assert (task.problem_type, task.labels) == (kind, labels)
+        assert (task.problem_type, task.label_names) == (kind, labels)
         assert splits["train"][LABEL] == (
             expected if kind == MULTI_LABEL else pytest.approx(expected)
         )
@@ -430,7 +430,7 @@ class TestCells:
     ])  # fmt: skip
     def test_classes(self, tmp_path, train, test, labels):
         task, splits = self.read(tmp_path, {"train": train, "validation": train, "test": test})
-        assert task.labels == (labels or train) and len(splits["test"]) == len(test)
+        assert task.label_names == (labels or train) and len(splits["test"]) == len(test)
         assert task.problem_type == SINGLE_LABEL and len(set(splits["train"][LABEL])) == len(
             set(train)
         )
@@ -464,7 +464,7 @@ class TestNli:
 
     def test_pairs_without_gold_label_are_left_out(self, tmp_path):
         task, splits = read(list(self.ROWS), tmp_path, task=Nli)
-        assert task.labels == ["entailment", "neutral"]
+        assert task.label_names == ["entailment", "neutral"]
         assert splits["train"][ROW] == [1, 3] and len(splits["validation"]) == 1
         assert {FILE, LABEL} <= set(splits["train"].column_names)
 
@@ -628,11 +628,11 @@ class TestValuesAndNames:
         rows = [{"text": f"a{i}", "label": i} for i in range(101)]
         task = Classify(None)
         self.read(tmp_path, rows, task)
-        assert len(task.labels) == 101
+        assert len(task.label_names) == 101
         assert "101 different whole numbers are learned as classes" in capsys.readouterr().out
         task = Classify(None, regression=True)
         splits = self.read(tmp_path, rows, task)
-        assert (task.problem_type, task.labels) == ("regression", ["score"])
+        assert (task.problem_type, task.label_names) == ("regression", ["score"])
         assert splits["train"][LABEL][:] == list(range(101))
         assert "different whole numbers" not in capsys.readouterr().out
         rows[3]["label"] = "good"
@@ -669,7 +669,7 @@ class TestValuesAndNames:
         ]
         task = Nli(None)
         splits = self.read(tmp_path, rows, task)
-        assert task.labels == order
+        assert task.label_names == order
         assert [order[label] for label in splits["train"][LABEL]] == [row["label"] for row in rows]
         is_said = "zero-shot classification takes the last one" in capsys.readouterr().out
         assert is_said == ("entailment" not in names)

@@ -115,14 +115,14 @@ def test_accumulated_steps_train_the_same(kind, tmp_path):
 
 class TestBalanced:
     def test_it_is_that_of_scikit_learn(self, tmp_path):
-        weights = prepared("tag", tmp_path, "balanced").task.label_weights
+        weights = prepared("tag", tmp_path, "balanced").task.learned.label_weights
         tags = [tag for i in range(6) for tag in ROWS["tag"](i)["pos"]]
         assert weights == pytest.approx(
             compute_class_weight("balanced", classes=np.array(["N", "V"]), y=tags)
         )
 
     def test_of_several_labels_it_is_the_negatives_for_each_positive(self, tmp_path):
-        assert prepared("several", tmp_path, ["balanced"]).task.label_weights == [2 / 4, 4 / 2]
+        assert prepared("several", tmp_path, ["balanced"]).task.learned.label_weights == [2 / 4, 4 / 2]
 
 
 @pytest.mark.parametrize(

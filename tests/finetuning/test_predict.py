@@ -160,7 +160,7 @@ class TestDecisions:
         task, decided, confidence = evaluated(task_name, folder, file, tmp_path)
         predicted = minibert.predict(folder, file, bf16=False)
         labels = predicted["predicted_label"][:]
-        assert labels == [task.labels[label_id] for label_id in decided]
+        assert labels == [task.label_names[label_id] for label_id in decided]
         assert len(set(labels)) > 1
         np.testing.assert_allclose(predicted["score"], confidence, atol=1e-6)
 
@@ -179,7 +179,7 @@ class TestDecisions:
         task_name, folder, file = trained("several labels")
         task, decided, _ = evaluated(task_name, folder, file, tmp_path)
         predicted = minibert.predict(folder, file, bf16=False)
-        expected = [[task.labels[i] for i in np.flatnonzero(row)] for row in decided]
+        expected = [[task.label_names[i] for i in np.flatnonzero(row)] for row in decided]
         assert predicted["predicted_label"][:] == expected
         assert len(set(map(tuple, expected))) > 1
 

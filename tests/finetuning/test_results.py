@@ -16,6 +16,7 @@ import minibert
 from minibert.training.evaluation.baselines import judge, judge_simple, random_scores
 from minibert.training.finetuning.results import (
     MAX_SAVED_MISTAKES,
+    name_baseline,
     score_baseline,
     score_simple_model,
 )
@@ -33,10 +34,16 @@ from minibert.training.loop.early_stopping import EarlyStopping
 QUICK = dict(bf16=False, use_cpu=True, disable_tqdm=True, report_to="none", max_steps=2)
 
 
-def simple(name, train, test, **fields):
-    """The scores of something simple for a task with these fields, on columns of two splits."""
+def task_that_learned(name, **learned):
+    """A task without a tokenizer that has learned this."""
     task = object.__new__(task_class(name))
-    vars(task).update(fields)
+    task.learned = task.learned_class(**learned)
+    return task
+
+
+def simple(name, train, test, **learned):
+    """The scores of something simple for a task that learned this, on columns of two splits."""
+    task = task_that_learned(name, **learned)
     return task.baseline_scores(*(datasets.Dataset.from_dict(columns) for columns in (train, test)))
 
 
@@ -124,15 +131,12 @@ class TestSomethingSimple:
         """Of entities every half has those of the other one, so that a name that stands once is not found."""
         words = [["Ada"], ["Bob"], ["Eva"], ["Ada"], ["Eva"], ["ran"]]
         rows = datasets.Dataset.from_dict({"w": words, LABEL: [["B-PER"]] * 5 + [["O"]]})
-        task = object.__new__(task_class("tag"))
-        vars(task).update(
-            text_columns=["w"], labels=["O", "B-PER", "I-PER"], fallback_id=0, entities=True
-        )
+        labels = ["O", "B-PER", "I-PER"]
+        task = task_that_learned("tag", text_columns=["w"], label_names=labels, has_entities=True)
         assert task.guesses(rows, rows) == [[["B-PER"], ["O"], ["O"], ["B-PER"], ["O"], ["O"]]]
-        assert (
-            score_baseline(task, {"test": rows})["test"]["recall"] == 0.4
-            and "from these rows" in task.baseline
-        )
+        assert score_baseline(task, {"test": rows})["test"]["recall"] == 0.4
+        assert name_baseline(task, {"test": rows}) == "memorised entities from these rows"
+        assert name_baseline(task, {"train": rows, "test": rows}) == "memorised entities"
         one = rows.select([0])
         assert (
             task.guesses(one, one) == [[["O"]]] and score_baseline(task, {"test": one}) == {}
@@ -298,9 +302,10 @@ class TestASimpleModel:
         words = ["good", "bad"]
         second = [f"a {words[row % 2]} thing" for row in range(40)]
         rows = {"a": ["bad good thing"] * 40, "b": second, LABEL: [row % 2 for row in range(40)]}
-        task = object.__new__(task_class("nli"))
-        fields = dict(problem=Binary("ab"), labels="ab")
-        vars(task).update(fields, text_columns=["a", "b"])
+        columns = ["a", "b"]
+        task = task_that_learned(
+            "nli", problem=Binary("ab"), label_names="ab", text_columns=columns
+        )
         split = datasets.Dataset.from_dict(rows)
         scores = score_simple_model(task, {"train": split, "test": split})
         assert scores["test"]["accuracy"] == 1 and scores["test"]["f1_macro"] == 1
@@ -309,17 +314,15 @@ class TestASimpleModel:
     def test_several_labels_of_which_one_is_everywhere(self):
         labels = [[1.0, float(row % 2), 0.0] for row in range(20)]
         rows = {"a": [f"word{row % 2}" for row in range(20)], LABEL: labels}
-        task = object.__new__(task_class("classify"))
-        fields = dict(problem=MultiLabel("abc"), labels="abc")
-        vars(task).update(fields, text_columns=["a"])
+        problem = MultiLabel("abc")
+        task = task_that_learned("classify", problem=problem, label_names="abc", text_columns=["a"])
         split = datasets.Dataset.from_dict(rows)
         assert task.simple_predictions(split, [split]) == [labels]
 
     def test_texts_without_words(self):
         rows = {"a": ["!", "?"], LABEL: [0, 1]}
-        task = object.__new__(task_class("classify"))
-        fields = dict(problem=Binary("ab"), labels="ab")
-        vars(task).update(fields, text_columns=["a"])
+        problem = Binary("ab")
+        task = task_that_learned("classify", problem=problem, label_names="ab", text_columns=["a"])
         assert task.simple_predictions(datasets.Dataset.from_dict(rows), []) is None
 
     @pytest.mark.parametrize(

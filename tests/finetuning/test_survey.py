@@ -260,7 +260,7 @@ def test_lists_in_cells_are_read(write, tmp_path):
     cells = [["joy", "sad"], ["joy"], ["anger", "sad"]] * 4
     task, file = Classify(None), write_csv(tmp_path / "train.csv", "labels", map(write, cells))
     splits = task.read(load(train=[file], validation=[file]))
-    assert task.problem_type == MULTI_LABEL and task.labels == ["anger", "joy", "sad"]
+    assert task.problem_type == MULTI_LABEL and task.label_names == ["anger", "joy", "sad"]
     assert splits["train"]["_label"][:3] == [[0, 1, 1], [0, 1, 0], [1, 0, 1]]
 
 
@@ -270,7 +270,7 @@ def test_commas_in_names_are_read(tmp_path):
         write_csv(tmp_path / "train.csv", "label", ["Arts, Crafts", "Arts, Music", "Food"] * 9),
     )
     task.read(load(train=[file], validation=[file]))
-    assert task.labels == ["Arts, Crafts", "Arts, Music", "Food"]
+    assert task.label_names == ["Arts, Crafts", "Arts, Music", "Food"]
 
 
 @pytest.mark.parametrize("cell", ["['joy' 'sad']", "[joy]"])

@@ -159,17 +159,17 @@ def as_prediction(task, split, said=lambda tag: tag):
     longest = max(map(len, encoded["input_ids"]))
     kept = []
     for row in encoded:
-        logits = torch.zeros(1, longest, len(task.labels))
+        logits = torch.zeros(1, longest, len(task.label_names))
         label = None
         for column, here in enumerate(row["labels"]):
-            label = label if here == -100 else task.labels.index(said(task.labels[here]))
+            label = label if here == -100 else task.label_names.index(said(task.label_names[here]))
             if label is not None:
                 logits[0, column, label] = 9.0
         padding = longest - len(row["labels"])
         of_row = torch.tensor([row["labels"] + [-100] * padding])
         mask = torch.tensor([row["attention_mask"] + [0] * padding])
         logits[:, len(row["labels"]) - 1 :] = (
-            torch.randn(len(task.labels)) * 9
+            torch.randn(len(task.label_names)) * 9
         )  # the last [SEP] and padding
         kept.append(task.preprocess_logits(logits, {"labels": of_row, "attention_mask": mask}))
         assert (
@@ -208,7 +208,7 @@ class TestTask:
         rows = [{"words": ["Cats", "sleep", "now"], "upos": ["NOUN", "VERB", "ADV"]},
                 {"words": ["Dogs", "\x00"], "upos": ["NOUN", "VERB"]}]  # fmt: skip
         task, split = make_task(tokenizers["bpe"], rows, tmp_path)
-        assert task.labels == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
+        assert task.label_names == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
         prediction = as_prediction(task, split, said=lambda tag: "NOUN" if tag == "NOUN" else "ADV")
         scores = task.compute_metrics(prediction)
         predicted, true = (
@@ -248,7 +248,7 @@ class TestTask:
         task, split = make_task(
             tokenizers["bpe"], [{"tokens": ["a", "b", "c"], "tags": tags}], tmp_path
         )
-        assert split["_label"][:] == [["O", "B-PER", "I-PER"]] and task.labels == [
+        assert split["_label"][:] == [["O", "B-PER", "I-PER"]] and task.label_names == [
             "O",
             "B-PER",
             "I-PER",
@@ -372,7 +372,7 @@ class TestTraining:
                 scores = model(**inputs).logits[0].log_softmax(-1).numpy()
             first = [inputs.word_ids().index(word) for word in range(len(tokens))]
             expected.append(
-                [task.labels[i] for i in best_path(scores[first], may_follow(task.labels))]
+                [task.label_names[i] for i in best_path(scores[first], may_follow(task.label_names))]
             )
         prediction = predictions["test"]
         assert task.decode(prediction) == expected

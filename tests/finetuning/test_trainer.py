@@ -158,6 +158,26 @@ def test_other_rows_are_not_measured_as_those_to_validate_on(start, tmp_path):
     assert trainer.predict(trainer.eval_dataset).metrics["test_accuracy"] == scores["eval_accuracy"]
 
 
+def test_a_task_can_be_used_twice(start, tmp_path):
+    """Its options stay as given: columns, names of labels, pooling and the longest input."""
+    tokenizer = AutoTokenizer.from_pretrained(start, model_max_length=24)
+    task = Classify(tokenizer, class_weights=["balanced"], max_length=8)
+    options = task.options()
+    first = FinetuningTrainer(task, start, settings(tmp_path), rows(60))
+    assert first.task.label_names == ["bad", "good"]
+    values = Dataset.from_list(
+        [{"content": row["text"], "score": row["label"]} for row in rows(60)]
+    )
+    values = values.map(lambda row: {"score": "new" if row["score"] == "bad" else "old"})
+    second = FinetuningTrainer(task, start, settings(tmp_path), values)
+    assert second.task.label_names == ["new", "old"]
+    assert second.task.text_columns == ["content"] and second.longest_input == 24
+    assert first.task.label_names == ["bad", "good"] and first.task.text_columns == ["text"]
+    assert task.options() == options == {"class_weights": ["balanced"], "max_length": 8}
+    assert task.tokenizer.model_max_length == 24 and task.pooling is None
+    assert first.task.options() == second.task.options() == options
+
+
 @pytest.mark.parametrize("task", [Classify, Tag, AnswerQuestions])
 def test_a_task_leaves_the_tokenizer_of_the_caller(task, start, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(start)
@@ -220,7 +240,7 @@ def test_the_tokenizer_is_cut_to_the_models_positions(start, tmp_path):
 def test_the_longest_input_of_the_task_is_that_of_training(start, tmp_path):
     task = Classify(AutoTokenizer.from_pretrained(start), max_length=8)
     trainer = FinetuningTrainer(task, start, settings(tmp_path), rows(60))
-    assert task.tokenizer.model_max_length == 8 and trainer.longest_input == 32
+    assert trainer.task.tokenizer.model_max_length == 8 and trainer.longest_input == 32
     assert max(map(len, trainer.encoded["train"]["input_ids"])) <= 8
     with pytest.raises(ValueError, match="max_length: 33 is out of range"):
         task = Classify(AutoTokenizer.from_pretrained(start), max_length=33)

@@ -86,7 +86,12 @@ def evaluate(
         scores = trainer.measure()
         if args.should_save:  # one of several processes
             results = Results(
-                trainer.task, trainer.predictions, scores, trainer.baseline, trainer.simple_scores
+                trainer.task,
+                trainer.predictions,
+                scores,
+                trainer.baseline,
+                trainer.simple_scores,
+                trainer.baseline_name,
             )
             print(f"\n{printable(model)}, {task}\n{results.describe()}\n")
             results.save({"task": task, "model": str(model), **scores}, output)

@@ -199,7 +199,7 @@ class RowPredictor:
     def predict_chunk(self, chunk: datasets.Dataset) -> datasets.Dataset:
         """The examples of a chunk with the predictions."""
         if not self.num_rows:
-            self.task.text_columns = self.task.find_texts(with_numbers_of_csv(chunk))
+            self.task.use_columns_of(with_numbers_of_csv(chunk))
         self.num_rows += len(chunk)
         filled = filled_examples(chunk, self.task.required_columns)
         self.num_blank += len(chunk) - len(filled)

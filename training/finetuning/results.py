@@ -28,13 +28,18 @@ MAX_PRINTED_CLASSES = 30
 MAX_LINE_LENGTH = 150
 
 
+def name_baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> str:
+    """What the guesses of `score_baseline` are called in tables."""
+    if "train" in splits:
+        return task.baseline
+    return f"{task.baseline} from these rows"
+
+
 def score_baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
     """The scores of simple guesses on every measured split. The guesses know the training examples.
-    If there are none, they know the measured examples, `task.baseline` says so, and a split with a
-    single label has no scores."""
+    If there are none, they know the measured examples, and a split with a single label has no
+    scores."""
     train = splits.get("train")
-    if train is None:
-        task.baseline = f"{type(task).baseline} from these rows"
     scores = {}
     for name, split in splits.items():
         if name == "train":
@@ -74,10 +79,12 @@ class Results:
         scores: Mapping[str, Scores],
         baseline: Mapping[str, Scores],
         simple_scores: Mapping[str, Scores],
+        baseline_name: str,
     ):
         self.task = task
         self.predictions = predictions
         self.baseline = baseline
+        self.baseline_name = baseline_name
         self.simple_scores = simple_scores
         self.scores = {name: scores[name] for name in predictions}
         self.last = list(predictions)[-1]  # the test examples if there are any
@@ -100,7 +107,7 @@ class Results:
         self.value = self.scores[self.last].get(self.metric)
         self.baseline_value = baseline.get(self.last, {}).get(self.metric)
         interval = self.intervals[self.last].get(self.metric)
-        self.warning = judge(self.metric, self.value, self.baseline_value, task.baseline, interval)
+        self.warning = judge(self.metric, self.value, self.baseline_value, baseline_name, interval)
         simple_value = simple_scores.get(self.last, {}).get(self.metric)
         if self.warning is None:
             self.warning = judge_simple(
@@ -117,7 +124,7 @@ class Results:
         if self.value is not None:
             note += f"\n{self.last}: {self.metric} {self.value:.3f}"
         if self.baseline_value is not None:
-            note += f" ({self.task.baseline}: {self.baseline_value:.3f})"
+            note += f" ({self.baseline_name}: {self.baseline_value:.3f})"
         self.task.draw(self.predictions[self.last], output / PICTURE_FILE, note)
         lines = []
         for mistake in self.mistakes:
@@ -125,7 +132,7 @@ class Results:
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         with atomic_write(output / MISTAKES_FILE) as unfinished:
             unfinished.write_text("".join(lines), encoding="utf-8")
-        report["baseline"] = {"name": self.task.baseline, **self.baseline}
+        report["baseline"] = {"name": self.baseline_name, **self.baseline}
         if self.simple_scores:
             report["simple_model"] = {"name": self.task.simple_model, **self.simple_scores}
         if self.pipeline_scores:
@@ -149,7 +156,7 @@ class Results:
             if name in self.pipeline_scores:
                 rows[f"  in a pipeline ({name})"] = self.pipeline_scores[name]
             if name in self.baseline:
-                rows[f"  {self.task.baseline} ({name})"] = self.baseline[name]
+                rows[f"  {self.baseline_name} ({name})"] = self.baseline[name]
             if name in self.simple_scores:
                 rows[f"  {self.task.simple_model} ({name})"] = self.simple_scores[name]
         lines = [format_scores(rows)]

@@ -39,7 +39,12 @@ def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
     task = trainer.task
     report = make_report(trainer)
     results = Results(
-        task, trainer.predictions, trainer.scores, trainer.baseline, trainer.simple_scores
+        task,
+        trainer.predictions,
+        trainer.scores,
+        trainer.baseline,
+        trainer.simple_scores,
+        trainer.baseline_name,
     )
     trained_length = task.tokenizer.model_max_length
     if task.name != "answer":  # which keeps its windows; others may read more than in training
@@ -163,13 +168,13 @@ def card_facts(
     if report["training_seconds"] is None:
         del facts.training["time"]
     task = trainer.task
-    if task.label_weights is not None:
-        weights = describe_weights(task.labels, task.label_weights)
+    if task.learned.label_weights is not None:
+        weights = describe_weights(task.label_names, task.learned.label_weights)
         facts.training["class weights"] = weights.removeprefix("class_weights: ")
     facts.splits = split_facts(trainer, files)
     facts.results = headlines(measured_results(trainer, results, facts.splits))
     facts.results_note = describe_choices(trainer)
-    facts.baseline = task.baseline
+    facts.baseline = results.baseline_name
     if results.simple_scores:
         facts.simple_model = task.simple_model
     facts.are_comparable = not results.is_too_easy

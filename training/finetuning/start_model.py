@@ -15,6 +15,10 @@ from ..loading.models import load_pretrained, saved_config
 from ..loading.tokenizers import saved_tokenizer
 from .tasks.base import Task
 
+# What a new head reads: a head alone is better over the mean than over the first token, and where
+# all layers train it is not worse by more than chance (benchmarks/results/pooling.json).
+NEW_HEAD_POOLING = "mean"
+
 
 def read_config(path: str) -> PreTrainedConfig:
     """The config of a model to start from; a ValueError if there is none, or of no type that can be
@@ -53,12 +57,16 @@ class StartModel:
         self.has_trained_head = find_trained_head(self.config) is not None
 
     def load(self, task: Task, seed: int) -> PreTrainedModel:
-        """The model with the labels of a task: the same for the same seed."""
+        """The model with the labels of a task: the same for the same seed. A new head reads the
+        mean, if the task names nothing else."""
+        fields = task.config_fields()
+        if task.has_pooled_head and not self.has_trained_head:
+            fields["classifier_pooling"] = task.pooling or NEW_HEAD_POOLING
         if self.is_loaded:
-            self.model.config.update(task.config_fields())
+            self.model.config.update(fields)
             return self.model
         set_seed(seed)
-        return load_model(self.name, type(task), task.config_fields())
+        return load_model(self.name, type(task), fields)
 
 
 def find_trained_head(config: PreTrainedConfig) -> str | None:

@@ -97,18 +97,18 @@ def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str],
     """How often each label occurs, and how many examples (or words) may have it."""
     counts: Counter[str] = Counter()
     num_labelled = 0
-    if len(task.labels) < 2:
+    if len(task.label_names) < 2:
         return counts, num_labelled
     for label in examples[LABEL]:
         if isinstance(label, list) and label and isinstance(label[0], float):  # 0 or 1 for each
             for class_id in np.flatnonzero(label):
-                counts[task.labels[class_id]] += 1
+                counts[task.label_names[class_id]] += 1
             num_labelled += 1
         elif isinstance(label, list):  # the tags of words
             counts.update(label)
             num_labelled += len(label)
         else:
-            class_name = label if isinstance(label, str) else task.labels[label]
+            class_name = label if isinstance(label, str) else task.label_names[label]
             counts[class_name] += 1
             num_labelled += 1
     return counts, num_labelled
@@ -134,7 +134,7 @@ def find_warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     test inputs that are in the validation split too."""
     lines = []
     if "train" in surveys:
-        lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of, task.labels))))
+        lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of, task.label_names))))
     for name in surveys:
         for line in _split_warnings(task, name, surveys):
             lines.append(f"{name}: {line}")
@@ -250,5 +250,5 @@ def missing_classes(task: Task, split: Survey) -> list[str]:
     """The classes (of entities: their types) that the task knows and no example of the split
     has."""
     present = {task.class_of(label) for label in split.labels}
-    classes = dict.fromkeys(map(task.class_of, task.labels))
+    classes = dict.fromkeys(map(task.class_of, task.label_names))
     return [name for name in classes if name not in present]

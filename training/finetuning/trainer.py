@@ -30,7 +30,7 @@ from .freezing import add_lora, freeze
 from .prediction_loop import TaskPredictor
 from .reading.examples import check_before_reading, read_splits
 from .reading.splits import FilesOrRows
-from .results import score_baseline, score_simple_model
+from .results import name_baseline, score_baseline, score_simple_model
 from .start_model import StartModel, longest_input
 from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task
@@ -64,7 +64,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     Bad examples and settings are refused (a ValueError) here, before any training.
 
     Args:
-        task: What to learn, such as `Classify(tokenizer)`.
+        task: What to learn, such as `Classify(tokenizer)`. The trainer learns the labels in a copy,
+            `trainer.task`, so that a task can be used again.
         model: A folder or a Hub name: a MiniBERT, or a model that `convert` takes. Or a model of
             the class `task.model_class`.
         args: The settings. The trainer uploads nothing: `finetune` does with `push_to_hub`, or
@@ -88,6 +89,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         encoded: The model inputs made of them.
         longest_input: The tokens that tokenizer and model allow, whatever `task.max_length` says.
         baseline: The scores of guesses, by split.
+        baseline_name: What these guesses are called in tables.
         simple_scores: Those of a simple model that learned from the training examples, by split.
         label_counts: How often each label occurs, by split.
         row_warnings: What one should know of the examples.
@@ -111,6 +113,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         columns: Sequence[str] | None = None,
         do_train: bool | None = None,
     ):
+        task = copy.deepcopy(task)  # it learns from these examples; the caller's stays as it is
+
         # Checks, before anything is read
         args = copy.copy(FinetuningConfig() if args is None else args)
         if do_train is None:
@@ -121,7 +125,6 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
 
         # Examples
-        task_options = task.options()
         self.longest_input = longest_input(task.tokenizer, start.config)
         if train_dataset is None and not do_train:
             train_dataset = baseline_dataset
@@ -135,6 +138,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
 
         # Scores of guesses and of a simple model
         self.baseline = score_baseline(task, splits)
+        self.baseline_name = name_baseline(task, splits)
         self.simple_scores = score_simple_model(task, splits)
         if not do_train:
             splits.pop("train", None)  # they were read for these scores only
@@ -149,7 +153,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         if do_train:
             choose_metric(task, splits["validation"], args)
             check_label_smoothing(task, self.encoded["train"], args)
-        self.settings = settings_to_resume(task, task_options, start.name, args, self.encoded)
+        self.settings = settings_to_resume(task, start.name, args, self.encoded)
         self.resume_guard = ResumeGuardCallback(settings_of_steps(args) | self.settings)
         args = self._trainer_settings(args)
 
@@ -197,8 +201,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             "compute_metrics": self._validation_metrics,
             "callbacks": self._training_callbacks(args),
         }
-        if task.label_weights:
-            options["compute_loss_func"] = weighted_loss(task.label_weights)
+        if task.learned.label_weights:
+            options["compute_loss_func"] = weighted_loss(task.learned.label_weights)
         return options
 
     def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
@@ -274,7 +278,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         )
         if not has_weighted_classes:
             return super()._get_num_items_in_batch(batch_samples, device)
-        weights = [sum_of_weights(self.task.label_weights, values) for values in labels]
+        weights = [sum_of_weights(self.task.learned.label_weights, values) for values in labels]
         total = torch.stack(weights).sum().to(device)
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             total = self.accelerator.gather(total).sum()
@@ -375,7 +379,7 @@ def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     print(
         f"{task.name}: columns {printable(', '.join(task.text_columns))} →"
-        f" {printable(task.label_column)}; rows: {sizes};"
+        f" {printable(task.learned.label_column)}; rows: {sizes};"
         f" inputs of {task.tokenizer.model_max_length:,} tokens at most"
     )
 
@@ -400,7 +404,7 @@ def check_label_smoothing(task: Task, encoded: Dataset, args: FinetuningConfig) 
     feature = encoded.features.get("labels")
     feature = getattr(feature, "feature", feature)  # of a list
     has_classes = feature is not None and feature.dtype.startswith("int")
-    if task.label_weights or not has_classes:
+    if task.learned.label_weights or not has_classes:
         raise ValueError(
             "label_smoothing_factor: it needs classes, and no class_weights; leave it out"
         )
@@ -408,7 +412,6 @@ def check_label_smoothing(task: Task, encoded: Dataset, args: FinetuningConfig) 
 
 def settings_to_resume(
     task: Task,
-    task_options: Mapping[str, Any],
     model_name: str,
     args: FinetuningConfig,
     encoded: Mapping[str, Dataset],
@@ -417,12 +420,12 @@ def settings_to_resume(
     resumed."""
     settings = {
         "task": task.name,
-        **task_options,
+        **task.options(),
         "text": {name: rows_checksum(rows) for name, rows in encoded.items()},
         "model": model_name,
         "freeze": args.freeze,
         "lora": args.lora,
-        "labels": list(task.labels),
+        "labels": list(task.label_names),
         "by the clock": args.minutes is not None,
     }
     return json.loads(json.dumps(settings))

@@ -17,9 +17,6 @@ from ..tasks.base import Task
 from .columns import FILE
 from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
 
-# What a new head reads: a head alone is better over the mean than over the first token, and where
-# all layers train it is not worse by more than chance (benchmarks/results/pooling.json).
-NEW_HEAD_POOLING = "mean"
 # How benchmarks write the labels of test examples that they keep to themselves.
 MISSING_LABELS = {"None", "", "-1", "-1.0"}
 
@@ -76,7 +73,7 @@ def read_splits(
     allow_validation = validation_size is None
     if validation_size is None:
         validation_size = VALIDATION_SIZE
-    choose_pooling(task, start)
+    check_pooling(task, start)
     fit_tokenizer(task.tokenizer, start.config, task.max_length)
     splits = load_splits(
         task,
@@ -90,13 +87,9 @@ def read_splits(
     return learn_from_splits(task, splits, start, do_train)
 
 
-def choose_pooling(task: Task, start: StartModel) -> None:
-    """Let a new head read the mean, if the task names nothing else. Refuse (a ValueError) another
-    pooling than the one that a trained head learned to read."""
-    if not hasattr(task, "pooling"):
-        return
+def check_pooling(task: Task, start: StartModel) -> None:
+    """Refuse (a ValueError) another pooling than the one that a trained head learned to read."""
     if not start.has_trained_head:
-        task.pooling = task.pooling or NEW_HEAD_POOLING
         return
     trained_pooling = getattr(start.config, "classifier_pooling", "cls")  # BERT has no such field
     if task.pooling not in (None, trained_pooling):
@@ -154,13 +147,13 @@ def learn_from_splits(
     config = start.config
     splits = task.read(splits, config if start.has_trained_head else None)
     has_head = start.has_trained_head or start.is_loaded
-    if has_head and task.labels and len(task.labels) != config.num_labels:
+    if has_head and task.label_names and len(task.label_names) != config.num_labels:
         model_labels = ", ".join(map(str, config.id2label.values()))
-        row_labels = ", ".join(map(str, task.labels))
+        row_labels = ", ".join(map(str, task.label_names))
         raise ValueError(
             f"model: {start.name!r} was fine-tuned for {config.num_labels} labels"
             f" ({model_labels}),"
-            f" not for {len(task.labels)} ({row_labels}); give all of them in its order,"
+            f" not for {len(task.label_names)} ({row_labels}); give all of them in its order,"
             " or start from another model"
         )
     if baseline_examples is not None:

@@ -18,7 +18,17 @@ from ...evaluation.intervals import Interval, intervals_of_means
 from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
 from ..reading.columns import as_list, bad_value, map_examples, with_column
-from .base import LABEL, SCORE_FEATURE, STRING_FEATURE, Labels, Predictions, Scores, Task, shortened
+from .base import (
+    LABEL,
+    SCORE_FEATURE,
+    STRING_FEATURE,
+    Labels,
+    Learned,
+    Predictions,
+    Scores,
+    Task,
+    shortened,
+)
 
 # The column that `read` adds beside `LABEL`: the first characters of the answers.
 ANSWER_STARTS = "_starts"
@@ -34,6 +44,14 @@ NULL_TOKEN = 0
 ANSWERS_EXAMPLE = (
     '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
 )
+
+
+@dataclass
+class LearnedAnswers(Learned):
+    """What `AnswerQuestions` has learned."""
+
+    # By how much "no answer" must beat the best answer; None: there is always one.
+    null_threshold: float | None = None
 
 
 @checked_class
@@ -54,6 +72,7 @@ class AnswerQuestions(Task):
 
     name = "answer"
     model_class = MiniBertForQuestionAnswering
+    learned_class = LearnedAnswers
     metric_for_best_model = "f1"
     baseline = "most alike sentence"
     shortest_input = 128
@@ -75,8 +94,6 @@ class AnswerQuestions(Task):
 
     def __post_init__(self):
         super().__post_init__()
-        # By how much "no answer" must beat the best answer; None: there is always one.
-        self.null_threshold = self.tokenizer.init_kwargs.get(NULL_THRESHOLD_KEY)
         self.tokenizer.padding_side = "right"  # positions are columns
 
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
@@ -89,7 +106,7 @@ class AnswerQuestions(Task):
         if example.get("is_impossible"):
             return []
         context = example[self.text_columns[1]]
-        texts, starts = self._texts_and_starts(example[self.label_column])
+        texts, starts = self._texts_and_starts(example[self.learned.label_column])
         answers = []
         for text, start in zip(texts, starts):
             text_there = context[start : start + len(text)] if start >= 0 else ""
@@ -97,7 +114,7 @@ class AnswerQuestions(Task):
                 # A nested file has no rows.
                 question = f" of question {example['id']!r}" if example.get("id") else ""
                 raise bad_value(
-                    self.label_column,
+                    self.learned.label_column,
                     text,
                     "a part of the context and its first character",
                     f"{question} with answer_start {start} does not match the context,"
@@ -111,13 +128,13 @@ class AnswerQuestions(Task):
         """The texts and the first characters of a cell of answers; a ValueError for another
         form."""
         if not isinstance(cell, dict) or not {"text", "answer_start"} <= cell.keys():
-            raise bad_value(self.label_column, cell, ANSWERS_EXAMPLE)
+            raise bad_value(self.learned.label_column, cell, ANSWERS_EXAMPLE)
         texts = as_list(cell["text"])
         starts = as_list(cell["answer_start"])
         are_texts = all(isinstance(text, str) for text in texts)
         are_numbers = all(isinstance(start, int) for start in starts)
         if not are_texts or not are_numbers or len(texts) != len(starts):
-            raise bad_value(self.label_column, cell, ANSWERS_EXAMPLE)
+            raise bad_value(self.learned.label_column, cell, ANSWERS_EXAMPLE)
         return texts, starts
 
     def learn_labels(
@@ -131,11 +148,16 @@ class AnswerQuestions(Task):
             self._check_lengths(name, [answers[0][0] for answers in rows if answers])
         saved_settings = self.tokenizer.init_kwargs
         if "train" in labels:
-            self.null_threshold = None if all(labels["train"]) else 0.0
-        elif NULL_THRESHOLD_KEY not in saved_settings:
-            self.null_threshold = None if all(map(all, labels.values())) else 0.0
-        saved_settings[NULL_THRESHOLD_KEY] = self.null_threshold
+            self.learned.null_threshold = None if all(labels["train"]) else 0.0
+        elif NULL_THRESHOLD_KEY in saved_settings:
+            self.learned.null_threshold = saved_settings[NULL_THRESHOLD_KEY]
+        else:
+            self.learned.null_threshold = None if all(map(all, labels.values())) else 0.0
+        saved_settings[NULL_THRESHOLD_KEY] = self.learned.null_threshold
         return labels
+
+    def use_labels_of(self, config: PreTrainedConfig) -> None:
+        self.learned.null_threshold = self.tokenizer.init_kwargs.get(NULL_THRESHOLD_KEY)
 
     def _check_lengths(self, split: str, answers: list[str]) -> None:
         """Refuse a split of which no answer can be given, and say if many cannot."""
@@ -175,6 +197,7 @@ class AnswerQuestions(Task):
 
     def decode(self, predictions: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
+        null_threshold = self.learned.null_threshold
         contexts = iter(predictions.examples[self.text_columns[1]])
         encoded = predictions.encoded.select_columns(["offsets", "is_last"])
         windows = []
@@ -182,7 +205,7 @@ class AnswerQuestions(Task):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
                 context = next(contexts)
-                yield best_answer(windows, context, self.max_answer_length, self.null_threshold)
+                yield best_answer(windows, context, self.max_answer_length, null_threshold)
                 windows = []
 
     def placeholders(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:

@@ -2,7 +2,8 @@
 `FinetuningTrainer` does the rest.
 
 A task reads in this order: its options and columns; `read`, which learns the labels; `encode`, the
-model's inputs; `decode` and `score`, from outputs to metrics; and how results are shown.
+model's inputs; `decode` and `score`, from outputs to metrics; and how results are shown. The
+options stay as they were given: what `read` learns is in `learned`.
 """
 
 import abc
@@ -47,6 +48,18 @@ Labels = dict[str, list[Any]]
 Scores = dict[str, float | None]
 
 
+@dataclasses.dataclass
+class Learned:
+    """What a task has learned from examples, or from a model that was trained for it before."""
+
+    text_columns: list[str] = dataclasses.field(default_factory=list)
+    label_column: str | None = None
+    # By id, where labels have names.
+    label_names: Sequence[str] = ()
+    # Of the loss, one for each label.
+    label_weights: Sequence[float] | None = None
+
+
 class Predictions(NamedTuple):
     """The predictions for a split: its examples as `Task.read` and as `Task.encode` returned them,
     and of each encoded example what `Task.preprocess_logits` and `Task.confidence` returned."""
@@ -60,15 +73,21 @@ class Predictions(NamedTuple):
 class Task(abc.ABC):
     """One kind of fine-tuning. Subclasses are dataclasses, whose fields are options but for the
     tokenizer: its `model_max_length` is the longest input. A task copies it, so that its settings
-    do not change those of the caller."""
+    do not change those of the caller.
+
+    Attributes:
+        learned: What `read` has learned (or, to predict, `use_labels_of` and `use_columns_of`).
+    """
 
     tokenizer: PreTrainedTokenizerBase
     max_length: int | None = None  # the longest input, in tokens; by default that of the model
+    pooling: str | None = None  # what a new head reads; only where `has_pooled_head`
 
     # --- what a subclass says ---
     name: ClassVar[str]
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
     collator_class: ClassVar[type] = DataCollatorWithPadding
+    learned_class: ClassVar[type[Learned]] = Learned
     # The options that name columns, with the names that these are guessed by; the last one is that
     # of the label.
     columns: ClassVar[Mapping[str, Sequence[str]]]
@@ -78,22 +97,30 @@ class Task(abc.ABC):
     no_gold: ClassVar[Sequence[str]] = ()
     # A key of what `score` returns; may be known only after `read`.
     metric_for_best_model: str
+    # The type of the column `LABEL`; may be known only after `read`.
+    label_feature: Any = None
     # The name of `guesses` in tables.
-    baseline: str = "guessing"
+    baseline: ClassVar[str] = "guessing"
     # The name of the model of `simple_predictions` in tables.
     simple_model: ClassVar[str] = ""
+    # Whether the head reads one vector for the whole input, see `pooling`.
+    has_pooled_head: ClassVar[bool] = False
     # In tokens: what `--plan` proposes at least.
     shortest_input: ClassVar[int] = 16
 
-    # --- what is known since `read` ---
-    text_columns: list[str]
-    label_column: str
-    label_feature: Any = None  # the type of `LABEL`
-    labels: Sequence[str] = ()  # their names by id, where they have any
-    label_weights: Sequence[float] | None = None  # of the loss
-
     def __post_init__(self):
         self.tokenizer = copy.deepcopy(self.tokenizer)
+        self.learned = self.learned_class()
+
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns that the model's inputs are made of."""
+        return self.learned.text_columns
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """The names of the labels by their ids, where they have any."""
+        return self.learned.label_names
 
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
@@ -102,10 +129,11 @@ class Task(abc.ABC):
         was trained for this task already (its `config`). Return the examples with the column
         `LABEL`; a ValueError for a bad column or example."""
         first = next(iter(splits.values()))
-        self.label_column = self.find_labels(first)
-        self.text_columns = self.find_texts(first)
+        self.learned = self.learned_class(
+            label_column=self.find_labels(first), text_columns=self.find_texts(first)
+        )
         for split in splits.values():
-            for column in (*self.text_columns, self.label_column):
+            for column in (*self.text_columns, self.learned.label_column):
                 check_column(split, column)
             self.check_inputs(split)
         labels = {name: self.read_labels(split) for name, split in splits.items()}
@@ -114,8 +142,7 @@ class Task(abc.ABC):
         return datasets.DatasetDict(with_labels)
 
     def options(self) -> dict[str, Any]:
-        """The options that differ from their defaults, by name; before `read`, which learns
-        `labels`."""
+        """The options that differ from their defaults, by name."""
         changed = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -146,8 +173,8 @@ class Task(abc.ABC):
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
     ) -> Labels:
-        """Learn from what `read_labels` returned for each split what labels there are; the labels
-        for `with_labels`."""
+        """Learn from what `read_labels` returned for each split what labels there are, into
+        `learned`; the labels for `with_labels`."""
         return labels
 
     def with_labels(self, split: datasets.Dataset, labels: list[Any]) -> datasets.Dataset:
@@ -168,6 +195,10 @@ class Task(abc.ABC):
 
     def use_labels_of(self, config: PreTrainedConfig) -> None:  # noqa: B027
         """Take what `decode` needs from the config of a trained model, as `learn_labels` does."""
+
+    def use_columns_of(self, split: datasets.Dataset) -> None:
+        """Find the columns of the texts among those of a split without labels."""
+        self.learned.text_columns = self.find_texts(split)
 
     @property
     def required_columns(self) -> list[str]:
@@ -193,17 +224,17 @@ class Task(abc.ABC):
         """What `decode` returns as a person reads it, by column, with a score up to 1: how sure the
         model is."""
         decoded = list(self.decode(predictions))
-        labels = [self.labels[label_id] for label_id in decoded]
+        labels = [self.label_names[label_id] for label_id in decoded]
         return {"label": labels, "score": self.confidence_of_examples(predictions)}
 
     # --- the model's inputs and outputs ---
 
     def config_fields(self) -> dict[str, Any]:
-        """Fields of the model's config that follow from the data and from the task's options:
-        `id2label`, `label2id`, `problem_type`, `classifier_pooling`."""
-        if not self.labels:
+        """Fields of the model's config that follow from the data: `id2label`, `label2id`,
+        `problem_type`."""
+        if not self.label_names:
             return {}
-        id2label = dict(enumerate(self.labels))
+        id2label = dict(enumerate(self.label_names))
         label2id = {label: label_id for label_id, label in id2label.items()}
         return {"id2label": id2label, "label2id": label2id}
 
@@ -363,13 +394,6 @@ def plot_f1_by_class(scores: Mapping[str, Mapping[str, float]], path: Path, note
         label = f"{name} ({scores[name]['support']:,})"
         f1_by_label[label] = scores[name]["f1"]
     plot_scores(f1_by_label, "F1", path, note)
-
-
-def pooling_fields(pooling: str | None) -> dict[str, Any]:
-    """The field of the model's config that says what its head reads; none leaves it as it is."""
-    if pooling is None:
-        return {}
-    return {"classifier_pooling": pooling}
 
 
 def shortened(text: str) -> str:

@@ -33,7 +33,6 @@ from .base import (
     Predictions,
     Scores,
     Task,
-    pooling_fields,
     shortened,
 )
 
@@ -62,6 +61,7 @@ class Choose(Task):
     model_class = MiniBertForMultipleChoice
     metric_for_best_model = "accuracy"
     collator_class = DataCollatorForMultipleChoice
+    has_pooled_head = True
     columns = {
         "text_column": (
             "sent1",
@@ -86,29 +86,39 @@ class Choose(Task):
     max_length: int | None = None
     pooling: Literal["mean", "cls"] | None = None
 
-    def config_fields(self) -> dict[str, Any]:
-        return super().config_fields() | pooling_fields(self.pooling)
-
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the
         choices."""
         guesses = self.columns["choice_columns"]
-        self.choices = []
+        choices = []
         for name in self.choice_columns or [None]:
-            self.choices.append(find_column(split, "choice_columns", name, guesses))
+            choices.append(find_column(split, "choice_columns", name, guesses))
         text = self.find(split, "text_column")
         prefix = self.prefix_column
         for name in self.columns["prefix_column"]:
             if prefix is None and name != text and name in split.column_names:
                 prefix = name
-        self.prefix = [prefix] if prefix else []
-        return [text, *self.prefix, *self.choices]
+        if prefix:
+            return [text, prefix, *choices]
+        return [text, *choices]
+
+    @property
+    def _choice_columns(self) -> list[str]:
+        """The columns of the choices, one for each, or one with the lists of all."""
+        num_columns = max(1, len(self.choice_columns))
+        return self.text_columns[-num_columns:]
+
+    @property
+    def _prefix_columns(self) -> list[str]:
+        """The column of what choices begin with, if there is one."""
+        num_columns = max(1, len(self.choice_columns))
+        return self.text_columns[1:-num_columns]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         check_text_columns(split, [self.text_columns[0]])
-        if len(self.choices) > 1:
-            check_text_columns(split, self.choices)
-        check_text_columns(split, self.prefix, blank=True)
+        if len(self._choice_columns) > 1:
+            check_text_columns(split, self._choice_columns)
+        check_text_columns(split, self._prefix_columns, blank=True)
         choices = self._choices(split)
         map_examples(split, partial(self._check_choices, choices[0]), choices)
 
@@ -116,35 +126,35 @@ class Choose(Task):
         """Refuse an example whose choices are no list of texts, or not as many as in the first
         one."""
         if not is_list_of_texts(choices) or len(choices) < 2:
-            raise bad_value(self.choices[0], choices, "a list of two texts or more")
+            raise bad_value(self._choice_columns[0], choices, "a list of two texts or more")
         if len(choices) != len(first):
             raise bad_value(
-                self.choices[0], choices, f"a list of {len(first)} texts, as in every row"
+                self._choice_columns[0], choices, f"a list of {len(first)} texts, as in every row"
             )
 
     def _choices(self, split: datasets.Dataset) -> list[list[str]]:
         """The texts of the choices of each example."""
-        if len(self.choices) > 1:
-            columns = [split[column] for column in self.choices]
+        if len(self._choice_columns) > 1:
+            columns = [split[column] for column in self._choice_columns]
             return list(map(list, zip(*columns)))
         choices = []
-        for cell in split[self.choices[0]]:
+        for cell in split[self._choice_columns[0]]:
             texts, _ = texts_and_keys(cell)
             choices.append(texts)
         return choices
 
     def _keys(self, split: datasets.Dataset) -> list[list[Any] | None]:
         """How each example calls its choices, where it says so."""
-        if len(self.choices) > 1:
+        if len(self._choice_columns) > 1:
             return [None] * len(split)
         keys_of_examples = []
-        for cell in split[self.choices[0]]:
+        for cell in split[self._choice_columns[0]]:
             _, keys = texts_and_keys(cell)
             keys_of_examples.append(keys)
         return keys_of_examples
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        return split[self.label_column][:]
+        return split[self.learned.label_column][:]
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
@@ -177,8 +187,8 @@ class Choose(Task):
         if "0" in names:
             other = "letters" if has_letters else str(num_choices)
             raise ValueError(
-                f"{self.label_column}: it has 0 and {other}, so it is not clear what its numbers"
-                f" count from; use numbers from 0 to {num_choices - 1}, or letters"
+                f"{self.learned.label_column}: it has 0 and {other}, so it is not clear what its"
+                f" numbers count from; use numbers from 0 to {num_choices - 1}, or letters"
             )
         return 1
 
@@ -186,12 +196,11 @@ class Choose(Task):
         self, counts_from: int, value: Any, choices: list[str], keys: list[Any] | None
     ) -> int:
         """The number of the right choice, from 0 on."""
+        column = self.learned.label_column
         if keys is not None:
             key_names = list(map(str, keys))
             if key_names.count(str(value)) != 1:
-                raise bad_value(
-                    self.label_column, value, f"one of {', '.join(key_names)}, as in {keys!r}"
-                )
+                raise bad_value(column, value, f"one of {', '.join(key_names)}, as in {keys!r}")
             return key_names.index(str(value))
         numbers = {}
         for index in range(len(choices)):
@@ -201,14 +210,12 @@ class Choose(Task):
         # a value that is also the text of a choice would be unclear
         if not isinstance(value, (int, str)) or value not in numbers or value in choices:
             last = len(choices) - 1 + counts_from
-            raise bad_value(
-                self.label_column, value, f"a number from {counts_from} to {last}, or its letter"
-            )
+            raise bad_value(column, value, f"a number from {counts_from} to {last}, or its letter")
         return numbers[value]
 
     def with_labels(self, split: datasets.Dataset, labels: list[int]) -> datasets.Dataset:
         choices = self._choices(split)
-        for column in self.prefix:
+        for column in self._prefix_columns:
             with_prefix = []
             for prefix, choices_of_example in zip(split[column], choices):
                 with_prefix.append([f"{prefix} {choice}" for choice in choices_of_example])
@@ -220,7 +227,7 @@ class Choose(Task):
 
     @property
     def required_columns(self) -> list[str]:
-        return [self.text_columns[0], *self.choices]
+        return [self.text_columns[0], *self._choice_columns]
 
     def placeholders(self, split: datasets.Dataset) -> list[int]:
         return [0] * len(split)

@@ -39,10 +39,10 @@ from .base import (
     IS_CUT,
     LABEL,
     Labels,
+    Learned,
     Predictions,
     Scores,
     Task,
-    pooling_fields,
     saved_labels,
 )
 from .label_cells import (
@@ -84,6 +84,14 @@ MAX_NUMBERED_CLASSES = 20
 NO_GOLD_LABELS = ("-", "-1")
 
 
+@dataclass
+class LearnedClasses(Learned):
+    """What `Classify` has learned: `problem` says what is predicted, and how it is scored."""
+
+    problem: ClassificationProblem | None = None
+    metric_for_best_model: str = ""
+
+
 @checked_class
 @dataclass(eq=False)
 class Classify(Task):
@@ -112,6 +120,8 @@ class Classify(Task):
     name = "classify"
     simple_model = word_classifier.CLASSIFIER_NAME
     model_class = MiniBertForSequenceClassification
+    learned_class = LearnedClasses
+    has_pooled_head = True
     columns = {
         "text_column": (
             "text",
@@ -156,8 +166,24 @@ class Classify(Task):
         super().__post_init__()
         if self.regression and self.labels:
             raise ValueError("regression: values have no names; leave labels out")
-        self.named_labels = list(self.labels)
-        self.problem: ClassificationProblem | None = None  # what is learned; known since `read`
+
+    @property
+    def problem(self) -> ClassificationProblem:
+        """What is learned of each example; since `read`."""
+        return self.learned.problem
+
+    @property
+    def problem_type(self) -> str:
+        """As in the model's config; since `read`."""
+        return self.problem.problem_type
+
+    @property
+    def label_feature(self) -> Any:
+        return self.problem.label_feature
+
+    @property
+    def metric_for_best_model(self) -> str:
+        return self.learned.metric_for_best_model
 
     # --- columns ---
 
@@ -214,22 +240,22 @@ class Classify(Task):
         names = names_of_feature(split.features[column])
 
         def read_label(value: Any) -> Any:
-            return value if value in self.named_labels else plain_label(value, names)
+            return value if value in self.labels else plain_label(value, names)
 
         return map_examples(split, read_label, split[column])
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        labels = self._plain_labels(split, self.label_column)
+        labels = self._plain_labels(split, self.learned.label_column)
         return map_examples(split, self._check_label, labels)
 
     def _check_label(self, label: Any) -> Any:
         """A label, or a list of different ones."""
         if label is None or isinstance(label, dict):
-            raise bad_value(self.label_column, label, "a label")
+            raise bad_value(self.learned.label_column, label, "a label")
         if isinstance(label, list):
             are_names = all(isinstance(item, (str, int)) for item in label)
             if not are_names or len(set(label)) < len(label):
-                raise bad_value(self.label_column, label, LIST_EXAMPLE)
+                raise bad_value(self.learned.label_column, label, LIST_EXAMPLE)
         return label
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
@@ -245,7 +271,7 @@ class Classify(Task):
             return REGRESSION
         if any(isinstance(label, list) for label in labels):
             return MULTI_LABEL
-        if self.named_labels:
+        if self.labels:
             return SINGLE_LABEL
         numbers = [to_number(label) for label in labels]
         if not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)):
@@ -265,12 +291,12 @@ class Classify(Task):
                 "regression: the model was trained for classes; start from another one"
             )
         problem_type = model_type or self._guess_problem_type(next(iter(labels.values())))
-        if "train" in labels and problem_type == SINGLE_LABEL and not self.named_labels:
+        if "train" in labels and problem_type == SINGLE_LABEL and not self.labels:
             self._mention_numbers(splits["train"], labels["train"])
         if {tuple(as_list(label)) for label in all_labels} == {(0, 1), (1, 0)}:
             raise ValueError(
-                f"label_column: {self.label_column!r} has [0, 1] and [1, 0] only, which name the"
-                f" same labels; use {LIST_EXAMPLE}"
+                f"label_column: {self.learned.label_column!r} has [0, 1] and [1, 0] only,"
+                f" which name the same labels; use {LIST_EXAMPLE}"
             )
         label_names = self._label_names(problem_type, splits, labels, config)
         self._choose_problem(problem_type, label_names)
@@ -288,22 +314,16 @@ class Classify(Task):
 
     def _choose_problem(self, problem_type: str, label_names: Sequence[str]) -> None:
         """Choose what is learned: all that depends on it is in `self.problem` from here on."""
-        self.labels = label_names
-        self.problem = choose_problem(problem_type, label_names)
-        self.label_feature = self.problem.label_feature
-        self.metric_for_best_model = self.problem.metric_for_best_model
-
-    @property
-    def problem_type(self) -> str:
-        """As in the model's config."""
-        return self.problem.problem_type
+        self.learned.label_names = label_names
+        self.learned.problem = choose_problem(problem_type, label_names)
+        self.learned.metric_for_best_model = self.problem.metric_for_best_model
 
     def _encode_labels(self, splits: datasets.DatasetDict, labels: Labels) -> Labels:
         """What the model learns of each label; a ValueError for a label that has no id."""
         different_labels = set()
         for label in chain.from_iterable(labels.values()):
             different_labels.update(as_list(label))
-        id_of = {label: find_label(self.labels, label) for label in different_labels}
+        id_of = {label: find_label(self.label_names, label) for label in different_labels}
 
         def find_id(label: Any) -> int:
             label_id = id_of[label]
@@ -312,58 +332,59 @@ class Classify(Task):
             return label_id
 
         def encode(label: Any) -> Any:
-            return self.problem.encode_label(label, self.label_column, find_id)
+            return self.problem.encode_label(label, self.learned.label_column, find_id)
 
         return {name: map_examples(splits[name], encode, labels[name]) for name in labels}
 
     def _unknown_label(self, label: Any) -> ValueError:
         reason = " was never seen in training"
-        if self.named_labels:
+        if self.labels:
             reason = " is none of --labels"
-        listed = ", ".join(self.labels[:MAX_LISTED_LABELS])
-        if len(self.labels) > MAX_LISTED_LABELS:
+        listed = ", ".join(self.label_names[:MAX_LISTED_LABELS])
+        if len(self.label_names) > MAX_LISTED_LABELS:
             listed += " …"
-        return bad_value(self.label_column, label, f"one of {listed}", reason)
+        return bad_value(self.learned.label_column, label, f"one of {listed}", reason)
 
     def placeholders(self, split: datasets.Dataset) -> list[Any]:
         return [self.problem.placeholder()] * len(split)
 
     def _mention_numbers(self, split: datasets.Dataset, labels: Sequence[Any]) -> None:
         """Say how many whole numbers could be learned as values, if they are that many."""
-        has_names = isinstance(split.features[self.label_column], datasets.ClassLabel)
+        column = self.learned.label_column
+        has_names = isinstance(split.features[column], datasets.ClassLabel)
         if has_names or not all(isinstance(label, int) for label in labels):
             return
         num_classes = len(set(labels))
         if num_classes > MAX_NUMBERED_CLASSES:
             print(
-                f"{printable(self.label_column)}: {num_classes:,} different whole numbers are"
+                f"{printable(column)}: {num_classes:,} different whole numbers are"
                 " learned as classes; if they are values, such as ratings, give --regression true"
             )
 
     def _balance(self, training_labels: list[Any]) -> None:
         """Choose the weights of the loss; refuse weights and thresholds that these labels cannot
         have."""
+        column = self.learned.label_column
         if not self.problem.has_classes:
-            raise ValueError(
-                f"class_weights, tune_threshold: {self.label_column!r} has values, not classes"
-            )
+            raise ValueError(f"class_weights, tune_threshold: {column!r} has values, not classes")
         if self.tune_threshold and not self.problem.has_thresholds:
             raise ValueError(
-                f"tune_threshold: {self.label_column!r} has {len(self.labels)} classes;"
+                f"tune_threshold: {column!r} has {len(self.label_names)} classes;"
                 " it needs two classes, or several labels a row"
             )
-        self.metric_for_best_model = "f1_macro"
+        self.learned.metric_for_best_model = "f1_macro"
         if not self.class_weights:
             return
         counts: Counter[str] = Counter()
         for label in training_labels:
             for label_id in self.problem.label_ids(label):
-                counts[self.labels[label_id]] += 1
+                counts[self.label_names[label_id]] += 1
         num_examples = None
         if isinstance(self.problem, MultiLabel):
             num_examples = len(training_labels)
-        self.label_weights = class_weights(self.class_weights, self.labels, counts, num_examples)
-        print(describe_weights(self.labels, self.label_weights))
+        weights = class_weights(self.class_weights, self.label_names, counts, num_examples)
+        self.learned.label_weights = weights
+        print(describe_weights(self.label_names, weights))
 
     # --- the names of the labels ---
 
@@ -377,19 +398,20 @@ class Classify(Task):
         """The names of all labels, in the order of their ids: those of the model, those of
         `--labels`, those of the column, or else what occurs in training."""
         model_labels = saved_labels(config)
-        if model_labels and self.named_labels and self.named_labels != model_labels:
+        option_labels = list(self.labels)
+        if model_labels and option_labels and option_labels != model_labels:
             raise ValueError(
-                f"labels: {', '.join(self.named_labels)}, but the model knows"
-                f" {', '.join(model_labels)}"
+                f"labels: {', '.join(option_labels)}, but the model knows {', '.join(model_labels)}"
             )
         if problem_type == REGRESSION:
             return ["score"]
         if "train" in labels:
+            column = self.learned.label_column
             return learn_label_names(
-                splits["train"], labels["train"], self.label_column, model_labels, self.named_labels
+                splits["train"], labels["train"], column, model_labels, option_labels
             )
-        if model_labels or self.named_labels:
-            return model_labels or self.named_labels
+        if model_labels or option_labels:
+            return model_labels or option_labels
         return [config.id2label[label_id] for label_id in sorted(config.id2label)]  # LABEL_0, …
 
     # --- the model's inputs ---
@@ -397,7 +419,6 @@ class Classify(Task):
     def config_fields(self) -> dict[str, Any]:
         return {
             **super().config_fields(),
-            **pooling_fields(self.pooling),
             "problem_type": self.problem_type,
             "thresholds": self.problem.thresholds,
         }
@@ -433,7 +454,7 @@ class Classify(Task):
         choices = self.problem.threshold_choices
         if not choices:
             return []
-        return describe_choices(choices, self.labels)
+        return describe_choices(choices, self.label_names)
 
     def decode(self, predictions: Predictions) -> list[Any]:
         return self.problem.decode(predictions.outputs)
@@ -459,9 +480,9 @@ class Classify(Task):
     def simple_predictions(
         self, training_examples: datasets.Dataset, splits: Sequence[datasets.Dataset]
     ) -> list[Sequence[Any]] | None:
-        if not self.problem.has_classes or len(self.labels) > word_classifier.MAX_CLASSES:
+        if not self.problem.has_classes or len(self.label_names) > word_classifier.MAX_CLASSES:
             return None
-        classifier = WordClassifier(balanced=self.label_weights is not None)
+        classifier = WordClassifier(balanced=self.learned.label_weights is not None)
         columns = [training_examples[column][:] for column in self.text_columns]
         try:
             classifier.fit(columns, training_examples[LABEL][:])
@@ -523,16 +544,17 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
                 print(f"{name}: {num_left_out:,} pairs without a gold label are left out")
                 splits[name] = split.select(np.flatnonzero(has_gold))
         read_splits = super().read(splits, config)
-        if all(label.lstrip("-").isdigit() for label in self.labels):
+        label_names = self.label_names
+        if all(label.lstrip("-").isdigit() for label in label_names):
             raise ValueError(
-                f"labels: {self.label_column!r} has no names for its labels; give them in the order"
-                " of their numbers, as --labels entailment neutral contradiction"
+                f"labels: {self.learned.label_column!r} has no names for its labels; give them in"
+                " the order of their numbers, as --labels entailment neutral contradiction"
             )
-        if "train" in splits and not _name_entailment(self.labels):
+        if "train" in splits and not _name_entailment(label_names):
             print(
                 "labels: none begins with 'entail', so that zero-shot classification takes the last"
-                f" one, {printable(self.labels[-1])!r}, for entailment, and the first,"
-                f" {printable(self.labels[0])!r}, for contradiction;"
+                f" one, {printable(label_names[-1])!r}, for entailment, and the first,"
+                f" {printable(label_names[0])!r}, for contradiction;"
                 " if that is wrong, give them in another order by --labels"
             )
         return read_splits
@@ -547,7 +569,7 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
         """In the order that Transformers' zero-shot classification expects where no name begins
         with "entail": what contradicts comes first, and what entails last."""
         names = super()._label_names(problem_type, splits, labels, config)
-        if saved_labels(config) or self.named_labels or _name_entailment(names):
+        if saved_labels(config) or self.labels or _name_entailment(names):
             return names
         return sorted(names, key=_entailment_rank)
 

@@ -37,6 +37,7 @@ from .base import (
     SCORE_FEATURE,
     STRING_FEATURE,
     Labels,
+    Learned,
     Predictions,
     Scores,
     Task,
@@ -52,6 +53,20 @@ SENTENCE_EXAMPLE = (
     'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"],'
     ' "ner_tags": ["B-PER", "I-PER", "O"]}'
 )
+
+
+@dataclass
+class LearnedTags(Learned):
+    """What `Tag` has learned."""
+
+    has_entities: bool = False  # else classes of words
+    # The id of the tag of words that the model does not see, and of tags that it does not know.
+    fallback_id: int = 0
+    # Of entities, which tags may follow each other, see `may_follow`.
+    allowed_transitions: np.ndarray | None = None
+    metric_for_best_model: str = ""
+    # Whether the rows to predict for are texts, not lists of words.
+    reads_text: bool = True
 
 
 @checked_class
@@ -71,6 +86,7 @@ class Tag(Task):
     name = "tag"
     model_class = MiniBertForTokenClassification
     collator_class = DataCollatorForTokenClassification
+    learned_class = LearnedTags
     columns = {
         "tokens_column": ("tokens", "words", "token", "text", "sentence"),
         "tags_column": (
@@ -100,7 +116,10 @@ class Tag(Task):
         super().__post_init__()
         self.tokenizer = with_spaces_before_words(self.tokenizer)
         self.tokenizer.padding_side = "right"  # `decode` finds tokens by their column
-        self.reads_text = True  # else lists of words
+
+    @property
+    def metric_for_best_model(self) -> str:
+        return self.learned.metric_for_best_model
 
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
@@ -127,19 +146,20 @@ class Tag(Task):
         return [set(map(str, as_list(tags))) for tags in split[self.find_labels(split)]]
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
-        feature = split.features[self.label_column]
+        feature = split.features[self.learned.label_column]
         names = getattr(getattr(feature, "feature", None), "names", [])
         return map_examples(
             split,
             partial(self._named_tags, names),
             split[self.text_columns[0]],
-            split[self.label_column],
+            split[self.learned.label_column],
         )
 
     def _named_tags(self, names: list[str], words: list[str], tags: Any) -> list[str]:
         """The tags of a sentence by name; `names` are those of the column's numbers."""
+        column = self.learned.label_column
         if not isinstance(tags, list) or len(tags) != len(words):
-            raise bad_value(self.label_column, tags, f"a list of {len(words)}, one tag a word")
+            raise bad_value(column, tags, f"a list of {len(words)}, one tag a word")
         named_tags = []
         for word, tag in enumerate(tags):
             if isinstance(tag, str):
@@ -147,9 +167,7 @@ class Tag(Task):
             elif tag in range(len(names)):
                 named_tags.append(names[tag])
             else:
-                raise bad_value(
-                    f"{self.label_column}[{word}]", tag, "the name of a tag, such as B-PER"
-                )
+                raise bad_value(f"{column}[{word}]", tag, "the name of a tag, such as B-PER")
         return named_tags
 
     def learn_labels(
@@ -158,52 +176,53 @@ class Tag(Task):
         first_split = next(iter(labels))
         counts = Counter(flatten(labels[first_split]))
         model_labels = saved_labels(config)
-        self.entities = schemes.are_entities(model_labels or counts)
+        self.learned.has_entities = schemes.are_entities(model_labels or counts)
         if config is not None:
             self._check_model_labels(model_labels)
-        if not self.entities and schemes.are_misspelled(counts):
+        if not self.learned.has_entities and schemes.are_misspelled(counts):
             example = max(counts.keys() - {"O", "o"})
             raise ValueError(
-                f"{self.label_column}: {splits[first_split][0][FILE]!r} has {example!r},"
+                f"{self.learned.label_column}: {splits[first_split][0][FILE]!r} has {example!r},"
                 " which looks like a tag of an entity; write B-PER, I-PER and O"
             )
-        if self.entities:
+        if self.learned.has_entities:
             labels = {
                 name: map_examples(splits[name], self._to_bio, labels[name]) for name in labels
             }
-        self.labels = model_labels or self._labels_of(counts)
-        if self.labels == [schemes.OUTSIDE]:
+        self.learned.label_names = model_labels or self._labels_of(counts)
+        if self.label_names == [schemes.OUTSIDE]:
             raise ValueError(
-                f"{self.label_column}: the rows to train on have no tag but O;"
+                f"{self.learned.label_column}: the rows to train on have no tag but O;"
                 " there is nothing to learn"
             )
         self._prepare_decoding()
-        self.metric_for_best_model = "f1" if self.entities else "accuracy"
+        self.learned.metric_for_best_model = "f1" if self.learned.has_entities else "accuracy"
         for name in labels:
             self._check_unknown_tags(name, labels[name])
         if self.class_weights and "train" in labels:
             tag_counts = Counter(flatten(labels["train"]))
-            self.label_weights = class_weights(self.class_weights, self.labels, tag_counts)
-            print(describe_weights(self.labels, self.label_weights))
-            self.metric_for_best_model = "f1" if self.entities else "f1_macro"
+            weights = class_weights(self.class_weights, self.label_names, tag_counts)
+            self.learned.label_weights = weights
+            print(describe_weights(self.label_names, weights))
+            self.learned.metric_for_best_model = "f1" if self.learned.has_entities else "f1_macro"
         return labels
 
     def _prepare_decoding(self) -> None:
         """What `decode` needs of the labels: which may follow each other, and the tag of words that
         the model does not see, and of tags that it does not know."""
-        self.fallback_id = 0
-        if schemes.OUTSIDE in self.labels:
-            self.fallback_id = self.labels.index(schemes.OUTSIDE)
-        self.allowed_transitions = None
-        if self.entities:
-            self.allowed_transitions = schemes.may_follow(self.labels)
+        self.learned.fallback_id = 0
+        if schemes.OUTSIDE in self.label_names:
+            self.learned.fallback_id = self.label_names.index(schemes.OUTSIDE)
+        self.learned.allowed_transitions = None
+        if self.learned.has_entities:
+            self.learned.allowed_transitions = schemes.may_follow(self.label_names)
 
     def _check_model_labels(self, model_labels: list[str] | None) -> None:
         """Refuse a model whose labels are not named, or not those of BIO where they are of
         entities."""
         prefixes = {schemes.split_tag(tag)[0] for tag in model_labels or ()} | {"O"}
         is_bio = "B" in prefixes and prefixes <= {"O", "B", "I"}
-        if model_labels is None or (self.entities and not is_bio):
+        if model_labels is None or (self.learned.has_entities and not is_bio):
             raise ValueError(
                 "model: its labels are not tags of the scheme BIO; start from another model"
             )
@@ -211,7 +230,7 @@ class Tag(Task):
     def _labels_of(self, counts: Counter[str]) -> list[str]:
         """The labels to learn: of entities O, and B and I of each type; else the tags, the most
         frequent first."""
-        if not self.entities:
+        if not self.learned.has_entities:
             return [tag for tag, _ in counts.most_common()]
         entity_types = set()
         for tag in counts:
@@ -227,7 +246,7 @@ class Tag(Task):
             prefix, _ = schemes.split_tag(tag)
             if not prefix:
                 raise bad_value(
-                    f"{self.label_column}[{word}]",
+                    f"{self.learned.label_column}[{word}]",
                     tag,
                     "O, B-TYPE or I-TYPE, as other rows have them",
                 )
@@ -238,7 +257,7 @@ class Tag(Task):
         as misses."""
         unknown: Counter[str] = Counter()
         for tag in flatten(tags_of_sentences):
-            if tag not in self.labels:
+            if tag not in self.label_names:
                 unknown[tag] += 1
         if not unknown:
             return
@@ -252,30 +271,30 @@ class Tag(Task):
             )
         print(
             f"{split}: the model has no label for {listed}; they count as misses"
-            f" (in the loss as {self.labels[self.fallback_id]!r})"
+            f" (in the loss as {self.label_names[self.learned.fallback_id]!r})"
         )
 
     # --- examples without tags ---
 
     def use_labels_of(self, config: PreTrainedConfig) -> None:
         model_labels = saved_labels(config)
-        self.entities = schemes.are_entities(model_labels or ())
+        self.learned.has_entities = schemes.are_entities(model_labels or ())
         self._check_model_labels(model_labels)
-        self.labels = model_labels
+        self.learned.label_names = model_labels
         self._prepare_decoding()
 
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
         """As `Task.read_unlabelled`, of texts, which `split_words` cuts, or of lists of words,
         which are texts with a space between two words."""
         (column,) = self.text_columns
-        self.reads_text = column in plain_text_columns(split)
-        if not self.reads_text:
+        self.learned.reads_text = column in plain_text_columns(split)
+        if not self.learned.reads_text:
             self.check_inputs(split)
         texts = []
         sentences = []
         spans = []
         for cell in split[column]:
-            if self.reads_text:
+            if self.learned.reads_text:
                 texts.append(cell)
                 words_and_spans = split_words(cell)
             else:
@@ -289,7 +308,7 @@ class Tag(Task):
         return super().read_unlabelled(split)
 
     def placeholders(self, split: datasets.Dataset) -> list[list[str]]:
-        tag = self.labels[self.fallback_id]
+        tag = self.label_names[self.learned.fallback_id]
         return [[tag] * len(words) for words in split[self.text_columns[0]]]
 
     @property
@@ -299,11 +318,11 @@ class Tag(Task):
         number = datasets.Value("int64")
         entity = {"type": STRING_FEATURE, "text": STRING_FEATURE, "start": number, "end": number}
         features = {}
-        if self.entities:
+        if self.learned.has_entities:
             features["entities"] = datasets.List(entity)
-        if self.reads_text and not self.entities:
+        if self.learned.reads_text and not self.learned.has_entities:
             features["words"] = datasets.List(STRING_FEATURE)
-        if not (self.reads_text and self.entities):
+        if not (self.learned.reads_text and self.learned.has_entities):
             features["tags"] = datasets.List(STRING_FEATURE)
         features["score"] = SCORE_FEATURE
         return datasets.Features(features)
@@ -318,7 +337,7 @@ class Tag(Task):
             "tags": tags_of_sentences,
             "score": self.confidence_of_examples(predictions),
         }
-        if self.entities:
+        if self.learned.has_entities:
             described["entities"] = []
             texts = examples[SENTENCE_TEXT]
             for text, spans, tags in zip(texts, examples[WORD_SPANS], tags_of_sentences):
@@ -330,7 +349,7 @@ class Tag(Task):
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(
-            split, [*self.text_columns, LABEL], encode_sentences, labels=self.labels
+            split, [*self.text_columns, LABEL], encode_sentences, labels=self.label_names
         )
 
     def preprocess_logits(
@@ -340,14 +359,14 @@ class Tag(Task):
         of them, -100 elsewhere, [batch, length, 2]: that of the likeliest sequence in which each
         may follow the one before, and the likeliest by itself."""
         likeliest = super().preprocess_logits(logits, inputs)
-        if not self.entities:
+        if not self.learned.has_entities:
             return likeliest
         scores = logits.float().log_softmax(-1).cpu().numpy()
         is_first_subword = (inputs["labels"] != IGNORED_LABEL_ID).cpu().numpy()
         label_ids = np.full(is_first_subword.shape, IGNORED_LABEL_ID)
         for row, is_first in enumerate(is_first_subword):
             label_ids[row, is_first] = schemes.best_path(
-                scores[row, is_first], self.allowed_transitions
+                scores[row, is_first], self.learned.allowed_transitions
             )
         in_sequence = torch.from_numpy(label_ids).to(logits.device)
         by_itself = torch.where(inputs["labels"] != IGNORED_LABEL_ID, likeliest, IGNORED_LABEL_ID)
@@ -356,12 +375,12 @@ class Tag(Task):
     def decode(self, predictions: Predictions) -> list[list[str]]:
         """The tags of every sentence, one a word. A word without any subword, or behind the longest
         input, is outside of entities (of classes of words, in the most frequent one)."""
-        if self.entities:
+        if self.learned.has_entities:
             predictions = predictions._replace(outputs=predictions.outputs[..., 0])
         return self._tags_of(predictions)
 
     def pipeline_scores(self, predictions: Predictions) -> Scores:
-        if not self.entities:
+        if not self.learned.has_entities:
             return {}
         by_itself = predictions._replace(outputs=predictions.outputs[..., 1])
         return self.score(self._tags_of(by_itself), predictions.examples[LABEL][:])
@@ -374,11 +393,11 @@ class Tag(Task):
         for sentence, word_of_token, label_of_token in zip(
             sentences, words_of_tokens, predictions.outputs
         ):
-            tags = [self.labels[self.fallback_id]] * len(sentence)
+            tags = [self.label_names[self.learned.fallback_id]] * len(sentence)
             for word, label in zip(word_of_token, label_of_token):  # the latter is padded
                 if word >= 0:
-                    tags[word] = self.labels[label]
-            if self.entities:
+                    tags[word] = self.label_names[label]
+            if self.learned.has_entities:
                 tags = schemes.to_bio(tags)
             decoded.append(tags)
         return decoded
@@ -386,7 +405,7 @@ class Tag(Task):
     def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
         """precision, recall, f1 of entities, and accuracy of words; of classes of words accuracy,
         and f1_macro over those in `references`. None: no entity is there."""
-        if self.entities:
+        if self.learned.has_entities:
             scores = entity_scores(predictions, references)
             del scores["per_type"]
             return scores
@@ -415,14 +434,14 @@ class Tag(Task):
             training_examples[self.text_columns[0]],
             training_examples[LABEL],
             examples[self.text_columns[0]],
-            self.labels[self.fallback_id],
-            self.entities,
+            self.label_names[self.learned.fallback_id],
+            self.learned.has_entities,
         )
 
     def scores_by_class(
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
-        if self.entities:
+        if self.learned.has_entities:
             scores_of_types = entity_scores(predictions, references)["per_type"]
             occurring = {}
             for entity_type, scores in scores_of_types.items():
@@ -437,7 +456,7 @@ class Tag(Task):
         self, predictions: Sequence[Any], references: Sequence[Any]
     ) -> dict[str, Interval]:
         """Whole sentences are drawn."""
-        if self.entities:
+        if self.learned.has_entities:
             from ...evaluation.entity_metrics import count_entities  # it imports `evaluate`
 
             return intervals_of_counts(*count_entities(predictions, references))
@@ -454,7 +473,7 @@ class Tag(Task):
 
     def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
         """Of entities, how many there are of each type."""
-        if not self.entities:
+        if not self.learned.has_entities:
             return dict(label_counts)
         counts = {}
         for label, count in label_counts.items():
@@ -468,7 +487,7 @@ class Tag(Task):
 
     def show_label(self, example: Mapping[str, Any], label: list[str]) -> str:
         words = example[self.text_columns[0]]
-        if self.entities:
+        if self.learned.has_entities:
             spans = schemes.entities_of(label)
         else:
             spans = [(tag, word, word) for word, tag in enumerate(label)]
