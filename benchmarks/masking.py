@@ -14,7 +14,7 @@ import torch
 from common import Corpus, option, parse, save_figures
 
 from minibert import MaskedLMCollator, MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
-from minibert.training.data.sentences import sentences_of
+from minibert.training.data.sentences import sentences_across_lines
 
 PLAIN = re.compile(r"[A-Z][A-Za-z ,;'()-]{40,160}\.")  # a sentence of words, without code in it
 KINDS = ("token", "whole_word", "span", "ngram")
@@ -55,7 +55,7 @@ def main(corpus: Corpus, arguments: Arguments) -> None:
 
 def draw_sentences(corpus: Corpus, count: int) -> tuple[list[str], list[str]]:
     """So many plain sentences to train on, and others to test with."""
-    found = chain.from_iterable(map(sentences_of, corpus.documents()["text"]))
+    found = chain.from_iterable(map(sentences_across_lines, corpus.documents()["text"]))
     plain = [text for text in dict.fromkeys(found) if PLAIN.fullmatch(text)]
     if len(plain) < count + TEST_SENTENCES:
         raise ValueError(

@@ -240,18 +240,18 @@ def write_function(writer: TypeWriter, command_name: str, command: Command) -> s
 def parameters_of(command: Command) -> list[Parameter]:
     """The parameters of a command's function, with the options of its task or corpus, and the
     described fields of its config."""
-    has_tasks = "task" in command.preset or command.function.startswith("embeddings.")
+    has_tasks = "task" in command.fixed_keywords or command.function.startswith("embeddings.")
     parameters: dict[str, Parameter] = {}
     for reference in (command.function, *command.options):
         function = inspect.unwrap(import_object(reference))
         for parameter in read_parameters(function):
             if reference != command.function:
                 parameter.by_position = False
-            is_fixed = parameter.name in command.preset or parameter.name == "tokenizer"
+            is_fixed = parameter.name in command.fixed_keywords or parameter.name == "tokenizer"
             if reference == command.function or not is_fixed:
                 parameters.setdefault(parameter.name, parameter)
     parameters.pop("task", None)
-    if has_tasks and "task" not in command.preset:
+    if has_tasks and "task" not in command.fixed_keywords:
         parameters = in_order_of_finetune(parameters)
     if command.config:
         add_fields(parameters, command)

@@ -7,11 +7,16 @@ from .adapt import (
     check_mask_token,
     plain_tokenizer,
     special_ids,
-    tokenizer_backend,
+    tokenizer_json,
 )
 from .coverage import Coverage, check_coverage, check_loaded_tokenizer, measure_coverage
 from .extend import Extension, extend_tokenizer
-from .saved import follow_tokenizer_file, sample_ids, sample_ids_of_file, tokens_with_capitals
+from .tokenizer_file import (
+    sample_ids,
+    sample_ids_of_file,
+    tokenizer_with_ids_of_file,
+    tokens_with_capitals,
+)
 from .train import train_tokenizer
 from .words import regular_tokens, word_start_table
 
@@ -24,14 +29,14 @@ __all__ = [
     "check_loaded_tokenizer",
     "check_mask_token",
     "extend_tokenizer",
-    "follow_tokenizer_file",
     "measure_coverage",
     "plain_tokenizer",
     "regular_tokens",
     "sample_ids",
     "sample_ids_of_file",
     "special_ids",
-    "tokenizer_backend",
+    "tokenizer_json",
+    "tokenizer_with_ids_of_file",
     "tokens_with_capitals",
     "train_tokenizer",
     "word_start_table",

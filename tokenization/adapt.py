@@ -92,7 +92,7 @@ def plain_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFa
     """The same tokenizer as a plain `PreTrainedTokenizerFast`. (Some classes, such as T5's, frame
     texts themselves.)"""
     return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(tokenizer_backend(tokenizer)),
+        tokenizer_object=Tokenizer.from_str(tokenizer_json(tokenizer)),
         model_max_length=tokenizer.model_max_length,
         padding_side=tokenizer.padding_side,
         truncation_side=tokenizer.truncation_side,
@@ -121,7 +121,7 @@ def check_mask_token(tokenizer: PreTrainedTokenizerBase) -> None:
         )
 
 
-def plain_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+def untruncated_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
     """A copy of the backend, without truncation and padding, which calls of the tokenizer
     change."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -130,6 +130,6 @@ def plain_backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
     return backend
 
 
-def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
-    """`plain_backend` as JSON: a key of caches."""
-    return plain_backend(tokenizer).to_str()
+def tokenizer_json(tokenizer: PreTrainedTokenizerFast) -> str:
+    """`untruncated_backend` as JSON, as in tokenizer.json: a key of caches."""
+    return untruncated_backend(tokenizer).to_str()

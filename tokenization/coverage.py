@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 from transformers import PreTrainedTokenizerBase
 
-from .adapt import plain_backend
+from .adapt import untruncated_backend
 
 # The share of the characters that may be lost. A tokenizer of English loses 3 % of English text
 # with 3 % of Chinese in it; a model that reads text with more missing learns something else. Where
@@ -35,18 +35,17 @@ class Coverage:
     (NFKD), so that neither spacing nor lower-casing is a loss; one is lost if it does not come back
     from the token ids."""
 
-    words: int  # between spaces
-    tokens: int
-    unknown: int  # of the tokens
-    characters: int
+    num_words: int  # between spaces
+    num_tokens: int
+    num_unknown: int  # of the tokens
+    num_characters: int
     lost: Counter[str]  # how often each character is lost
-    in_long_words: int = (
-        0  # characters in unknown words of more than `MIN_LONG_WORD_CHARACTERS` characters
-    )
+    # Characters in unknown words of more than `MIN_LONG_WORD_CHARACTERS` characters.
+    num_in_long_words: int = 0
 
     @property
     def lost_share(self) -> float:
-        return self.lost.total() / max(self.characters, 1)
+        return self.lost.total() / max(self.num_characters, 1)
 
     @property
     def lost_marks(self) -> int:
@@ -58,8 +57,8 @@ class Coverage:
         return total
 
     def describe(self) -> str:
-        tokens_per_word = self.tokens / max(self.words, 1)
-        unknown_share = self.unknown / max(self.tokens, 1)
+        tokens_per_word = self.num_tokens / max(self.num_words, 1)
+        unknown_share = self.num_unknown / max(self.num_tokens, 1)
         description = (
             f"{tokens_per_word:.2f} tokens a word; {unknown_share:.2%} of the tokens are unknown;"
             f" {self.lost_share:.2%} of the characters are lost"
@@ -78,11 +77,11 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
     """Count what a (fast) tokenizer makes of texts, and what comes back when its ids are decoded.
     Special tokens that are spelled out in a text are read as text."""
     backend = backend_for_round_trips(tokenizer)
-    words = 0
-    tokens = 0
-    unknown = 0
-    characters = 0
-    in_long_words = 0
+    num_words = 0
+    num_tokens = 0
+    num_unknown = 0
+    num_characters = 0
+    num_in_long_words = 0
     lost: Counter[str] = Counter()
     for text in texts:
         encoding = backend.encode(text, add_special_tokens=False)
@@ -91,22 +90,22 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
             if token_id != tokenizer.unk_token_id:
                 regular_ids.append(token_id)
                 continue
-            unknown += 1
+            num_unknown += 1
             length = end - start
             if length > MIN_LONG_WORD_CHARACTERS:
-                in_long_words += length
-        characters_before = _count_characters(text)
+                num_in_long_words += length
+        characters_before = _count_folded_characters(text)
         decoded = backend.decode(regular_ids, skip_special_tokens=False)
-        words += len(text.split())
-        tokens += len(encoding.ids)
-        characters += characters_before.total()
-        lost += characters_before - _count_characters(decoded)
-    return Coverage(words, tokens, unknown, characters, lost, in_long_words)
+        num_words += len(text.split())
+        num_tokens += len(encoding.ids)
+        num_characters += characters_before.total()
+        lost += characters_before - _count_folded_characters(decoded)
+    return Coverage(num_words, num_tokens, num_unknown, num_characters, lost, num_in_long_words)
 
 
 def backend_for_round_trips(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """A copy of the tokenizer's backend whose decoder gives back the text as it is."""
-    backend = plain_backend(tokenizer)
+    backend = untruncated_backend(tokenizer)
     backend.encode_special_tokens = True
     subword_prefix = getattr(backend.model, "continuing_subword_prefix", None)
     if subword_prefix:
@@ -130,9 +129,9 @@ def check_coverage(
     if drops_accents(tokenizer):
         lost -= coverage.lost_marks
     max_share = MAX_LOST_SHARE if max_lost_text is None else max_lost_text
-    max_in_long_words = MAX_LOST_SHARE_IN_LONG_WORDS * coverage.characters
-    reads_no_long_words = max_lost_text is None and coverage.in_long_words > max_in_long_words
-    if not reads_no_long_words and lost <= max_share * coverage.characters:
+    max_in_long_words = MAX_LOST_SHARE_IN_LONG_WORDS * coverage.num_characters
+    reads_no_long_words = max_lost_text is None and coverage.num_in_long_words > max_in_long_words
+    if not reads_no_long_words and lost <= max_share * coverage.num_characters:
         return coverage
     explanation = ""
     if reads_no_long_words:
@@ -156,7 +155,7 @@ def drops_accents(tokenizer: PreTrainedTokenizerBase) -> bool:
     return '"strip_accents": true' in normalizer or '"StripAccents"' in normalizer
 
 
-def _count_characters(text: str) -> Counter[str]:
+def _count_folded_characters(text: str) -> Counter[str]:
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return Counter("".join(decomposed.split()))
 
@@ -212,10 +211,10 @@ def check_growth(backend: Tokenizer, name: str) -> None:
     run."""
     for part_name in ("normalizer", "decoder"):
         part = getattr(backend, part_name)
-        _check_growth(list(_replacements(_state(part))), f"{part_name} of {name}")
+        _check_replacements(list(_replacements(_state(part))), f"{part_name} of {name}")
 
 
-def _check_growth(replacements: list[tuple[dict[str, str], str]], part: str) -> None:
+def _check_replacements(replacements: list[tuple[dict[str, str], str]], part: str) -> None:
     """Refuse replacements that multiply a text; they are tried one by one, each on a text of
     bounded length.
 

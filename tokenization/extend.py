@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..option_checks import checked_keywords
-from .adapt import check_fast, plain_backend
+from .adapt import check_fast, untruncated_backend
 from .check_texts import check_text, check_texts
 from .words import UNSPACED
 
@@ -39,34 +39,47 @@ class Extension:
     # For the id of each new token the ids of the pieces that its word was cut into; the most useful
     # word first.
     pieces: dict[int, list[int]]
-    # Tokens a word (between spaces) before and after; None if nothing was held out.
-    fertility: tuple[float | None, float | None]
+    # Tokens a word (between spaces) of the held-out text, by the tokenizer before; None if no text
+    # was held out.
+    fertility_before: float | None
+    # The same by the extended tokenizer.
+    fertility_after: float | None
     # New words that occur in the held-out text.
-    used: int
+    num_used: int
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.pieces)} new tokens, {len(self.tokenizer)} in all)"
 
+    @property
+    def fertility(self) -> tuple[float | None, float | None]:
+        """`fertility_before` and `fertility_after`."""
+        return self.fertility_before, self.fertility_after
+
+    @property
+    def used(self) -> int:
+        """`num_used`."""
+        return self.num_used
+
     def metrics(self) -> dict[str, float | None]:
-        before, after = self.fertility
         return {
             "added": len(self.pieces),
-            "used": self.used,
-            "fertility_before": before,
-            "fertility_after": after,
+            "used": self.num_used,
+            "fertility_before": self.fertility_before,
+            "fertility_after": self.fertility_after,
         }
 
     def describe(self) -> str:
         first_ids = list(self.pieces)[:8]
         first_words = ", ".join(self.tokenizer.convert_ids_to_tokens(first_ids))
-        before, after = self.fertility
+        before = self.fertility_before
+        after = self.fertility_after
         if before is None:  # no text was held out
             before = math.nan
             after = math.nan
         return (
             f"{len(self.pieces):,} words added to the vocabulary ({first_words} …). In held-out"
             f" text: {before:.3f} tokens a word before, {after:.3f} after;"
-            f" {self.used:,} of the new words occur there"
+            f" {self.num_used:,} of the new words occur there"
         )
 
 
@@ -121,14 +134,15 @@ def extend_tokenizer(
     piece_ids = {}
     for token_id, word in enumerate(chosen, start=first_id):
         piece_ids[token_id] = [piece.id for piece in pieces_of[word]]
-    fertility = (None, None)
-    if counts.held_out_words:
-        fertility = (
-            _count_tokens(backend, counts.held_out) / counts.held_out_words,
-            _count_tokens(extended.backend_tokenizer, counts.held_out) / counts.held_out_words,
-        )
+    fertility_before = None
+    fertility_after = None
+    if counts.num_held_out_words:
+        tokens_before = _count_tokens(backend, counts.held_out)
+        tokens_after = _count_tokens(extended.backend_tokenizer, counts.held_out)
+        fertility_before = tokens_before / counts.num_held_out_words
+        fertility_after = tokens_after / counts.num_held_out_words
     num_used = len(counts.held_out.keys() & set(chosen))
-    return Extension(extended, piece_ids, fertility, num_used)
+    return Extension(extended, piece_ids, fertility_before, fertility_after, num_used)
 
 
 def check_extendable(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -148,7 +162,7 @@ class WordCounts(NamedTuple):
 
     to_choose_from: Counter[str]
     held_out: Counter[str]
-    held_out_words: int  # between spaces
+    num_held_out_words: int  # between spaces
 
 
 def _count_words(backend: Tokenizer, texts: Iterable[str]) -> WordCounts:
@@ -156,19 +170,19 @@ def _count_words(backend: Tokenizer, texts: Iterable[str]) -> WordCounts:
     side."""
     to_choose_from: Counter[str] = Counter()
     held_out: Counter[str] = Counter()
-    held_out_words = 0
+    num_held_out_words = 0
     for index, text in enumerate(texts):
         check_text(text, index)
         first_byte = hashlib.blake2b(text.encode(), digest_size=1).digest()[0]
         is_held_out = first_byte < 256 * HELD_OUT_SHARE
         if is_held_out:
-            held_out_words += len(text.split())
+            num_held_out_words += len(text.split())
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
         pieces = [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
         counter = held_out if is_held_out else to_choose_from
         counter.update(pieces)
-    return WordCounts(to_choose_from, held_out, held_out_words)
+    return WordCounts(to_choose_from, held_out, num_held_out_words)
 
 
 def _choose_words(
@@ -183,7 +197,7 @@ def _choose_words(
         pieces = backend.model.tokenize(word)
         if len(pieces) > 1 and _reads_all(pieces, tokenizer.unk_token_id):
             saved_tokens[word] = count * (len(pieces) - 1)
-    plain = plain_backend(tokenizer)
+    plain = untruncated_backend(tokenizer)
     added_ids = plain.get_added_tokens_decoder().keys()
     words = [piece for piece in saved_tokens if _is_word(piece, plain, added_ids)]
     words.sort(key=lambda word: (-saved_tokens[word], word))

@@ -103,7 +103,7 @@ def train_tokenizer(
     check_texts(texts)
     if isinstance(texts, Iterator):
         texts = list(texts)
-    character_counts = _count_characters(texts, show_progress)
+    character_counts = _check_and_count(texts, show_progress)
     show_progress &= character_counts.total() > MIN_CHARACTERS_FOR_PROGRESS
 
     def train(backend: Tokenizer, trainer: type[Trainer], **options) -> Tokenizer:
@@ -311,7 +311,7 @@ MODEL_TRAINERS = {
 }
 
 
-def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]:
+def _check_and_count(texts: Iterable[str], show_progress: bool) -> Counter[str]:
     counts: Counter[str] = Counter()
     progress = tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)
     for index, text in enumerate(progress):

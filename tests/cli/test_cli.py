@@ -86,7 +86,10 @@ def stand_in(monkeypatch):
     command = Command("Do the work.", "stand_in:work", ("text", "index"))
     monkeypatch.setitem(COMMANDS, "work", command)
     train = dataclasses.replace(
-        command, preset={"kind": "word"}, options=("stand_in:Task",), config="stand_in:Config"
+        command,
+        fixed_keywords={"kind": "word"},
+        options=("stand_in:Task",),
+        config="stand_in:Config",
     )
     monkeypatch.setitem(COMMANDS, "train", train)
     calls.clear()
@@ -353,8 +356,8 @@ class PanicException(BaseException):
     ],
 )
 def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
-    preset = {"preset": {"outcome": error}}
-    monkeypatch.setitem(COMMANDS, "work", dataclasses.replace(COMMANDS["work"], **preset))
+    fixed = {"fixed_keywords": {"outcome": error}}
+    monkeypatch.setitem(COMMANDS, "work", dataclasses.replace(COMMANDS["work"], **fixed))
     assert cli.main(["work", "a"]) == status
     said = capsys.readouterr().err
     assert said.startswith(f"minibert: {line}") and said.count("\n") == 1
@@ -364,7 +367,9 @@ def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
 
 def test_unexpected_exceptions_are_not_caught(monkeypatch):
     monkeypatch.setitem(
-        COMMANDS, "work", dataclasses.replace(COMMANDS["work"], preset={"outcome": KeyError("x")})
+        COMMANDS,
+        "work",
+        dataclasses.replace(COMMANDS["work"], fixed_keywords={"outcome": KeyError("x")}),
     )
     with pytest.raises(KeyError):
         cli.main(["work", "a"])

@@ -24,7 +24,7 @@ class Machine:
         factors = []
         budget.last_step_end, left = None, budget.look_ahead()
         while left != 0:
-            factors.append(budget.factor)
+            factors.append(budget.rate_factor)
             self.now += self.first or self.seconds(self.now - 1000.0)
             self.first = 0.0
             left = budget.step()
@@ -35,7 +35,7 @@ class Machine:
 
     def budget(self, minutes=10.0, warmup=0.1):
         budget = TimeBudget(minutes, warmup, clock=lambda: self.now)
-        budget.reserve = self.evaluation
+        budget.evaluation_seconds = self.evaluation
         return budget
 
 

@@ -328,7 +328,7 @@ def test_a_trainer_ends_on_time_and_is_resumed(data, tmp_path, capsys):
 
     def run(folder, clock, checkpoint=None):
         budget = TimeBudget(1.0, warmup=0.1, clock=clock)
-        budget.reserve = 0.0
+        budget.evaluation_seconds = 0.0
         run = trainer(folder, budget=budget, callbacks=[clock], data=data, max_steps=10**9,
                       save_strategy="steps", save_steps=10, eval_strategy="steps", eval_steps=0.5)  # fmt: skip
         run.pop_callback(budget)  # it is one of the common callbacks

@@ -18,7 +18,7 @@ from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training import cli
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.data.packing import pack_documents
-from minibert.training.data.sentences import split_sentences
+from minibert.training.data.sentences import sentences_by_line
 from minibert.training.pretraining import config as settings
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 from minibert.training.pretraining.objectives import OBJECTIVES
@@ -84,27 +84,27 @@ def pairs(stories, word_tokenizer):
 
 
 def test_segments_are_lines_and_sentences():
-    assert split_sentences("One. Two!\nThree?\n\n  \nis 3.5 Four") == [
+    assert sentences_by_line("One. Two!\nThree?\n\n  \nis 3.5 Four") == [
         "One.",
         "Two!",
         "Three?",
         "is 3.5 Four",
     ]
-    assert split_sentences("“Yes!” he said. 'No.' And (so.) “Go!”")[:3] == [
+    assert sentences_by_line("“Yes!” he said. 'No.' And (so.) “Go!”")[:3] == [
         "“Yes!” he said.",
         "'No.'",
         "And (so.)",
     ]
-    assert split_sentences('“Oui !” était-ce. "Да!" сказал') == [
+    assert sentences_by_line('“Oui !” était-ce. "Да!" сказал') == [
         "“Oui !” était-ce.",
         '"Да!" сказал',
     ]
-    assert split_sentences("今日は。明日も。") == ["今日は。", "明日も。"]
-    assert split_sentences("「はい。」と彼は言った。そして帰った。") == [
+    assert sentences_by_line("今日は。明日も。") == ["今日は。", "明日も。"]
+    assert sentences_by_line("「はい。」と彼は言った。そして帰った。") == [
         "「はい。」と彼は言った。",
         "そして帰った。",
     ]
-    assert split_sentences("هل هذا سؤال؟ نعم. یہ ایک ہے۔ دوسرا۔") == [
+    assert sentences_by_line("هل هذا سؤال؟ نعم. یہ ایک ہے۔ دوسرا۔") == [
         "هل هذا سؤال؟",
         "نعم.",
         "یہ ایک ہے۔",

@@ -56,12 +56,16 @@ def test_coverage_counts():
     )
     coverage = measure_coverage(tokenizer, ["one TWO", "one, thrée do not", "ßx one"])
     # [UNK] for thrée and ßx: 6 + 3 characters (é is e with a mark, ß is ss) of 6 + 4 + 6 + 5 + 3 + 3
-    assert (coverage.words, coverage.tokens, coverage.unknown, coverage.characters) == (8, 9, 2, 27)
-    assert coverage.lost == Counter("thre\u0301essx") and coverage.lost_marks == 1
-    assert coverage.tokens / coverage.words == 9 / 8 and coverage.lost_share == 9 / 27
     assert (
-        "22.22% of the tokens are unknown; 33.33% of the characters are lost"
-        in coverage.describe()
+        coverage.num_words,
+        coverage.num_tokens,
+        coverage.num_unknown,
+        coverage.num_characters,
+    ) == (8, 9, 2, 27)
+    assert coverage.lost == Counter("thre\u0301essx") and coverage.lost_marks == 1
+    assert coverage.num_tokens / coverage.num_words == 9 / 8 and coverage.lost_share == 9 / 27
+    assert (
+        "22.22% of the tokens are unknown; 33.33% of the characters are lost" in coverage.describe()
     )
 
 
@@ -97,7 +101,7 @@ def test_a_tokenizer_of_another_language_is_refused(capsys):
         check_coverage(tokenizer, ["Ένα κείμενο"] * 9)
     documents = datasets.Dataset.from_dict({"text": [*TEXTS[:300], "一"]})
     coverage = check_tokenization(documents, tokenizer)
-    assert coverage.lost == Counter("一") and coverage.unknown == 1
+    assert coverage.lost == Counter("一") and coverage.num_unknown == 1
     assert f"Tokenizer: {coverage.describe()}\n" == capsys.readouterr().out
 
 
@@ -109,8 +113,9 @@ def test_long_words_are_refused_where_other_losses_are_not():
     thai = ["".join(draw.choices(letters, k=length)) for length in lengths]
     tokenizer = train_tokenizer(thai, vocab_size=100, show_progress=False)
     coverage = measure_coverage(tokenizer, thai)
-    assert coverage.lost.total() == coverage.in_long_words == 360 and coverage.characters == sum(
-        lengths
+    assert (
+        coverage.lost.total() == coverage.num_in_long_words == 360
+        and coverage.num_characters == sum(lengths)
     )
     with pytest.raises(
         ValueError, match="no word of more than 100 characters.* --max_lost_text 0.04"

@@ -81,7 +81,7 @@ class Command:
     # "module:Class", a dataclass whose fields are options; the function gets it as `args`.
     config: str = ""
     # Fixed keywords, which are not options.
-    preset: dict[str, Any] = dataclasses.field(default_factory=dict)
+    fixed_keywords: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Defaults that differ from those in Python.
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     # "module:callable": further callables whose parameters are options.
@@ -100,7 +100,7 @@ def finetune_commands() -> dict[str, Command]:
             f"Train a model to {task.purpose}.",
             "finetuning.finetune:finetune",
             config="finetuning.config:FinetuningConfig",
-            preset={"task": task_name},
+            fixed_keywords={"task": task_name},
             options=(f"finetuning.tasks.{task.reference}",),
         )
     return commands
@@ -114,7 +114,7 @@ def evaluate_commands() -> dict[str, Command]:
             f"Measure a model trained to {task.purpose}.",
             "finetuning.evaluate:evaluate",
             config="finetuning.config:EvaluationConfig",
-            preset={"task": task_name, **dict.fromkeys(task.training_options)},
+            fixed_keywords={"task": task_name, **dict.fromkeys(task.training_options)},
             options=(f"finetuning.tasks.{task.reference}",),
             described_fields=("output_dir", "per_device_eval_batch_size", "bf16"),
         )
@@ -134,7 +134,7 @@ COMMANDS = {
         "pretraining.prepare:prepare",
         options=("data.mixtures:Corpus",),
         config="pretraining.config:RowsConfig",
-        preset={"streaming": False, "shuffle_buffer": 0},
+        fixed_keywords={"streaming": False, "shuffle_buffer": 0},
     ),
     "tokenizer": Command(
         "Train a tokenizer on text, or add words to one.",

@@ -100,7 +100,7 @@ def function_options(command: Command) -> type:
     """A dataclass of the options that come from the command's function and from the callables
     beside it."""
     callables = [import_object(reference) for reference in (command.function, *command.options)]
-    skipped = set(command.preset)
+    skipped = set(command.fixed_keywords)
     if command.config:
         skipped.add("args")
     return options_of(callables, command.positional, skipped)
@@ -147,7 +147,7 @@ def parse(command_name: str, argv: Sequence[str]) -> tuple[Callable, dict[str, A
     function_namespace, *configs_and_recipe, positional_words = parser.parse_args_into_dataclasses(
         argv, return_remaining_strings=True, look_for_args_file=False
     )
-    keywords = command.preset | vars(function_namespace)
+    keywords = command.fixed_keywords | vars(function_namespace)
     if command.config:
         keywords["args"] = configs_and_recipe[0]
     fill_positional(command, keywords, positional_words, parser.usage, actions)

@@ -16,12 +16,12 @@ KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY":
 AUTOCAST_ATTRIBUTES = ("forward", "_original_forward")
 
 
-def resolve_precision(training: TrainingArguments) -> TrainingArguments:
+def resolve_precision(args: TrainingArguments) -> TrainingArguments:
     """The arguments with bf16 decided where the user did not: on where the machine is fast at it
     (said once)."""
-    device_type = training.device.type
-    bf16 = bool(training.bf16)
-    if training.bf16 is None and not training.fp16:
+    device_type = args.device.type
+    bf16 = bool(args.bf16)
+    if args.bf16 is None and not args.fp16:
         bf16, reason = fast_bf16(device_type)
         print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
     elif bf16 and device_type == "cpu":
@@ -35,7 +35,7 @@ def resolve_precision(training: TrainingArguments) -> TrainingArguments:
         for variable, capacity in KERNEL_CACHES.items():
             os.environ.setdefault(variable, capacity)
     # Without `use_cpu`, Transformers refuses bf16 where there is no GPU.
-    return dataclasses.replace(training, bf16=bf16, use_cpu=device_type == "cpu")
+    return dataclasses.replace(args, bf16=bf16, use_cpu=device_type == "cpu")
 
 
 def fast_bf16(device_type: str | None = None) -> tuple[bool, str]:

@@ -15,21 +15,21 @@ from torch import distributed
 from transformers import TrainingArguments
 
 
-def shares_weights(training: TrainingArguments) -> bool:
+def shares_weights(args: TrainingArguments) -> bool:
     """Whether each process holds only a part of every matrix: FSDP or DeepSpeed, by an argument or
     by accelerate."""
     by_accelerate = (os.environ.get(f"ACCELERATE_USE_{name}", "") for name in ("FSDP", "DEEPSPEED"))
-    return bool(training.fsdp or training.deepspeed) or "true" in map(str.lower, by_accelerate)
+    return bool(args.fsdp or args.deepspeed) or "true" in map(str.lower, by_accelerate)
 
 
-def use_cpu_without_accelerator(training: TrainingArguments) -> None:
+def use_cpu_without_accelerator(args: TrainingArguments) -> None:
     """Set `use_cpu` where there is no accelerator; for the beginning of `__post_init__`.
 
     Without it, Transformers refuses bf16, and processes that a launcher has started on CPUs form no
     group: each takes itself for the first one.
     """
     if not torch.accelerator.is_available():
-        training.use_cpu = True
+        args.use_cpu = True
 
 
 def of_first_rank(value: Any) -> Any:

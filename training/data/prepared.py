@@ -18,7 +18,7 @@ import datasets
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ...tokenization import check_fast, tokenizer_backend
+from ...tokenization import check_fast, tokenizer_json
 from ..common.files import write_json
 from .documents import ROWS_MANIFEST, is_prepared
 from .tables import DatasetOrStream, load_files
@@ -65,10 +65,10 @@ def _save_shards(folder: Path, split: str, rows: datasets.Dataset) -> dict[str, 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
     """A checksum of what decides the ids of a row. It ignores the post-processor, which a decoder
     changes, and whether [MASK] takes in the space before it, which a training adapts."""
-    backend = json.loads(tokenizer_backend(tokenizer)) | {"post_processor": None}
-    for token in backend["added_tokens"]:
+    state = json.loads(tokenizer_json(tokenizer)) | {"post_processor": None}
+    for token in state["added_tokens"]:
         token["lstrip"] &= token["content"] != tokenizer.mask_token
-    parts = [backend, tokenizer.cls_token_id, tokenizer.sep_token_id]
+    parts = [state, tokenizer.cls_token_id, tokenizer.sep_token_id]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

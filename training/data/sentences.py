@@ -1,7 +1,7 @@
 """Documents cut into paragraphs, sentences and words.
 
-Of the two functions that cut a text into sentences, `sentences_of` lets a sentence go on in the
-next line, and for `split_sentences` every line ends one.
+In `sentences_across_lines` a sentence may go on in the next line; in `sentences_by_line` every line
+ends one.
 """
 
 import re
@@ -25,7 +25,7 @@ BLANK_LINE = r"\n[ \t\r]*\n"  # between paragraphs of a text file
 PARAGRAPH_END = re.compile(r"\n\s*\n")  # a single line break may only wrap a line
 
 
-def sentences_of(text: str) -> Iterator[str]:
+def sentences_across_lines(text: str) -> Iterator[str]:
     """Yield the sentences of a document. They may go over several lines of a paragraph, and are
     joined to one line."""
     for paragraph in PARAGRAPH_END.split(text):
@@ -35,7 +35,10 @@ def sentences_of(text: str) -> Iterator[str]:
                 yield sentence
 
 
-def split_sentences(text: str) -> list[str]:
+sentences_of = sentences_across_lines  # its former name
+
+
+def sentences_by_line(text: str) -> list[str]:
     """The sentences of a document in which every line ends a sentence; blank ones are left out."""
     sentences = []
     for line in text.splitlines():
@@ -66,7 +69,7 @@ def sentence_table(table: pa.Table) -> pa.Table:
     """Column `text`: every sentence a document of its own."""
     sentences = []
     for text in filter(None, table["text"].to_pylist()):
-        sentences += sentences_of(text)
+        sentences += sentences_across_lines(text)
     return pa.table({"text": pa.array(sentences, pa.string())})
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from ...tokenization import Coverage, check_coverage, tokenizer_backend
+from ...tokenization import Coverage, check_coverage, tokenizer_json
 from .tables import DatasetOrStream, map_tables
 
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the
@@ -31,7 +31,9 @@ def tokenize_documents(
     cores.
     """
     options = dict(desc="Tokenizing", batch_size=TOKENIZER_BATCH, num_proc=num_proc)
-    return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
+    return map_tables(
+        documents, tokenize_table, serialized_tokenizer=tokenizer_json(tokenizer), **options
+    )
 
 
 def check_tokenization(
@@ -60,18 +62,22 @@ def smallest_dtype(count: int) -> type[np.integer]:
 
 
 @functools.lru_cache(maxsize=1)
-def _backend(serialized: str) -> tuple[Tokenizer, type[np.integer]]:
-    """The tokenizer, and the type of its ids."""
-    backend = Tokenizer.from_str(serialized)
+def _backend(serialized_tokenizer: str) -> tuple[Tokenizer, type[np.integer]]:
+    """The backend of a tokenizer, from its JSON, and the type of its ids."""
+    backend = Tokenizer.from_str(serialized_tokenizer)
     # "[PAD]" spelled out in a document is text, not the padding token
     backend.encode_special_tokens = True
     highest_id = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
     return backend, smallest_dtype(highest_id + 1)
 
 
-def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
-    """Column `text` to column `input_ids`, without special tokens; `backend` as JSON."""
-    tokenizer, dtype = _backend(backend)
-    encodings = tokenizer.encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
+def tokenize_table(table: pa.Table, serialized_tokenizer: str) -> pa.Table:
+    """Column `text` to column `input_ids`, without special tokens.
+
+    Args:
+        serialized_tokenizer: As `tokenizer_json` returns it.
+    """
+    backend, dtype = _backend(serialized_tokenizer)
+    encodings = backend.encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
     ids = pa.list_(pa.from_numpy_dtype(dtype))
     return pa.table({"input_ids": pa.array([encoding.ids for encoding in encodings], ids)})

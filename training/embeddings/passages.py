@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from ..data.formats import TABLE_SUFFIXES
 from ..data.records import read_text
-from ..data.sentences import sentences_of
+from ..data.sentences import sentences_across_lines
 from ..data.tables import files_in, find_files, read_table
 from .texts import is_table, name_of_data, texts_of
 
@@ -144,7 +144,7 @@ def split_passages(text: str, words: int, title: str = "") -> list[str]:
         text = f"{title}\n\n{text}"
         title = ""
     passages = [title]
-    for sentence in sentences_of(text):
+    for sentence in sentences_across_lines(text):
         room = max_bytes
         if passages == [title]:
             room -= len(title.encode())

@@ -113,7 +113,7 @@ def name_without_folder(data: str) -> str:
 
 
 def facts_from_trainer(
-    state: Mapping[str, Any], training: TrainingArguments, data: str | None = None
+    state: Mapping[str, Any], args: TrainingArguments, data: str | None = None
 ) -> CardFacts:
     """What is known of a training on this machine: steps, time, recipe, and the metrics of the
     model it ended with.
@@ -130,14 +130,14 @@ def facts_from_trainer(
             last_end = number
     saved_step = step
     if last_end is not None:  # the best model takes the last one's place, if so asked
-        saved_step = kept_step(state, training.load_best_model_at_end)
+        saved_step = kept_step(state, args.load_best_model_at_end)
     metrics: dict[str, Any] = {}
     for number, entry in enumerate(history):
         is_after_the_end = last_end is not None and number > last_end
         if entry["step"] == saved_step or is_after_the_end:
             metrics |= entry  # each data set has its own
     facts = CardFacts(data=data)
-    if training.load_best_model_at_end:
+    if args.load_best_model_at_end:
         facts.results_note = (
             "The best checkpoint on these rows was kept, so the scores are a little too high for"
             " other rows."
@@ -147,7 +147,7 @@ def facts_from_trainer(
     if last_end is not None:
         minutes = history[last_end]["train_runtime"] / 60
         facts.training["time"] = f"{minutes:.1f} minutes"
-    facts.training |= describe_training(training)
+    facts.training |= describe_training(args)
     for key, value in metrics.items():
         is_number = isinstance(value, (int, float))
         if key.startswith("eval_") and is_number and not key.endswith(COST_METRICS):
@@ -156,27 +156,27 @@ def facts_from_trainer(
     return facts
 
 
-def describe_training(training: TrainingArguments) -> dict[str, str]:
+def describe_training(args: TrainingArguments) -> dict[str, str]:
     """Recipe and machine of a training, for its card."""
-    batch = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
-    hardware = f"{training.device.type} ({platform.machine()}, {os.cpu_count()} cores)"
-    if training.device.type == "cuda":
-        hardware = f"{training.world_size} × {torch.cuda.get_device_name(training.device)}"
-    optimizer = getattr(training.optim, "value", training.optim)
-    schedule = getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type)
-    rate = f"learning rate {training.learning_rate:g}"
-    decay = f"weight decay {training.weight_decay:g}"
+    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    hardware = f"{args.device.type} ({platform.machine()}, {os.cpu_count()} cores)"
+    if args.device.type == "cuda":
+        hardware = f"{args.world_size} × {torch.cuda.get_device_name(args.device)}"
+    optimizer = getattr(args.optim, "value", args.optim)
+    schedule = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
+    rate = f"learning rate {args.learning_rate:g}"
+    decay = f"weight decay {args.weight_decay:g}"
     precision = "fp32"
-    if training.bf16:
+    if args.bf16:
         precision = "bf16"
-    elif training.fp16:
+    elif args.fp16:
         precision = "fp16"
     described = {}
-    if not training.auto_find_batch_size:  # else `training` does not know it
+    if not args.auto_find_batch_size:  # else `args` does not know it
         described["batch"] = f"{batch} sequences"
     described["optimizer"] = f"{optimizer}, {rate}, {schedule} schedule, {decay}"
     described["precision"] = precision
-    described["seed"] = str(training.seed)
+    described["seed"] = str(args.seed)
     described["hardware"] = hardware
     described["software"] = f"torch {torch.__version__}, transformers {transformers.__version__}"
     return described

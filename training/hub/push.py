@@ -168,7 +168,7 @@ def _print_contents(pushed: dict[str, Any], card: str) -> None:
         warn(f"the card says: {printable(warning[1])}")
 
 
-def check_push(training: TrainingArguments) -> None:
+def check_push(args: TrainingArguments) -> None:
     """Refuse before a training what would make pushing its model fail.
 
     Raises:
@@ -176,13 +176,13 @@ def check_push(training: TrainingArguments) -> None:
             a private repository is asked for and a public one of that name exists.
         OSError: a private repository is asked for, and the Hub cannot be reached.
     """
-    repository = repository_of(training)
+    repository = repository_of(args)
     validate_repo_id(repository)
-    check_strategy(training)
-    if (training.hub_token or get_token()) is None:
+    check_strategy(args)
+    if (args.hub_token or get_token()) is None:
         raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")
-    if training.hub_private_repo:
-        check_private(HfApi(token=training.hub_token, library_name="minibert"), repository)
+    if args.hub_private_repo:
+        check_private(HfApi(token=args.hub_token, library_name="minibert"), repository)
 
 
 def check_private(api: HfApi, repository: str) -> None:
@@ -202,29 +202,29 @@ def check_private(api: HfApi, repository: str) -> None:
         )
 
 
-def check_strategy(training: TrainingArguments) -> None:
+def check_strategy(args: TrainingArguments) -> None:
     """Refuse (a ValueError) a `hub_strategy` that uploads what only a training needs."""
-    if training.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
-        name = training.hub_strategy.value
+    if args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+        name = args.hub_strategy.value
         raise ValueError(
             f"hub_strategy: {name!r} would upload pickles and optimizer state; use every_save or"
             " end"
         )
 
 
-def push_output(training: TrainingArguments, token: str | None = None) -> None:
+def push_output(args: TrainingArguments, token: str | None = None) -> None:
     """Push what a training has saved to where its own arguments say."""
     push(
-        training.output_dir,
-        repository_of(training),
-        revision=training.hub_revision,
-        private=bool(training.hub_private_repo),
-        api=HfApi(token=token or training.hub_token, library_name="minibert"),
+        args.output_dir,
+        repository_of(args),
+        revision=args.hub_revision,
+        private=bool(args.hub_private_repo),
+        api=HfApi(token=token or args.hub_token, library_name="minibert"),
     )
 
 
-def repository_of(training: TrainingArguments) -> str:
-    return training.hub_model_id or Path(training.output_dir).absolute().name
+def repository_of(args: TrainingArguments) -> str:
+    return args.hub_model_id or Path(args.output_dir).absolute().name
 
 
 def _check_model(folder: Path) -> None:

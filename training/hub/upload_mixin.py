@@ -47,13 +47,13 @@ class HubMixin:
             self.args = copy.copy(self.args)
             self.args.hub_token = None
         # What a library outside of this package has loaded may name code of others.
-        where = "the model of the trainer"
+        model_name = "the model of the trainer"
         config = getattr(self.model, "config", None)
         if config is not None:
-            drop_foreign_code(vars(config), "config.json", where, keep_files=True)
+            drop_foreign_code(vars(config), "config.json", model_name, keep_files=True)
         if hasattr(self.processing_class, "init_kwargs"):
             settings = self.processing_class.init_kwargs
-            drop_foreign_code(settings, "tokenizer_config.json", where, keep_files=True)
+            drop_foreign_code(settings, "tokenizer_config.json", model_name, keep_files=True)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """As `Trainer.init_hf_repo`; a ValueError if a private repository is asked for and the one

@@ -276,25 +276,25 @@ def relative_imports(file: Path) -> list[str]:
 # --- a model that is loaded ---
 
 
-def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
+def check_modules(modules: Any, settings: dict[str, Any], model: str) -> None:
     """Refuse (a ValueError) the modules of a model of sentence-transformers if they are no list of
     modules, or name a class of another library.
 
     Args:
         modules: The content of modules.json.
         settings: The content of further files by their names: those of the modules.
-        where: The model, for the error.
+        model: The model, for the error.
     """
     if not isinstance(modules, list) or not all(map(_is_module, modules)):
         raise ValueError(
-            f"{where}: modules.json is no list of modules, each with a path and a type; save the"
+            f"{model}: modules.json is no list of modules, each with a path and a type; save the"
             " model again"
         )
     for module in modules:
         path = module["path"]
         if ".." in re.split(r"[/\\]", path) or path.startswith(("/", "\\", "~")) or ":" in path:
             raise ValueError(
-                f"{where}: modules.json names {path!r}; use folders inside of the model's"
+                f"{model}: modules.json names {path!r}; use folders inside of the model's"
             )
     for file, content in {"modules.json": modules, **settings}.items():
         for reference in find_references(content, file):
@@ -304,18 +304,18 @@ def check_modules(modules: Any, settings: dict[str, Any], where: str) -> None:
                 continue  # `drop_foreign_code` removes it from what is loaded
             if not reference.is_of_library:
                 raise ValueError(
-                    f"{where}: {reference}, which is no class of sentence-transformers; code of"
+                    f"{model}: {reference}, which is no class of sentence-transformers; code of"
                     " others is never run"
                 )
 
 
-def check_activation(config: Any, where: str) -> None:
+def check_activation(config: Any, model: str) -> None:
     """Refuse (a ValueError) a config.json of a reranker that computes its score by code of others;
     sentence-transformers runs any function of torch that is named there."""
     for reference in find_references(config, "config.json"):
         if reference.key in ACTIVATION_KEYS and not reference.is_of_library:
             raise ValueError(
-                f"{where}: {reference}, which is no class of torch.nn; code of others is never run"
+                f"{model}: {reference}, which is no class of torch.nn; code of others is never run"
             )
 
 
@@ -329,7 +329,7 @@ _reported: set[str] = set()  # messages of `drop_foreign_code`, each of which is
 
 
 def drop_foreign_code(
-    settings: dict[str, Any], file: str, where: str | Path, keep_files: bool = False
+    settings: dict[str, Any], file: str, model: str | Path, keep_files: bool = False
 ) -> None:
     """Remove the names of code that is not ours from `settings`, in place, so that they are not
     saved again; says on stderr what is left out.
@@ -337,7 +337,7 @@ def drop_foreign_code(
     Args:
         settings: The attributes of a config, or what a tokenizer was made of.
         file: The file that they come from.
-        where: The model, for the message.
+        model: The model, for the message.
         keep_files: Keep names of files beside the model, such as a class that the user has
             registered.
     """
@@ -348,7 +348,7 @@ def drop_foreign_code(
     settings.clear()
     settings.update(cleaned)
     names = "; ".join(dict.fromkeys(str(reference) for reference in foreign[:3]))
-    message = f"{printable(where)}: {names}: code of others, which is not run and does not go along"
+    message = f"{printable(model)}: {names}: code of others, which is not run and does not go along"
     if message not in _reported:
         _reported.add(message)
         print(message, file=sys.stderr)

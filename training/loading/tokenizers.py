@@ -5,7 +5,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...tokenization.coverage import check_loaded_tokenizer
-from ...tokenization.saved import follow_tokenizer_file, tokens_with_capitals
+from ...tokenization.tokenizer_file import tokenizer_with_ids_of_file, tokens_with_capitals
 from ..common.printing import warn
 from .foreign_code import drop_foreign_code
 from .load_errors import wrap_load_errors
@@ -49,7 +49,7 @@ def match_tokenizer_file(
     tokenizer.json where it does not. Warn of a cased vocabulary whose text is lower-cased."""
     file = find_file(str(path), "tokenizer.json")
     with wrap_load_errors(path):
-        followed = follow_tokenizer_file(tokenizer, file)
+        followed = tokenizer_with_ids_of_file(tokenizer, file)
     if followed is not tokenizer:
         warn(
             f"tokenizer: Transformers reads {str(path)!r} as {type(tokenizer).__name__}, which"

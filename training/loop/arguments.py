@@ -21,20 +21,20 @@ TRACKER_PACKAGES = {
 }
 
 
-def check_training(training: TrainingArguments) -> None:
+def check_training(args: TrainingArguments) -> None:
     """Refuse (ValueError) what would end a training only after all data is read, or compute
     otherwise than asked."""
     for name in ("learning_rate", "weight_decay", "muon_learning_rate"):
-        value = getattr(training, name, None)
+        value = getattr(args, name, None)
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"{name} must be a finite number, 0 or above, got {value}")
-    if training.n_gpu > 1:  # `DataParallel` computes in fp32 whatever was asked for
+    if args.n_gpu > 1:  # `DataParallel` computes in fp32 whatever was asked for
         raise ValueError(
-            f"{training.n_gpu} GPUs need a process each: `torchrun --nproc_per_node"
-            f" {training.n_gpu} -m minibert.training.cli …`; or set CUDA_VISIBLE_DEVICES=0"
+            f"{args.n_gpu} GPUs need a process each: `torchrun --nproc_per_node"
+            f" {args.n_gpu} -m minibert.training.cli …`; or set CUDA_VISIBLE_DEVICES=0"
         )
     installed = get_available_reporting_integrations()
-    for name in training.report_to:
+    for name in args.report_to:
         if name in TRACKER_PACKAGES and name not in installed:
             raise ValueError(
                 f"report_to: {name} is not installed; pip install {TRACKER_PACKAGES[name]}, or"
@@ -43,11 +43,11 @@ def check_training(training: TrainingArguments) -> None:
 
 
 def choose_best_metric(
-    training: TrainingArguments, default_metric: str, metrics: Sequence[str]
+    args: TrainingArguments, default_metric: str, metrics: Sequence[str]
 ) -> dict[str, Any]:
     """The fields of `TrainingArguments` by which the best checkpoint is chosen: the
     `default_metric` unless the user names another one of the `metrics`."""
-    metric = (training.metric_for_best_model or "auto").removeprefix("eval_")
+    metric = (args.metric_for_best_model or "auto").removeprefix("eval_")
     if metric == "auto":
         return {"metric_for_best_model": default_metric, "greater_is_better": True}
     if metric not in metrics:

@@ -22,7 +22,7 @@ OPTIMIZER_FILES = ("optimizer*", "global_step*")
 
 
 def checkpoint_to_resume(
-    training: TrainingArguments, checkpoint: str | bool | None = None, *, is_quiet: bool = False
+    args: TrainingArguments, checkpoint: str | bool | None = None, *, is_quiet: bool = False
 ) -> str | None:
     """Find the checkpoint that `resume_from_checkpoint` names (`checkpoint`, or that of the
     arguments): a path, or `true` for the newest whole one in the output folder. Returns None for a
@@ -35,11 +35,11 @@ def checkpoint_to_resume(
         ValueError: the output folder holds another run, or none of its checkpoints is whole.
     """
     if checkpoint is None:
-        checkpoint = training.resume_from_checkpoint
+        checkpoint = args.resume_from_checkpoint
     newest = None
-    if training.process_index == 0:
+    if args.process_index == 0:
         choice = str(checkpoint or "false")
-        newest, notes = _find_checkpoint(Path(training.output_dir), choice)
+        newest, notes = _find_checkpoint(Path(args.output_dir), choice)
         for note in notes:
             if not is_quiet:
                 print(note)

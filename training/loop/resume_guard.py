@@ -51,15 +51,15 @@ class ResumeGuardCallback(TrainerCallback, ExportableState):
         )
 
 
-def settings_of_steps(training: TrainingArguments) -> dict[str, Any]:
+def settings_of_steps(args: TrainingArguments) -> dict[str, Any]:
     """The arguments that decide which rows a step has, how it changes the weights, and which step
     is the best. They must be the same when a training is resumed."""
-    size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
+    size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     batch = "per_device_train_batch_size · gradient_accumulation_steps · processes"
-    settings = {batch: size, "optim": training.optim.value.removesuffix("_fused")}
+    settings = {batch: size, "optim": args.optim.value.removesuffix("_fused")}
     settings["lr_scheduler_type"] = "one by steps"
-    if training.lr_scheduler_type.value in ("reduce_lr_on_plateau", "greedy"):
-        settings["lr_scheduler_type"] = training.lr_scheduler_type.value
+    if args.lr_scheduler_type.value in ("reduce_lr_on_plateau", "greedy"):
+        settings["lr_scheduler_type"] = args.lr_scheduler_type.value
     for name in (
         "learning_rate",
         "weight_decay",
@@ -71,7 +71,7 @@ def settings_of_steps(training: TrainingArguments) -> dict[str, Any]:
         "train_sampling_strategy",
         "metric_for_best_model",
     ):
-        settings[name] = getattr(training, name)
+        settings[name] = getattr(args, name)
     return settings
 
 

@@ -45,11 +45,12 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.seconds = 60.0 * minutes
         self.warmup = warmup
         self.clock = clock
-        self.start = clock()
-        self.before = 0.0  # seconds used up by earlier runs, which this one goes on from
+        self.started_at = clock()
+        self.earlier_seconds = 0.0  # used up by earlier runs, which this one goes on from
         self.durations: deque[float] = deque(maxlen=RECENT_STEPS)  # seconds of recent steps
         self.last_step_end: float | None = None  # in seconds of `elapsed`
-        self.reserve = EVALUATION_SHARE * self.seconds  # for the evaluation at the end
+        # kept for the evaluation at the end
+        self.evaluation_seconds = EVALUATION_SHARE * self.seconds
         # The share of the schedule before and after the next step.
         self.progress = 0.0
         self.next_progress = 0.0
@@ -57,10 +58,10 @@ class TimeBudget(TrainerCallback, ExportableState):
     @property
     def elapsed(self) -> float:
         """Seconds used up, over all runs that were resumed."""
-        return self.before + self.clock() - self.start
+        return self.earlier_seconds + self.clock() - self.started_at
 
     @property
-    def factor(self) -> float:
+    def rate_factor(self) -> float:
         """On the learning rate of the next step: the schedule's in the middle of it."""
         middle = (self.progress + self.next_progress) / 2
         if middle < self.warmup:
@@ -68,7 +69,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         return max(1 - middle, 0.0) / (1 - self.warmup)
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.factor)
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.rate_factor)
 
     def look_ahead(self) -> int | None:
         """Steps that will fit from now on, 0 after the last one, None as long as none was timed;
@@ -77,7 +78,7 @@ class TimeBudget(TrainerCallback, ExportableState):
             return 0
         if not self.durations:
             return None
-        seconds_left = self.seconds - self.reserve - self.elapsed
+        seconds_left = self.seconds - self.evaluation_seconds - self.elapsed
         seconds_per_step = statistics.median(self.durations)
         steps_left = of_first_rank(max(1, round(seconds_left / seconds_per_step)))
         self.next_progress = self.progress + (1 - self.progress) / steps_left
@@ -93,9 +94,9 @@ class TimeBudget(TrainerCallback, ExportableState):
         return self.look_ahead()
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, in trainer_state.json."""
+        """What a checkpoint keeps, in trainer_state.json, under the names of all versions."""
         attributes = {
-            "reserve": self.reserve,
+            "reserve": self.evaluation_seconds,
             "progress": self.progress,
             "before": self.elapsed,
             "durations": list(self.durations),
@@ -104,7 +105,9 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def resume(self, attributes: dict[str, Any]) -> None:
         """Go on from where the time stood; `attributes` are those of `state`."""
-        vars(self).update(attributes)
+        self.evaluation_seconds = attributes["reserve"]
+        self.progress = attributes["progress"]
+        self.earlier_seconds = attributes["before"]
         self.durations = deque(attributes["durations"], maxlen=RECENT_STEPS)
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -134,13 +137,13 @@ class TimeBudget(TrainerCallback, ExportableState):
     def on_epoch_end(self, args, state, control, **kwargs):
         # No evaluation that leaves no time for the last one.
         if control.should_evaluate and self.progress < 1:
-            time_after_it = self.elapsed + 2 * self.reserve
+            time_after_it = self.elapsed + 2 * self.evaluation_seconds
             control.should_evaluate = of_first_rank(time_after_it <= self.seconds)
 
     on_step_end = on_epoch_end
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        self.reserve = metrics.get("eval_runtime", self.reserve)
+        self.evaluation_seconds = metrics.get("eval_runtime", self.evaluation_seconds)
 
 
 class TimeBudgetMixin:

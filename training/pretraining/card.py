@@ -28,7 +28,7 @@ def save_pretraining_card(
     report: dict[str, Any],
     data_names: Sequence[str],
     recipe: dict[str, Any],
-    training: TrainingArguments,
+    args: TrainingArguments,
     started_from: str | None = None,
     example: Example | None = None,
 ) -> CardFacts:
@@ -42,7 +42,7 @@ def save_pretraining_card(
         started_from: the saved model that was trained further.
         example: a held-out text for the snippet.
     """
-    training_facts = _training_facts(report, recipe, training)
+    training_facts = _training_facts(report, recipe, args)
     prefix = "unigram_"
     baseline = "unigram frequencies"
     if training_facts["objective"] == "rtd":
@@ -61,12 +61,12 @@ def save_pretraining_card(
     if started_from:
         add_source(facts, read_origin(started_from))
         facts.origin = "Trained further from"
-    save_card(folder, facts, training.hub_model_id)
+    save_card(folder, facts, args.hub_model_id)
     return facts
 
 
 def _training_facts(
-    report: dict[str, Any], recipe: dict[str, Any], training: TrainingArguments
+    report: dict[str, Any], recipe: dict[str, Any], args: TrainingArguments
 ) -> dict[str, str]:
     """Recipe, machine, steps and time; the arguments are those of `save_pretraining_card`."""
     steps = f"{report['steps']:,}"
@@ -84,7 +84,7 @@ def _training_facts(
     }
     if report["training_seconds"]:
         facts["time"] = f"{report['training_seconds'] / 60:.1f} minutes"
-    facts |= describe_training(training)
+    facts |= describe_training(args)
     if recipe.get("optimizer") == "muon":
         others = facts["optimizer"]
         facts["optimizer"] = f"Muon for the matrices of the blocks; for the rest {others}"

@@ -269,26 +269,25 @@ def _check_no_validation(eval_dataset: Any) -> None:
 # --- streams ---
 
 
-def check_stream_ends(training: TrainingArguments) -> None:
+def check_stream_ends(args: TrainingArguments) -> None:
     """Refuse (a ValueError) a training on a stream that has no end."""
-    if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
+    if args.max_steps <= 0 and getattr(args, "minutes", None) is None:
         raise ValueError("max_steps: a stream has no end; give max_steps or minutes")
 
 
-def set_up_stream(training: TrainingArguments) -> None:
+def set_up_stream(args: TrainingArguments) -> None:
     """Set up a training on a stream, in place. Every rank reads its own part (by default,
     `accelerate` lets the first rank read for all, and fails on batches of unequal width).
     Checkpoints are written every `save_steps` instead of every epoch, since a stream has only
     one."""
     # a copy: the user's arguments may have the same object
-    training.accelerator_config = copy.copy(training.accelerator_config)
-    training.accelerator_config.dispatch_batches = False
-    if training.save_strategy == "epoch":
-        training.save_strategy = SaveStrategy.STEPS
-        if training.load_best_model_at_end:  # it needs an evaluation for each checkpoint
-            training.eval_strategy = IntervalStrategy.STEPS
-            training.eval_steps = training.save_steps
+    args.accelerator_config = copy.copy(args.accelerator_config)
+    args.accelerator_config.dispatch_batches = False
+    if args.save_strategy == "epoch":
+        args.save_strategy = SaveStrategy.STEPS
+        if args.load_best_model_at_end:  # it needs an evaluation for each checkpoint
+            args.eval_strategy = IntervalStrategy.STEPS
+            args.eval_steps = args.save_steps
         print(
-            f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps"
-            " (--save_steps)"
+            f"A stream has no epochs: a checkpoint every {args.save_steps:g} steps (--save_steps)"
         )

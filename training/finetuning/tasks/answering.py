@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ....option_checks import checked_class
-from ...data.sentences import split_sentences
+from ...data.sentences import sentences_by_line
 from ...evaluation.intervals import Interval, intervals_of_means
 from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
@@ -291,7 +291,7 @@ def most_alike_sentence(question: str, context: str) -> str:
     question_words = set(question.lower().split())
     most_alike = ""
     max_shared = -1
-    for sentence in split_sentences(context):
+    for sentence in sentences_by_line(context):
         num_shared = len(question_words.intersection(sentence.lower().split()))
         if num_shared > max_shared:
             most_alike = sentence

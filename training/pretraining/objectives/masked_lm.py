@@ -12,7 +12,7 @@ from ....modeling_minibert import MiniBertForMaskedLM
 from ....tokenization import check_mask_token
 from ....tokenization.words import word_start_table
 from ...data.collators import MaskedLMCollator
-from ...data.sentences import split_sentences
+from ...data.sentences import sentences_by_line
 from ...hub.example import Example
 from ..fill import fill_masks
 from .base import Objective
@@ -106,7 +106,7 @@ def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -
     best_sentences = []
     for text in islice(filter(str.strip, texts), NUM_DOCUMENTS):
         sentences = []
-        for sentence in split_sentences(text)[:SENTENCES_PER_DOCUMENT]:
+        for sentence in sentences_by_line(text)[:SENTENCES_PER_DOCUMENT]:
             sentences.append(" ".join(sentence.split()[:MAX_WORDS]))
         best = max(sentences, key=sentence_rank)[:MAX_CHARACTERS]
         best_sentences.append(_fit_model(best, tokenizer))

@@ -68,7 +68,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     Args:
         config: the discriminator's config.
         generator_config: the generator's, see `make_generator_config`.
-        weight: weight of the discriminator's loss relative to the generator's.
+        discriminator_weight: weight of the discriminator's loss relative to the generator's.
         suppress_tokens: ids that the generator never samples: special tokens, above all [MASK].
     """
 
@@ -76,11 +76,11 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         self,
         config: MiniBertConfig,
         generator_config: MiniBertConfig,
-        weight: float,
+        discriminator_weight: float,
         suppress_tokens: Collection[int],
     ):
         super().__init__(config)
-        self.weight = weight
+        self.discriminator_weight = discriminator_weight
         self.generator = MiniBertForMaskedLM(generator_config)
         self.projection = nn.Identity()
         width = config.embedding_size or config.hidden_size
@@ -159,7 +159,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
             corrupted, labels=replaced, num_items_in_batch=num_tokens_in_batch, **layout
         )
         return ModelOutput(
-            loss=generated.loss + self.weight * detected.loss,
+            loss=generated.loss + self.discriminator_weight * detected.loss,
             mlm_loss=generated.loss,
             rtd_loss=detected.loss,
             logits=detected.logits,

@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForPreTraining
-from ....tokenization import special_ids, tokenizer_backend
+from ....tokenization import special_ids, tokenizer_json
 from ...data.masking import IGNORE_INDEX
-from ...data.sentences import split_sentences
+from ...data.sentences import sentences_by_line
 from ...data.tables import map_tables
 from ...data.tokenized import tokenize_table
 from .base import mean_metrics, token_sums
@@ -131,7 +131,7 @@ def make_sentence_pairs(
     """
     options = dict(
         desc="Making pairs",
-        backend=tokenizer_backend(tokenizer),
+        serialized_tokenizer=tokenizer_json(tokenizer),
         seq_length=seq_length,
         short_seq_prob=short_seq_prob,
         seed=seed,
@@ -166,7 +166,7 @@ def _split_languages(documents: datasets.Dataset) -> list[datasets.Dataset]:
 
 def pair_table(
     table: pa.Table,
-    backend: str,
+    serialized_tokenizer: str,
     seq_length: int,
     short_seq_prob: float,
     seed: int,
@@ -176,10 +176,11 @@ def pair_table(
 ) -> pa.Table:
     """Make the pairs of one window of documents (column `text`); see `make_sentence_pairs`."""
     texts = table["text"].to_pylist()
-    sentences = [split_sentences(text) for text in texts]
+    sentences = [sentences_by_line(text) for text in texts]
     all_sentences = list(chain(*sentences))
     generator = np.random.default_rng([seed, zlib.crc32("".join(all_sentences).encode())])
-    tokenized = tokenize_table(pa.table({"text": pa.array(all_sentences, pa.string())}), backend)
+    text_table = pa.table({"text": pa.array(all_sentences, pa.string())})
+    tokenized = tokenize_table(text_table, serialized_tokenizer)
     segments = iter(tokenized["input_ids"].to_pylist())
     documents = []
     for text, text_sentences in zip(texts, sentences):

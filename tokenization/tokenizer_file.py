@@ -51,7 +51,7 @@ def sample_ids_of_file(backend: Tokenizer, add_special_tokens: bool = True) -> l
     return ids
 
 
-def follow_tokenizer_file(
+def tokenizer_with_ids_of_file(
     tokenizer: PreTrainedTokenizerBase, file: Path | None
 ) -> PreTrainedTokenizerBase:
     """`tokenizer` if it gives the ids of its tokenizer.json; else a tokenizer that does.
