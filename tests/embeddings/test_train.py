@@ -16,9 +16,13 @@ from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTra
 from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
+from minibert.training.common.locks import LOCK
 from minibert.training.embeddings import encoder_trainer, saving
+from minibert.training.embeddings.config import EmbeddingConfig
+from minibert.training.embeddings.embedding_trainer import DenseTrainer
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.evaluators import HeldOutEvaluator
+from minibert.training.embeddings.tasks import EmbeddingTask
 from minibert.training.optimization.clock import TimeBudget
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
@@ -85,13 +89,18 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
 def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, monkeypatch):
-    lengths, make = [], HeldOutEvaluator.__call__
+    lengths = []
 
-    def measure(self, model, *given, **more):
-        lengths.append(model.max_seq_length)
-        return make(self, model, *given, **more)
+    def record_length(method):
+        def measure(self, model, *args, **options):
+            lengths.append(model.max_seq_length)
+            return method(self, model, *args, **options)
 
-    monkeypatch.setattr(HeldOutEvaluator, "__call__", measure)
+        return measure
+
+    for name in ("__call__", "measure"):
+        method = getattr(HeldOutEvaluator, name)
+        monkeypatch.setattr(HeldOutEvaluator, name, record_length(method))
     run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         "--max_steps", "1", "--max_length", "7", *TRAINING)  # fmt: skip
     assert lengths[0] == lengths[-1] == 16 and 7 in lengths
@@ -99,6 +108,31 @@ def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, 
         str(tmp_path / "out"), device="cpu"
     )
     assert saved.max_seq_length == 16
+
+
+def test_an_interrupted_training_leaves_a_model_of_full_length(toy, tmp_path, monkeypatch):
+    """In a notebook it goes on. Meanwhile, no other process could write in the folder."""
+    output = tmp_path / "out"
+    task = EmbeddingTask(data=str(toy / "train.jsonl"), model=str(toy / "model"))
+    args = EmbeddingConfig(str(output), max_length=7, disable_tqdm=True, bf16=False)
+    trainer = DenseTrainer(task, args)
+
+    def interrupt(*_, **__):
+        assert trainer.model.max_seq_length == 7
+        assert (output / LOCK).exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "train", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert trainer.model.max_seq_length == 16
+    assert not (output / LOCK).exists()
+
+
+def test_a_trainer_has_tasks_of_its_own_type(toy, tmp_path):
+    task = EmbeddingTask(data="no.jsonl", model=str(toy / "model"), encoder_type="sparse")
+    with pytest.raises(ValueError, match="which DenseTrainer does not train; use SparseTrainer"):
+        DenseTrainer(task, EmbeddingConfig(str(tmp_path / "out")))
 
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])

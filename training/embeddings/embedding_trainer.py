@@ -1,8 +1,8 @@
-"""The trainers of embedding models: those of sentence-transformers, and `make_embedding_trainer`,
-which reads the rows and opens the models for one."""
+"""The trainers of embedding models, one for each type: those of sentence-transformers, which read
+the rows and open the models by themselves."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import sentence_transformers as st
 from datasets import Dataset
@@ -12,8 +12,13 @@ from ..common.printing import warn
 from ..evaluation.baselines import describe_few_rows
 from ..loop.arguments import choose_best_metric
 from .config import EmbeddingConfig
-from .encoder_trainer import EncoderTrainerMixin, start_budget, trainer_settings
-from .encoders import check_encoder, open_encoder
+from .encoder_trainer import (
+    EncoderTrainerMixin,
+    check_before_reading,
+    start_budget,
+    trainer_settings,
+)
+from .encoders import EncoderType, check_encoder, open_encoder
 from .evaluators import EmbeddingEvaluator
 from .held_out import split_pairs
 from .losses import find_loss, make_loss
@@ -24,10 +29,90 @@ from .teachers import label_type_of, open_teacher, teach
 
 
 class EmbeddingTrainerMixin(EncoderTrainerMixin):
-    """A mixin that stands before the trainer of a type of embedding models."""
+    """A mixin that stands before the trainer of a type of embedding models. It reads the pairs,
+    holds some out, labels them by the teacher, and opens the model.
+
+    ```python
+    task = EmbeddingTask(data="pairs.jsonl", model="runs/minibert")
+    trainer = DenseTrainer(task, EmbeddingConfig("runs/embed"))
+    trainer.train()
+    scores = trainer.measure()
+    ```
+
+    Args:
+        task: What to learn, and from what.
+        args: The settings.
+
+    Raises:
+        ValueError: the settings, the rows, the teacher or the model do not fit each other.
+    """
 
     # `EmbeddingConfig` is a subclass of it; sparse and multi-vector trainers have others
     training_args_class = st.SentenceTransformerTrainingArguments
+    encoder_type: ClassVar[EncoderType]
+
+    def __init__(self, task: EmbeddingTask, args: EmbeddingConfig):
+        # Settings and checks
+        if task.encoder_type != self.encoder_type:
+            raise ValueError(
+                f"task: it is for {task.encoder_type} vectors, which {type(self).__name__} does not"
+                f" train; use {TRAINER_CLASSES[task.encoder_type].__name__}"
+            )
+        check_before_reading(args)
+        budget = start_budget(args)
+        args = trainer_settings(args)
+        check_encoder(task.model, max_length=args.max_length)
+
+        # Pairs and held-out rows
+        pairs, held_out = split_pairs(
+            task.data,
+            task.columns,
+            task.validation,
+            args.validation_size,
+            args.seed,
+            task.pairs_from,
+        )
+        has_scores = "label" in pairs.column_names
+        if not has_scores and isinstance(held_out, Dataset):
+            held_out = as_retrieval(held_out)
+
+        # Teacher and loss
+        teacher = open_teacher(task.teacher, task.model)
+        label_type = label_type_of(teacher, pairs.column_names, task.encoder_type)
+        loss_class = find_loss(task.loss, task.encoder_type, label_type)
+
+        # Model
+        set_seed(args.seed)
+        normalize = True if task.encoder_type == "dense" else None
+        # in fp32: small steps are lost in weights of half precision, in which some models are saved
+        encoder = open_encoder(
+            task.model, task.encoder_type, task.pooling, normalize, dtype="float32"
+        )
+        loss = make_loss(
+            encoder, task.encoder_type, loss_class, task.loss_kwargs, task.matryoshka_dims
+        )
+
+        # Rows and their settings
+        rows = teach(teacher, pairs, encoder, label_type, has_bar=not args.disable_tqdm)
+        args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
+        num_held_out = count_rows(held_out)
+        print(
+            f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}"
+        )
+        warn(describe_few_rows(num_held_out))
+
+        # Trainer
+        bar_title = None if args.disable_tqdm else "Embedding"
+        super().__init__(
+            model=encoder,
+            args=args,
+            train_dataset=rows,
+            loss=loss,
+            evaluator=EmbeddingEvaluator(held_out, encoder.max_seq_length, bar_title),
+            task=task,
+            budget=budget,
+            teacher_to_measure=teacher if label_type == "vectors" else None,
+        )
 
     def measure(self) -> dict[str, dict[str, float]]:
         """Measure the trained model, also with shortened vectors. Returns `scores`."""
@@ -42,74 +127,26 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
 class DenseTrainer(EmbeddingTrainerMixin, st.SentenceTransformerTrainer):
     """Trains models with one vector of a text."""
 
+    encoder_type = "dense"
+
 
 class SparseTrainer(EmbeddingTrainerMixin, st.SparseEncoderTrainer):
     """Trains models with one weight of a text for each word of the vocabulary."""
+
+    encoder_type = "sparse"
 
 
 class MultiVectorTrainer(EmbeddingTrainerMixin, st.MultiVectorEncoderTrainer):
     """Trains models with one vector of each token."""
 
+    encoder_type = "multi-vector"
 
-TRAINER_CLASSES = {
+
+TRAINER_CLASSES: dict[EncoderType, type[EmbeddingTrainerMixin]] = {
     "dense": DenseTrainer,
     "sparse": SparseTrainer,
     "multi-vector": MultiVectorTrainer,
 }
-
-
-def make_embedding_trainer(task: EmbeddingTask, args: EmbeddingConfig) -> EmbeddingTrainerMixin:
-    """Read the pairs, hold some out, label them by the teacher, and open the model. Returns the
-    trainer of all that. A ValueError for what cannot be trained."""
-    # Settings and checks
-    budget = start_budget(args)
-    args = trainer_settings(args)
-    check_encoder(task.model, max_length=args.max_length)
-
-    # Pairs and held-out rows
-    pairs, held_out = split_pairs(
-        task.data,
-        task.columns,
-        task.validation,
-        args.validation_size,
-        args.seed,
-        task.pairs_from,
-    )
-    has_scores = "label" in pairs.column_names
-    if not has_scores and isinstance(held_out, Dataset):
-        held_out = as_retrieval(held_out)
-
-    # Teacher and loss
-    teacher = open_teacher(task.teacher, task.model)
-    label_type = label_type_of(teacher, pairs.column_names, task.encoder_type)
-    loss_class = find_loss(task.loss, task.encoder_type, label_type)
-
-    # Model
-    set_seed(args.seed)
-    normalize = True if task.encoder_type == "dense" else None
-    # in fp32: small steps are lost in weights of half precision, in which some models are saved
-    encoder = open_encoder(task.model, task.encoder_type, task.pooling, normalize, dtype="float32")
-    loss = make_loss(encoder, task.encoder_type, loss_class, task.loss_kwargs, task.matryoshka_dims)
-
-    # Rows and their settings
-    rows = teach(teacher, pairs, encoder, label_type, has_bar=not args.disable_tqdm)
-    args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
-    num_held_out = count_rows(held_out)
-    print(f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}")
-    warn(describe_few_rows(num_held_out))
-
-    # Trainer
-    bar_title = None if args.disable_tqdm else "Embedding"
-    return TRAINER_CLASSES[task.encoder_type](
-        model=encoder,
-        args=args,
-        train_dataset=rows,
-        loss=loss,
-        evaluator=EmbeddingEvaluator(held_out, encoder.max_seq_length, bar_title),
-        task=task,
-        budget=budget,
-        teacher_to_measure=teacher if label_type == "vectors" else None,
-    )
 
 
 def embedding_fields(

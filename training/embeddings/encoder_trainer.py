@@ -6,22 +6,31 @@ from typing import Any
 
 from accelerate.utils import extract_model_from_parallel
 
+from ..common.locks import lock_output
 from ..common.precision import resolve_precision
 from ..evaluation.intervals import Interval
+from ..hub.push import check_push
 from ..hub.upload_mixin import HubMixin
+from ..loop.arguments import check_training
 from ..loop.callbacks import add_callbacks, common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
+from ..loop.checkpoints import checkpoint_to_resume
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
-from .config import EncoderConfig
+from ..optimization.clock import (
+    UNREACHABLE_STEPS,
+    TimeBudget,
+    TimeBudgetMixin,
+    check_minutes,
+)
+from .config import DEFAULT_EPOCHS, EncoderConfig
 from .encoders import warn_cut
 from .tasks import EncoderTask
 
 
 class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
     """A mixin that stands before a trainer of sentence-transformers. `train` measures the model
-    before it trains it, `measure` does so afterwards.
+    before it trains it, `measure` does so afterwards. A subclass is made of a task and settings.
 
     Args:
         task: What is learned, for the report. A checkpoint of another task is not resumed.
@@ -77,27 +86,49 @@ class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any):
         """Measure the teacher and the model, then train as `Trainer.train` does; True resumes from
-        the newest whole checkpoint. A ValueError if the output folder holds another run, or the
-        checkpoint was trained with other settings."""
-        checkpoint = self.find_checkpoint(resume_from_checkpoint)
-        model = self.model
+        the newest whole checkpoint. A ValueError if the output folder holds another run, another
+        process writes in it, or the checkpoint was trained with other settings."""
+        with lock_output(self.args):
+            checkpoint = self.find_checkpoint(resume_from_checkpoint)
+            self._measure_before()
+            return self._train(checkpoint, **options)
+
+    def _measure_before(self) -> None:
+        """Measure the model, and a teacher that is measured as the model is."""
         if self.teacher_to_measure is not None:
-            self.scores["teacher"] = self.evaluator.measure(self.teacher_to_measure)
-        self.scores["before"] = self.evaluator(model)
+            self.scores["teacher"] = self.evaluator.score(self.teacher_to_measure)
+        self.scores["before"] = self.evaluator(self.model)
+
+    def _train(self, checkpoint: str | None, **options: Any):
+        """Train on texts of `max_length`. The model reads longer ones afterwards, also if an error
+        or Ctrl-C ended the training."""
+        model = self.model
         full_length = model.max_seq_length
         model.max_seq_length = self.args.max_length or full_length
-        warn_cut(model, self.train_dataset["second"][:])
-        result = super().train(resume_from_checkpoint=checkpoint, **options)
-        model.max_seq_length = full_length  # short texts in training do not make a model of those
+        try:
+            warn_cut(model, self.train_dataset["second"][:])
+            result = super().train(resume_from_checkpoint=checkpoint, **options)
+        finally:
+            model.max_seq_length = full_length
         # else autocast stays on it, and it is not measured as it is saved and as it began
         extract_model_from_parallel(model, keep_fp32_wrapper=False)
         return result
 
     def measure(self) -> dict[str, dict[str, float]]:
         """Measure the trained model. Returns `scores`."""
-        self.scores["after"] = self.evaluator(self.model)
-        self.intervals = self.evaluator.intervals()
+        measured = self.evaluator.measure(self.model)
+        self.scores["after"] = measured.scores
+        self.intervals = measured.intervals
         return self.scores
+
+
+def check_before_reading(args: EncoderConfig) -> None:
+    """Refuse (a ValueError) what would end the training only after all rows are read."""
+    checkpoint_to_resume(args, is_quiet=True)  # `train` looks again
+    check_training(args)
+    check_minutes(args, default_epochs=DEFAULT_EPOCHS)
+    if args.push_to_hub:
+        check_push(args)
 
 
 def start_budget(args: EncoderConfig) -> TimeBudget | None:

@@ -1,6 +1,8 @@
 """What measures a model before, during and after its training, on the rows that are held out."""
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import sentence_transformers as st
 from datasets import Dataset
@@ -15,6 +17,13 @@ from .passages import Passage
 from .retrieval import Retrieval, as_reranking
 
 
+class Measured(NamedTuple):
+    """What a model reaches on the rows that are held out."""
+
+    scores: dict[str, float]  # by the name of the metric
+    intervals: dict[str, Interval]  # of 95 %, of those metrics that have one
+
+
 class HeldOutEvaluator(BaseEvaluator):
     """An evaluator of sentence-transformers, which returns metrics by name. Called during a
     training, it measures the model as it will be saved: with texts of full length, and without
@@ -24,10 +33,6 @@ class HeldOutEvaluator(BaseEvaluator):
         held_out: The rows that are held out.
         max_length: The longest text that the trained model reads, in tokens.
         bar_title: What progress bars are called, if there are to be any.
-
-    Attributes:
-        last_prediction: What the model predicted that was measured last.
-        metrics: The names of its metrics.
     """
 
     def __init__(self, held_out: Retrieval | Dataset, max_length: int, bar_title: str | None):
@@ -35,8 +40,6 @@ class HeldOutEvaluator(BaseEvaluator):
         self.held_out = held_out
         self.max_length = max_length
         self.bar_title = bar_title
-        self.metrics: list[str] = []
-        self.last_prediction: Any = None
 
     def predict(self, model: Any) -> list[list[Passage]] | list[float]:
         """What a model predicts for the rows: the passages of each query, best first, or the score
@@ -48,29 +51,36 @@ class HeldOutEvaluator(BaseEvaluator):
         raise NotImplementedError
 
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
+        with self._as_it_will_be_saved(model):
+            return self.score(model)
+
+    def measure(self, model: Any) -> Measured:
+        """The metrics of a model as it will be saved, with their intervals."""
+        with self._as_it_will_be_saved(model):
+            predicted = self.predict(model)
+            scores = self.compute_metrics(model, predicted)
+        intervals = intervals_of(self.held_out, predicted)
+        return Measured(scores, {name: intervals[name] for name in scores if name in intervals})
+
+    def score(self, model: Any) -> dict[str, float]:
+        """The metrics by name of a model as it is, such as a teacher."""
+        return self.compute_metrics(model, self.predict(model))
+
+    @contextmanager
+    def _as_it_will_be_saved(self, model: Any) -> Iterator[None]:
+        """Let a model that is in training read texts of full length, and compute without
+        autocast."""
         training_length = model.max_seq_length
         training_forward = vars(model).copy()
         without_autocast(model)
         model.max_seq_length = self.max_length
         try:
-            return self.measure(model)
+            yield
         finally:
             model.max_seq_length = training_length
             for name in AUTOCAST_ATTRIBUTES:
                 if name in training_forward:
                     setattr(model, name, training_forward[name])
-
-    def measure(self, model: Any) -> dict[str, float]:
-        """The metrics by name of a model as it is, such as a teacher."""
-        self.last_prediction = self.predict(model)
-        scores = self.compute_metrics(model, self.last_prediction)
-        self.metrics = list(scores)
-        return scores
-
-    def intervals(self) -> dict[str, Interval]:
-        """The 95 % intervals of the metrics of the model that was measured last, by name."""
-        intervals = intervals_of(self.held_out, self.last_prediction)
-        return {name: intervals[name] for name in self.metrics if name in intervals}
 
 
 class EmbeddingEvaluator(HeldOutEvaluator):

@@ -1,5 +1,5 @@
-"""The trainer of rerankers: that of sentence-transformers, and `make_reranker_trainer`, which reads
-the rows, finds negatives and opens the models for it."""
+"""The trainer of rerankers: that of sentence-transformers, which reads the rows, finds negatives
+and opens the models by itself."""
 
 import dataclasses
 
@@ -14,7 +14,12 @@ from ..loading.models import load_sentence_transformer, minibert_config
 from ..loading.weights import check_weights
 from ..loop.arguments import choose_best_metric
 from .config import RerankerConfig
-from .encoder_trainer import EncoderTrainerMixin, start_budget, trainer_settings
+from .encoder_trainer import (
+    EncoderTrainerMixin,
+    check_before_reading,
+    start_budget,
+    trainer_settings,
+)
 from .encoders import RERANKER_ARCHITECTURE, check_encoder, open_encoder
 from .evaluators import RankingEvaluator, ScoreEvaluator
 from .held_out import split_pairs
@@ -28,74 +33,82 @@ NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 
 
 class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
-    """Trains models that score a query and a passage, which they read together."""
+    """Trains models that score a query and a passage, which they read together. It reads the pairs,
+    holds some out, finds negatives, labels them by the teacher, and opens the model.
 
+    Args:
+        task: What to learn, and from what.
+        args: The settings.
 
-def make_reranker_trainer(task: RerankingTask, args: RerankerConfig) -> RerankerTrainer:
-    """Read the pairs, hold some out, find negatives, label them by the teacher, and open the model.
-    Returns the trainer of all that. A ValueError for what cannot be trained."""
-    # Settings and checks
-    budget = start_budget(args)
-    args = trainer_settings(args)
-    is_reranker = _is_reranker(task.model)
-    check_encoder(task.model, reranker=is_reranker, max_length=args.max_length)
+    Raises:
+        ValueError: the settings, the rows, the teacher or the model do not fit each other.
+    """
 
-    # Teacher and loss
-    teacher = open_teacher(task.teacher, task.model, reranker=True)
-    loss_class = BinaryCrossEntropyLoss if teacher is None else MSELoss
+    def __init__(self, task: RerankingTask, args: RerankerConfig):
+        # Settings and checks
+        check_before_reading(args)
+        budget = start_budget(args)
+        args = trainer_settings(args)
+        is_reranker = _is_reranker(task.model)
+        check_encoder(task.model, reranker=is_reranker, max_length=args.max_length)
 
-    # Pairs and held-out rows
-    pairs, held_out = split_pairs(
-        task.data, task.columns, task.validation, args.validation_size, args.seed
-    )
-    if isinstance(held_out, Retrieval):
-        raise ValueError(
-            f"validation: {task.validation!r} is a folder; give a reranker a table like the data"
+        # Teacher and loss
+        teacher = open_teacher(task.teacher, task.model, reranker=True)
+        loss_class = BinaryCrossEntropyLoss if teacher is None else MSELoss
+
+        # Pairs and held-out rows
+        pairs, held_out = split_pairs(
+            task.data, task.columns, task.validation, args.validation_size, args.seed
         )
-    if task.asks_for_negatives:
-        _check_no_negatives(pairs)
+        if isinstance(held_out, Retrieval):
+            raise ValueError(
+                f"validation: {task.validation!r} is a folder; give a reranker a table like the"
+                " data"
+            )
+        if task.asks_for_negatives:
+            _check_no_negatives(pairs)
 
-    # What is measured, and negatives
-    set_seed(args.seed)
-    if "label" in pairs.column_names:
-        best_metric = choose_best_metric(args, "spearman", ["spearman"])
-        evaluator_class = ScoreEvaluator
-        rows = pairs
-        held_out_rows = held_out
-    else:
-        best_metric = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
-        evaluator_class = RankingEvaluator
-        rows, held_out_rows = add_negatives(pairs, held_out, task)
+        # What is measured, and negatives
+        set_seed(args.seed)
+        if "label" in pairs.column_names:
+            best_metric = choose_best_metric(args, "spearman", ["spearman"])
+            evaluator_class = ScoreEvaluator
+            rows = pairs
+            held_out_rows = held_out
+        else:
+            best_metric = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
+            evaluator_class = RankingEvaluator
+            rows, held_out_rows = add_negatives(pairs, held_out, task)
 
-    # Model
-    encoder = _open_reranker_to_train(task.model, is_reranker)
+        # Model
+        encoder = _open_reranker_to_train(task.model, is_reranker)
 
-    # Rows and their settings
-    rows = teach(teacher, rows, encoder, "scores", has_bar=not args.disable_tqdm)
-    args = dataclasses.replace(
-        args,
-        prompts=encoder.prompts.get(encoder.default_prompt_name),  # as `predict` has
-        # None is true for a model without gradient checkpointing, and fails here with several
-        # processes
-        ddp_find_unused_parameters=bool(args.ddp_find_unused_parameters),
-        **best_metric,
-    )
-    print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
-    warn(describe_few_rows(len(held_out)))
+        # Rows and their settings
+        rows = teach(teacher, rows, encoder, "scores", has_bar=not args.disable_tqdm)
+        args = dataclasses.replace(
+            args,
+            prompts=encoder.prompts.get(encoder.default_prompt_name),  # as `predict` has
+            # None is true for a model without gradient checkpointing, and fails here with several
+            # processes
+            ddp_find_unused_parameters=bool(args.ddp_find_unused_parameters),
+            **best_metric,
+        )
+        print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} rows")
+        warn(describe_few_rows(len(held_out)))
 
-    # Trainer
-    bar_title = None if args.disable_tqdm else "Reranking"
-    return RerankerTrainer(
-        model=encoder,
-        args=args,
-        train_dataset=rows,
-        loss=loss_class(encoder),
-        evaluator=evaluator_class(held_out_rows, encoder.max_seq_length, bar_title),
-        task=task,
-        budget=budget,
-        teacher_to_measure=teacher,
-        has_new_weights=not is_reranker,
-    )
+        # Trainer
+        bar_title = None if args.disable_tqdm else "Reranking"
+        super().__init__(
+            model=encoder,
+            args=args,
+            train_dataset=rows,
+            loss=loss_class(encoder),
+            evaluator=evaluator_class(held_out_rows, encoder.max_seq_length, bar_title),
+            task=task,
+            budget=budget,
+            teacher_to_measure=teacher,
+            has_new_weights=not is_reranker,
+        )
 
 
 def _is_reranker(path: str) -> bool:

@@ -24,10 +24,10 @@ class EncoderTask:
     """
 
     data: str | list[str] | Dataset
-    columns: list[str]
-    validation: str | Dataset | None
+    columns: list[str] = ()
+    validation: str | Dataset | None = None
     model: str
-    teacher: str | None
+    teacher: str | None = None
 
     @property
     def data_names(self) -> list[str]:
@@ -58,12 +58,12 @@ class EmbeddingTask(EncoderTask):
         loss_kwargs: Its keyword arguments, as JSON.
     """
 
-    pairs_from: list[str]
-    encoder_type: EncoderType
-    pooling: PoolingName | None
-    matryoshka_dims: list[int]
-    loss: str
-    loss_kwargs: str | None
+    pairs_from: list[str] = ()
+    encoder_type: EncoderType = "dense"
+    pooling: PoolingName | None = None
+    matryoshka_dims: list[int] = ()
+    loss: str = "auto"
+    loss_kwargs: str | None = None
 
     def __post_init__(self):
         if self.encoder_type != "dense" and (self.pooling or self.matryoshka_dims):
@@ -99,8 +99,8 @@ class RerankingTask(EncoderTask):
         miner: An embedding model that finds them; None: they are random.
     """
 
-    negatives: int | None
-    miner: str | None
+    negatives: int | None = None
+    miner: str | None = None
 
     @property
     def num_negatives(self) -> int:

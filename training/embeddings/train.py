@@ -17,18 +17,15 @@ from ..common.locks import lock_output
 from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
-from ..hub.push import check_push, push_output
-from ..loop.arguments import check_training
-from ..loop.checkpoints import checkpoint_to_resume
-from ..optimization.clock import check_minutes
-from .config import DEFAULT_EPOCHS, EmbeddingConfig, EncoderConfig, RerankerConfig
-from .embedding_trainer import make_embedding_trainer
+from ..hub.push import push_output
+from .config import EmbeddingConfig, EncoderConfig, RerankerConfig
+from .embedding_trainer import TRAINER_CLASSES
 from .encoder_trainer import EncoderTrainerMixin
 from .encoders import EncoderType
 from .evaluate import next_command_of_encoder, print_table
-from .reranker_trainer import make_reranker_trainer
+from .reranker_trainer import RerankerTrainer
 from .saving import save_trained
-from .tasks import EmbeddingTask, RerankingTask
+from .tasks import EmbeddingTask, EncoderTask, RerankingTask
 
 
 @checked_options(EmbeddingConfig)
@@ -98,16 +95,7 @@ def finetune_embed(
         loss_kwargs=loss_kwargs,
     )
     args = make_config(EmbeddingConfig, args, options)
-    with lock_output(args):
-        check_before_reading(args)
-        trainer = make_embedding_trainer(task, args)
-        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
-        trainer.measure()
-        print_table(trainer.scores, {"after": trainer.intervals})
-        report = save_trained(trainer)
-        if args.should_save and args.push_to_hub:
-            push_output(args)
-    return finish(trainer, report)
+    return _train_measure_and_save(TRAINER_CLASSES[kind], task, args)
 
 
 @checked_options(RerankerConfig)
@@ -158,31 +146,23 @@ def finetune_rerank(
         teacher=teacher,
     )
     args = make_config(RerankerConfig, args, options)
+    return _train_measure_and_save(RerankerTrainer, task, args)
+
+
+def _train_measure_and_save(
+    trainer_class: type[EncoderTrainerMixin], task: EncoderTask, args: EncoderConfig
+) -> TrainingResult:
+    """What both commands do. Only the process that saves returns the model and the report."""
     with lock_output(args):
-        check_before_reading(args)
-        trainer = make_reranker_trainer(task, args)
+        trainer = trainer_class(task, args)
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.measure()
         print_table(trainer.scores, {"after": trainer.intervals})
         report = save_trained(trainer)
         if args.should_save and args.push_to_hub:
             push_output(args)
-    return finish(trainer, report)
-
-
-def check_before_reading(args: EncoderConfig) -> None:
-    """Refuse (a ValueError) what would end the training only after all rows are read."""
-    checkpoint_to_resume(args, is_quiet=True)  # the trainer looks again after reading
-    check_training(args)
-    check_minutes(args, default_epochs=DEFAULT_EPOCHS)
-    if args.push_to_hub:
-        check_push(args)
-
-
-def finish(trainer: EncoderTrainerMixin, report: dict[str, Any]) -> TrainingResult:
-    """Print the next command. Only the process that saves returns the model and the report."""
-    output = Path(trainer.args.output_dir)
-    if not trainer.args.should_save:
+    output = Path(args.output_dir)
+    if not args.should_save:
         return TrainingResult(None, None, {}, output)
     model = trainer.model
     print_next_step(*next_command_of_encoder(model, output), warning=report["warning"])
