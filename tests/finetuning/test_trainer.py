@@ -206,6 +206,38 @@ def test_a_task_leaves_the_tokenizer_of_the_caller(task, start, tmp_path):
     assert tokenizer.backend_tokenizer.to_str() == before
 
 
+def test_thresholds_are_chosen_of_a_trained_model_only(start, tmp_path):
+    """A training, the first one or a further one, begins without a threshold in the bias."""
+
+    class FirstBias(TrainerCallback):
+        def on_train_begin(self, args, state, control, model=None, **kwargs):
+            seen.append((model.classifier.bias.detach().clone(), model.config.threshold_shift))
+
+    seen = []
+    task = Classify(AutoTokenizer.from_pretrained(start), tune_threshold=True)
+    args = settings(tmp_path, load_best_model_at_end=False, save_strategy="no")
+    rare = [row for index, row in enumerate(rows(200)) if row["label"] == "good" or index < 60]
+    trainer = FinetuningTrainer(task, start, args, rare, validation_size=60)
+    trainer.add_callback(FirstBias())
+    before = trainer.model.classifier.bias.detach().clone()
+    trainer.measure()
+    assert trainer.chosen_thresholds is None and trainer.model.config.threshold_shift is None
+    trainer.train()
+    trained = trainer.model.classifier.bias.detach().clone()
+    scores = trainer.measure()
+    assert trainer.chosen_thresholds.values is not None
+    assert trainer.model.config.threshold_shift[1] != 0
+    assert not torch.equal(trainer.model.classifier.bias, trained)
+    assert trainer.measure() == {
+        name: pytest.approx(values, abs=1e-5) for name, values in scores.items()
+    }
+    trainer.train()
+    (first_bias, first_shift), (second_bias, second_shift) = seen
+    assert first_shift is None and second_shift is None
+    torch.testing.assert_close(first_bias, before)
+    torch.testing.assert_close(second_bias, trained)
+
+
 def test_a_model_in_memory(start, tmp_path):
     model = MiniBertForSequenceClassification.from_pretrained(start, num_labels=2)
     before = model.classifier.weight.detach().clone()

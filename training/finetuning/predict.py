@@ -222,7 +222,13 @@ class RowPredictor:
         getattr(self.predictor.accelerator, "_dataloaders", []).clear()
         in_order = np.argsort(longest_first)
         outputs, confidence = output.predictions
-        predictions = Predictions(examples, encoded, outputs[in_order], confidence[in_order])
+        predictions = Predictions(
+            examples,
+            encoded,
+            outputs[in_order],
+            confidence[in_order],
+            self.task.learned.thresholds,
+        )
         return self.task.describe_predictions(predictions)
 
     def _add_columns(

@@ -173,7 +173,7 @@ def card_facts(
         facts.training["class weights"] = weights.removeprefix("class_weights: ")
     facts.splits = split_facts(trainer, files)
     facts.results = headlines(measured_results(trainer, results, facts.splits))
-    facts.results_note = describe_choices(trainer)
+    facts.results_note = describe_validation_choices(trainer)
     facts.baseline = results.baseline_name
     if results.simple_scores:
         facts.simple_model = task.simple_model
@@ -182,7 +182,8 @@ def card_facts(
     most_frequent_first = sorted(by_class, key=lambda name: -by_class[name]["support"])
     facts.by_class = {name: by_class[name] for name in most_frequent_first}
     facts.by_class_split = results.last
-    facts.decisions = task.describe_thresholds()
+    if trainer.chosen_thresholds is not None:
+        facts.decisions = trainer.chosen_thresholds.describe(task.label_names)
     facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
     facts.warning = results.warning
     facts.example = choose_predicted_example(trainer, results)
@@ -234,13 +235,13 @@ def measured_results(
     return measured
 
 
-def describe_choices(trainer: FinetuningTrainer) -> str:
+def describe_validation_choices(trainer: FinetuningTrainer) -> str:
     """What was chosen on the validation examples, on which the scores are too high by that."""
     args = trainer.args
     choices = []
     if args.load_best_model_at_end and args.eval_strategy != "no":
         choices.append("the checkpoint")
-    if trainer.task.describe_thresholds():
+    if trainer.chosen_thresholds is not None:
         choices.append("the threshold")
     if not choices:
         return "None of these rows was used in training, and nothing was chosen on them."

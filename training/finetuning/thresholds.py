@@ -44,6 +44,18 @@ class ThresholdChoice:
         return self.best_threshold if self.is_kept else 0.5
 
 
+@dataclass(frozen=True)
+class ChosenThresholds:
+    """The thresholds of all labels, chosen on the validation examples."""
+
+    values: list[float] | None  # a probability for each label; None: 0.5 for each of them
+    choices: list[ThresholdChoice]  # of each label; of two classes, of the second one
+
+    def describe(self, label_names: Sequence[str]) -> list[str]:
+        """The choices in sentences, for the console and the card."""
+        return describe_choices(self.choices, label_names)
+
+
 # --- choosing ---
 
 

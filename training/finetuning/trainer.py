@@ -34,7 +34,7 @@ from .results import name_baseline, score_baseline, score_simple_model
 from .start_model import StartModel, longest_input
 from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task
-from .thresholds import undo_shift
+from .thresholds import ChosenThresholds, shift_bias, undo_shift
 
 # Private methods of `Trainer` that `FinetuningTrainer` and `TaskPredictor` override, because no
 # public method is called there (tests/test_private_names.py fails where Transformers has changed
@@ -95,6 +95,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         row_warnings: What one should know of the examples.
         predictions: Since `measure`, what the model predicts for each split.
         scores: Since `measure`, its metrics with the loss, by split.
+        chosen_thresholds: Since `measure` after a training, the thresholds that the task chose.
         settings: Of examples, labels and model: what must be the same when the training is
             resumed.
     """
@@ -170,6 +171,9 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
                 model = add_lora(model, args.lora)
             training_options = self._training_options(task, args)
         self.num_trained_parameters = model.num_parameters(only_trainable=True)
+        self.predictions: dict[str, Predictions] = {}
+        self.scores: dict[str, Scores] = {}
+        self.chosen_thresholds: ChosenThresholds | None = None
         # A model that is measured only may have a test split alone.
         eval_examples = self.encoded.get("validation", self.encoded.get("test"))
         super().__init__(task, model, args, eval_dataset=eval_examples, **training_options)
@@ -231,6 +235,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             )
         with lock_output(self.args):
             checkpoint = self.find_checkpoint(resume_from_checkpoint)
+            undo_shift(self.model)  # of an earlier training
             result = super().train(resume_from_checkpoint=checkpoint, **options)
         # The clock of a resumed training counts from the resumption.
         self.training_seconds = None
@@ -307,16 +312,33 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     def _validation_metrics(self, output: Any) -> dict[str, float]:
         """`compute_metrics` of a training: without metrics that are not defined for these examples,
         which nothing can be chosen by."""
-        examples = self.splits["validation"]
-        predictions = Predictions(examples, self.encoded["validation"], *output.predictions)
-        self.task.choose_thresholds(predictions)
-        scores = self.task.compute_metrics(predictions)
+        scores = self.task.compute_metrics(self._validation_predictions(output))
+        return {name: score for name, score in scores.items() if score is not None}
+
+    def _validation_predictions(self, output: Any) -> Predictions:
+        """The predictions of an evaluation of a training, by the thresholds that would be chosen
+        on them."""
+        predictions = Predictions(
+            self.splits["validation"], self.encoded["validation"], *output.predictions
+        )
+        if not self.task.tune_threshold:
+            return predictions
+        return predictions._replace(thresholds=self.task.choose_thresholds(predictions).values)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any):
+        output = super().evaluation_loop(*args, **kwargs)
+        if self.compute_metrics is not None:  # a training
+            self._warn_of_a_single_label(self._validation_predictions(output))
+        return output
+
+    def _warn_of_a_single_label(self, predictions: Predictions) -> None:
+        """Say so if the model predicts the same for all examples."""
+        examples = predictions.examples
         predicted_labels = self._shown_labels(examples, self.task.decode(predictions))
         true_labels = self._shown_labels(examples, examples[LABEL])
         if len(predicted_labels) == 1 and len(true_labels) > 1:
             (label,) = predicted_labels
             warn(f"so far the model predicts the same for every row: {label}")
-        return {name: score for name, score in scores.items() if score is not None}
 
     def _shown_labels(self, examples: Dataset, labels: Any) -> set[str]:
         return {self.task.show_label(example, label) for example, label in zip(examples, labels)}
@@ -329,26 +351,38 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         `predictions`.
 
         After a training, the thresholds of the task are chosen on the validation examples, and
-        saved with the model.
+        go into the model.
         """
-        was_trained = "train" in self.encoded
-        self.predictions: dict[str, Predictions] = {}
-        self.scores: dict[str, Scores] = {}
+        self.predictions = {}
+        self.scores = {}
+        thresholds = self.task.learned.thresholds
+        if self.task.tune_threshold and self.state.global_step:
+            thresholds = self._choose_thresholds()
         for name in self.encoded:
             if name == "train":
                 continue
             predictions, loss = self._predict_split(name)
-            if name == "validation" and was_trained:
-                self.task.choose_thresholds(predictions)
-                if self.task.move_thresholds_into(self.model):
-                    predictions, loss = self._predict_split(name)
+            predictions = predictions._replace(thresholds=thresholds)
             scores = dict(self.task.compute_metrics(predictions))
             scores["loss"] = loss
             self.predictions[name] = predictions
             self.scores[name] = scores
-        if was_trained:
-            self.model.config.update(self.task.config_fields())
         return self.scores
+
+    def _choose_thresholds(self) -> Sequence[float] | None:
+        """Choose the thresholds of the task on the validation examples, say so, and keep them with
+        the model. Returns those that `decode` still has to apply."""
+        undo_shift(self.model)  # of an earlier `measure`
+        predictions, _ = self._predict_split("validation")
+        self.chosen_thresholds = self.task.choose_thresholds(predictions)
+        for line in self.chosen_thresholds.describe(self.task.label_names):
+            print(f"tune_threshold: {line}")
+        thresholds = self.chosen_thresholds.values
+        if thresholds is not None and self.task.thresholds_go_into_bias:
+            shift_bias(self.model, thresholds)
+            return None
+        self.model.config.thresholds = thresholds
+        return thresholds
 
     def _predict_split(self, name: str) -> tuple[Predictions, float]:
         """The predictions for a split, and the loss."""

@@ -22,7 +22,6 @@ import torch
 from transformers import (
     DataCollatorWithPadding,
     PreTrainedConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
@@ -32,6 +31,7 @@ from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.intervals import Interval, intervals_of_means
 from ...evaluation.plots import plot_scores
 from ..reading.columns import check_column, check_text_columns, find_column, with_column
+from ..thresholds import ChosenThresholds
 
 # The column that `read` adds: what is to be predicted, as metrics take it.
 LABEL = "_label"
@@ -58,16 +58,21 @@ class Learned:
     label_names: Sequence[str] = ()
     # Of the loss, one for each label.
     label_weights: Sequence[float] | None = None
+    # Of a model that was trained before, which decides by them, see `Predictions`.
+    thresholds: Sequence[float] | None = None
 
 
 class Predictions(NamedTuple):
     """The predictions for a split: its examples as `Task.read` and as `Task.encode` returned them,
-    and of each encoded example what `Task.preprocess_logits` and `Task.confidence` returned."""
+    and of each encoded example what `Task.preprocess_logits` and `Task.confidence` returned. With
+    `thresholds`, labels are predicted from these probabilities on, one for each label, instead of
+    ½."""
 
     examples: datasets.Dataset
     encoded: datasets.Dataset
     outputs: np.ndarray
     confidence: np.ndarray | None = None
+    thresholds: Sequence[float] | None = None
 
 
 class Task(abc.ABC):
@@ -82,6 +87,7 @@ class Task(abc.ABC):
     tokenizer: PreTrainedTokenizerBase
     max_length: int | None = None  # the longest input, in tokens; by default that of the model
     pooling: str | None = None  # what a new head reads; only where `has_pooled_head`
+    tune_threshold: bool = False  # whether to decide by thresholds of the validation examples
 
     # --- what a subclass says ---
     name: ClassVar[str]
@@ -105,6 +111,9 @@ class Task(abc.ABC):
     simple_model: ClassVar[str] = ""
     # Whether the head reads one vector for the whole input, see `pooling`.
     has_pooled_head: ClassVar[bool] = False
+    # Whether a trained model gets its thresholds into its bias, so that every program decides by
+    # them; else they stand in its config.
+    thresholds_go_into_bias: ClassVar[bool] = True
     # In tokens: what `--plan` proposes at least.
     shortest_input: ClassVar[int] = 16
 
@@ -267,18 +276,10 @@ class Task(abc.ABC):
         [batch]."""
         return logits.argmax(-1)
 
-    def choose_thresholds(self, predictions: Predictions) -> None:  # noqa: B027
-        """Choose the thresholds that `decode` decides by, on predictions for the validation
-        examples."""
-
-    def move_thresholds_into(self, model: PreTrainedModel) -> bool:
-        """After `choose_thresholds` for a finished model: move the thresholds into the model, so
-        that other programs decide as `decode` does. Returns whether the model was changed."""
-        return False
-
-    def describe_thresholds(self) -> list[str]:
-        """The thresholds that were chosen, in sentences for the console and the card."""
-        return []
+    def choose_thresholds(self, predictions: Predictions) -> ChosenThresholds:
+        """The thresholds that are best on predictions for the validation examples; only with
+        `tune_threshold`."""
+        raise NotImplementedError(f"{self.name} has no thresholds")
 
     def decode(self, predictions: Predictions) -> Iterable[Any]:
         """What is predicted for each example, in the form of `LABEL`."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import datasets
 import numpy as np
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ....option_checks import checked_class
@@ -34,7 +34,7 @@ from ..reading.columns import (
     map_examples,
     plain_text_columns,
 )
-from ..thresholds import describe_choices, shift_bias
+from ..thresholds import ChosenThresholds
 from .base import (
     IS_CUT,
     LABEL,
@@ -147,8 +147,6 @@ class Classify(Task):
         ),
     }
     pairs_only: ClassVar[bool] = False
-    # Whether the saved model decides by its thresholds itself.
-    thresholds_go_into_bias: ClassVar[bool] = True
 
     tokenizer: PreTrainedTokenizerBase
     _: KW_ONLY
@@ -302,7 +300,7 @@ class Classify(Task):
         self._choose_problem(problem_type, label_names)
         encoded = self._encode_labels(splits, labels)
         if "train" not in encoded:
-            self.problem.thresholds = getattr(config, "thresholds", None)
+            self.learned.thresholds = getattr(config, "thresholds", None)
         elif self.class_weights or self.tune_threshold:
             self._balance(encoded["train"])
         return encoded
@@ -310,7 +308,7 @@ class Classify(Task):
     def use_labels_of(self, config: PreTrainedConfig) -> None:
         label_names = [config.id2label[label_id] for label_id in sorted(config.id2label)]
         self._choose_problem(problem_type_of(config) or SINGLE_LABEL, label_names)
-        self.problem.thresholds = getattr(config, "thresholds", None)
+        self.learned.thresholds = getattr(config, "thresholds", None)
 
     def _choose_problem(self, problem_type: str, label_names: Sequence[str]) -> None:
         """Choose what is learned: all that depends on it is in `self.problem` from here on."""
@@ -420,7 +418,7 @@ class Classify(Task):
         return {
             **super().config_fields(),
             "problem_type": self.problem_type,
-            "thresholds": self.problem.thresholds,
+            "thresholds": self.learned.thresholds,
         }
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
@@ -436,28 +434,12 @@ class Classify(Task):
     def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return self.problem.confidence(logits)
 
-    def choose_thresholds(self, predictions: Predictions) -> None:
-        if self.tune_threshold:
-            references = predictions.examples[LABEL][:]
-            self.problem.choose_thresholds(predictions.outputs, references)
-
-    def move_thresholds_into(self, model: PreTrainedModel) -> bool:
-        for line in self.describe_thresholds():
-            print(f"tune_threshold: {line}")
-        if self.problem.thresholds is None or not self.thresholds_go_into_bias:
-            return False
-        shift_bias(model, self.problem.thresholds)
-        self.problem.thresholds = None
-        return True
-
-    def describe_thresholds(self) -> list[str]:
-        choices = self.problem.threshold_choices
-        if not choices:
-            return []
-        return describe_choices(choices, self.label_names)
+    def choose_thresholds(self, predictions: Predictions) -> ChosenThresholds:
+        references = predictions.examples[LABEL][:]
+        return self.problem.choose_thresholds(predictions.outputs, references)
 
     def decode(self, predictions: Predictions) -> list[Any]:
-        return self.problem.decode(predictions.outputs)
+        return self.problem.decode(predictions.outputs, predictions.thresholds)
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
         return self.problem.score(predictions, references)
@@ -502,7 +484,9 @@ class Classify(Task):
 
     def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
         confidence = self.confidence_of_examples(predictions)
-        return self.problem.describe_predictions(predictions.outputs, confidence)
+        return self.problem.describe_predictions(
+            predictions.outputs, confidence, predictions.thresholds
+        )
 
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         return self.problem.mistake(predicted, true, confidence)

@@ -32,7 +32,7 @@ from ...evaluation.intervals import (
 )
 from ...evaluation.plots import plot_confusion, plot_values
 from ..reading.columns import as_list, bad_value
-from ..thresholds import ThresholdChoice, choose_threshold, to_log_odds
+from ..thresholds import ChosenThresholds, choose_threshold, to_log_odds
 from .base import SCORE_FEATURE, STRING_FEATURE, Scores, plot_f1_by_class
 
 # Values of `problem_type` in a model's config, as Transformers has them.
@@ -59,10 +59,6 @@ class ClassificationProblem(abc.ABC):
 
     def __init__(self, labels: Sequence[str]):
         self.labels = labels
-        # A probability for each label; None: 0.5 for each of them.
-        self.thresholds: list[float] | None = None
-        # Of each label; of two classes, of the second one.
-        self.threshold_choices: list[ThresholdChoice] = []
 
     @abc.abstractmethod
     def encode_label(self, label: Any, column: str, find_id: Callable[[Any], int]) -> Any:
@@ -86,13 +82,17 @@ class ClassificationProblem(abc.ABC):
     def confidence(self, logits: torch.Tensor) -> torch.Tensor:
         """How sure the model is of each prediction, [batch], up to 1."""
 
-    def choose_thresholds(self, outputs: np.ndarray, references: Sequence[Any]) -> None:
-        """Choose `thresholds` on the validation examples; only where `has_thresholds`."""
+    def choose_thresholds(self, outputs: np.ndarray, references: Sequence[Any]) -> ChosenThresholds:
+        """The thresholds that are best on the validation examples; only where `has_thresholds`."""
         raise NotImplementedError(f"{type(self).__name__} has no thresholds")
 
-    def decode(self, outputs: np.ndarray) -> list[Any]:
+    def decode(self, outputs: np.ndarray, thresholds: Sequence[float] | None = None) -> list[Any]:
         """What is predicted for each example, in the form of `LABEL`, from what
-        `preprocess_logits` returned."""
+        `preprocess_logits` returned.
+
+        Args:
+            thresholds: A probability for each label, where `has_thresholds`; by default 0.5.
+        """
         return outputs.tolist()
 
     @abc.abstractmethod
@@ -129,7 +129,10 @@ class ClassificationProblem(abc.ABC):
 
     @abc.abstractmethod
     def describe_predictions(
-        self, outputs: np.ndarray, confidence: Sequence[float]
+        self,
+        outputs: np.ndarray,
+        confidence: Sequence[float],
+        thresholds: Sequence[float] | None = None,
     ) -> dict[str, list[Any]]:
         """The predictions as a person reads them, by column."""
 
@@ -193,7 +196,10 @@ class SingleLabel(ClassificationProblem):
     prediction_features = datasets.Features({"label": STRING_FEATURE, "score": SCORE_FEATURE})
 
     def describe_predictions(
-        self, outputs: np.ndarray, confidence: Sequence[float]
+        self,
+        outputs: np.ndarray,
+        confidence: Sequence[float],
+        thresholds: Sequence[float] | None = None,
     ) -> dict[str, list[Any]]:
         """A class and its probability."""
         labels = [self.labels[label_id] for label_id in self.decode(outputs)]
@@ -214,29 +220,33 @@ class Binary(SingleLabel):
         """The log-odds of the second class, [batch]."""
         return logits[:, 1].float() - logits[:, 0].float()
 
-    def choose_thresholds(self, outputs: np.ndarray, references: Sequence[int]) -> None:
+    def choose_thresholds(self, outputs: np.ndarray, references: Sequence[int]) -> ChosenThresholds:
         """The threshold is the one with the best macro F1, if it is better than ½ by more than
         chance."""
         choice = choose_threshold(outputs, np.asarray(references, np.int32), both=True)
-        self.threshold_choices = [choice]
-        self.thresholds = None
+        thresholds = None
         if choice.is_kept:
-            self.thresholds = [1 - choice.threshold, choice.threshold]
+            thresholds = [1 - choice.threshold, choice.threshold]
+        return ChosenThresholds(thresholds, [choice])
 
-    def decode(self, outputs: np.ndarray) -> list[int]:
+    def decode(self, outputs: np.ndarray, thresholds: Sequence[float] | None = None) -> list[int]:
         threshold = 0.5
-        if self.thresholds is not None:
-            threshold = self.thresholds[1]
+        if thresholds is not None:
+            threshold = thresholds[1]
         is_second = outputs > to_log_odds(threshold)
         return is_second.astype(np.int32).tolist()
 
     def describe_predictions(
-        self, outputs: np.ndarray, confidence: Sequence[float]
+        self,
+        outputs: np.ndarray,
+        confidence: Sequence[float],
+        thresholds: Sequence[float] | None = None,
     ) -> dict[str, list[Any]]:
         """The class that is predicted by the threshold, and its probability."""
         labels = []
         scores = []
-        for label_id, probability in zip(self.decode(outputs), to_probabilities(outputs)):
+        decoded = self.decode(outputs, thresholds)
+        for label_id, probability in zip(decoded, to_probabilities(outputs)):
             labels.append(self.labels[label_id])
             scores.append(float(probability if label_id == 1 else 1 - probability))
         return {"label": labels, "score": scores}
@@ -267,21 +277,25 @@ class MultiLabel(ClassificationProblem):
         """Of the label that is least sure."""
         return logits.float().abs().sigmoid().amin(-1)
 
-    def choose_thresholds(self, outputs: np.ndarray, references: Sequence[list[float]]) -> None:
+    def choose_thresholds(
+        self, outputs: np.ndarray, references: Sequence[list[float]]
+    ) -> ChosenThresholds:
         """The threshold of a label is the one with its best F1, if it is better than ½ by more than
         chance."""
         has_label = np.asarray(references, np.int32)
-        self.threshold_choices = []
+        choices = []
         for label_id in range(len(self.labels)):
             choice = choose_threshold(outputs[:, label_id], has_label[:, label_id], both=False)
-            self.threshold_choices.append(choice)
-        self.thresholds = None
-        if any(choice.is_kept for choice in self.threshold_choices):
-            self.thresholds = [choice.threshold for choice in self.threshold_choices]
+            choices.append(choice)
+        thresholds = None
+        if any(choice.is_kept for choice in choices):
+            thresholds = [choice.threshold for choice in choices]
+        return ChosenThresholds(thresholds, choices)
 
-    def decode(self, outputs: np.ndarray) -> list[list[int]]:
-        thresholds = self.thresholds or [0.5] * len(self.labels)
-        has_label = outputs > to_log_odds(thresholds)
+    def decode(
+        self, outputs: np.ndarray, thresholds: Sequence[float] | None = None
+    ) -> list[list[int]]:
+        has_label = outputs > to_log_odds(thresholds or [0.5] * len(self.labels))
         return has_label.astype(np.int32).tolist()
 
     def score(
@@ -322,13 +336,17 @@ class MultiLabel(ClassificationProblem):
     )
 
     def describe_predictions(
-        self, outputs: np.ndarray, confidence: Sequence[float]
+        self,
+        outputs: np.ndarray,
+        confidence: Sequence[float],
+        thresholds: Sequence[float] | None = None,
     ) -> dict[str, list[Any]]:
         """The labels of each example, and their probabilities."""
         labels = []
         scores = []
-        for decoded, probabilities in zip(self.decode(outputs), to_probabilities(outputs)):
-            label_ids = np.flatnonzero(decoded)
+        decoded = self.decode(outputs, thresholds)
+        for has_label, probabilities in zip(decoded, to_probabilities(outputs)):
+            label_ids = np.flatnonzero(has_label)
             labels.append([self.labels[label_id] for label_id in label_ids])
             scores.append(probabilities[label_ids].tolist())
         return {"label": labels, "score": scores}
@@ -379,7 +397,10 @@ class Regression(ClassificationProblem):
     prediction_features = datasets.Features({"score": SCORE_FEATURE})
 
     def describe_predictions(
-        self, outputs: np.ndarray, confidence: Sequence[float]
+        self,
+        outputs: np.ndarray,
+        confidence: Sequence[float],
+        thresholds: Sequence[float] | None = None,
     ) -> dict[str, list[Any]]:
         """The value."""
         return {"score": self.decode(outputs)}
