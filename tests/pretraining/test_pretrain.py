@@ -151,14 +151,14 @@ def test_other_processes_return_the_folder_too(tmp_path):
 def test_validation_loss_is_the_mean_over_masked_positions():
     logits = torch.randn(5, 11, dtype=torch.float64)
     labels = torch.tensor([[3, -100, 4], [-100, 0, 10], [7, -100, -100]])
-    loss, right, targets = token_sums(logits, labels).tolist()
+    sums = {name: value.item() for name, value in token_sums(logits, labels).items()}
     expected = [3, 4, 0, 10, 7]
     log_probabilities = logits - logits.exp().sum(-1, keepdim=True).log()
-    assert loss == pytest.approx(
+    assert sums["loss"] == pytest.approx(
         -sum(log_probabilities[i, k].item() for i, k in enumerate(expected)), rel=1e-5
     )
-    assert right == sum(logits[i].argmax().item() == k for i, k in enumerate(expected))
-    assert targets == 5
+    assert sums["right"] == sum(logits[i].argmax().item() == k for i, k in enumerate(expected))
+    assert sums["targets"] == 5
 
 
 def test_metrics_without_targets_are_none(corpus, tmp_path, monkeypatch, capsys):

@@ -127,7 +127,7 @@ def test_training_locks_its_folder(text, tmp_path):
     trainer = PretrainingTrainer(config(), args, train_dataset=text, callbacks=[Look()])
     trainer.train()
     assert seen == [True] and not lock.exists()
-    trainer.objective.save = lambda *_: seen.append(lock.exists())
+    trainer._save_model_files = lambda *_: seen.append(lock.exists())
     trainer.save_model(_internal_call=True)  # as a push does
     assert seen == [True, True] and not lock.exists()
 
@@ -410,7 +410,7 @@ def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):
     monkeypatch.setattr(training_data.DatasetReader, "read", noted)
     args = settings(tmp_path, minutes=5, max_steps=-1)
     trainer = PretrainingTrainer(config(), args, train_dataset=text)
-    assert trainer.budget.start <= times[0]
+    assert trainer.budget.started_at <= times[0]
 
 
 def test_a_checkpoint_of_an_older_version_is_resumed(text, tmp_path):

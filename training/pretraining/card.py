@@ -10,6 +10,7 @@ from ..hub.card import save_card
 from ..hub.example import Example
 from ..hub.facts import CardFacts, CardMetric, add_source, describe_data, describe_training
 from ..hub.origin import read_origin
+from .objectives import OBJECTIVES
 
 # What the card of a pretrained model shows of its report.
 PRETRAINING_METRICS = (
@@ -43,17 +44,13 @@ def save_pretraining_card(
         example: a held-out text for the snippet.
     """
     training_facts = _training_facts(report, recipe, args)
-    prefix = "unigram_"
-    baseline = "unigram frequencies"
-    if training_facts["objective"] == "rtd":
-        prefix = "constant_"
-        baseline = "always “original”"
+    objective = OBJECTIVES[training_facts["objective"]]
     facts = CardFacts(
         data=describe_data(data_names),
         training=training_facts,
-        results=_pretraining_results(report, prefix),
+        results=_pretraining_results(report, objective.baseline_prefix),
         results_note=f"At {report['targets']:,} targets of held-out documents.",
-        baseline=baseline,
+        baseline=objective.baseline_name,
         warning=report.get("warning"),
         max_length=recipe["seq_length"],
         example=example,

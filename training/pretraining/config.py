@@ -228,7 +228,7 @@ def check_config(args: PretrainingConfig) -> None:
         raise ValueError(
             f"optimizer: muon cannot be combined with --optim {args.optim.value}; give one of them"
         )
-    if shares_weights(args) and (args.optimizer == "muon" or args.objective == "rtd"):
+    if shares_weights(args) and args.optimizer == "muon":
         raise ValueError(
             "fsdp, deepspeed: muon and rtd need whole matrices; use adamw and another objective"
         )

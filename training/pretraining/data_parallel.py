@@ -24,12 +24,11 @@ class CpuDataParallelMixin:
 
     def _may_halve(self) -> bool:
         """Whether two threads give the same numbers in every run: they draw no random numbers, and
-        write nothing but gradients. (The loss of mlm has no terms that the trainer sums for the
-        log.)"""
+        write nothing but gradients."""
         args = self.args
         if args.device.type != "cpu" or args.world_size > 1 or torch.get_num_threads() % 2:
             return False
-        if args.objective != "mlm" or args.optim not in ADAMW_OPTIMIZERS:
+        if not self.objective.can_halve_batches or args.optim not in ADAMW_OPTIMIZERS:
             return False
         if args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size:
             return False

@@ -34,17 +34,16 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
         if loss is not None:
             share = "" if accuracy is None else f"{accuracy:.1%}"
             table_lines.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", share))
-    targets_name = OBJECTIVES[report["objective"]].targets_name
-    lines = [f"At {report['targets']:,} {targets_name} of the held-out documents:"]
+    objective = OBJECTIVES[report["objective"]]
+    lines = [f"At {report['targets']:,} {objective.targets_name} of the held-out documents:"]
     lines.append(format_table(("", "loss", "perplexity", "accuracy"), table_lines))
-    for task, task_name in (("nsp", "next sentence"), ("sop", "sentence order")):
-        loss = report.get(f"{task}_loss")
-        if loss is not None:
-            accuracy = report[f"{task}_accuracy"]
-            lines.append(
-                f"{task_name}: loss {loss:.3f} (guessing {math.log(2):.3f}), accuracy"
-                f" {accuracy:.1%}"
-            )
+    pair_loss = report.get(f"{objective.pair_task}_loss")
+    if pair_loss is not None:
+        accuracy = report[f"{objective.pair_task}_accuracy"]
+        lines.append(
+            f"{objective.pair_task_name}: loss {pair_loss:.3f} (guessing {math.log(2):.3f}),"
+            f" accuracy {accuracy:.1%}"
+        )
     return "\n".join(lines)
 
 

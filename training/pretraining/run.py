@@ -88,15 +88,7 @@ def report_and_return(trainer: PretrainingTrainer) -> TrainingResult:
     print(f"Saved to {output}: the model, the tokenizer, {card}, report.json and pictures")
     if trainer.budget is not None:
         print(f"Used {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
-    print_next_step(
-        *next_command_of_pretraining(trainer, output), warning=trainer.report["warning"]
-    )
+    next_command = trainer.objective.next_command(output)
+    print_next_step(*next_command, warning=trainer.report["warning"])
     trained = without_autocast(trainer.objective.model_to_save(trainer.model))
     return TrainingResult(trained, tokenizer, trainer.report, output)
-
-
-def next_command_of_pretraining(trainer: PretrainingTrainer, output: Path) -> tuple[Any, ...]:
-    """The words of the command that usually follows a pretraining."""
-    if trainer.objective.name == "clm":
-        return ("minibert", "push", output, "OWNER/NAME", "--dry_run")
-    return ("minibert", "finetune", "classify", "--model", output, "--data", "FOLDER")

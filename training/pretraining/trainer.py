@@ -224,10 +224,12 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.start_metrics: Mapping[str, float] = {}
         self.report: dict[str, Any] | None = None
         self.training_seconds: float | None = None
+        self.sum_names: list[str] = []  # of the last evaluation
         # Sums since the last log. Two threads may compute losses (`CpuDataParallelMixin`); the lock
         # keeps both terms. Which one is added first may change the last bit of a sum: only an
         # objective that has no terms is computed so.
         self._loss_terms: dict[str, torch.Tensor] = {}
+        self._loss_terms_first_step = 0
         self._loss_terms_lock = threading.Lock()
 
     def _make_tokenizer(
@@ -468,9 +470,9 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         inputs = self._prepare_inputs(inputs)  # private; `Trainer.prediction_step` does it
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
-        loss = outputs["loss"].float()[None]
-        sums = torch.cat([loss, self.objective.batch_sums(outputs, inputs)])
-        return None, sums[None], None
+        sums = {"batch_loss": outputs["loss"].float(), **self.objective.batch_sums(outputs, inputs)}
+        self.sum_names = list(sums)
+        return None, torch.stack(list(sums.values()))[None], None  # [1, sums]: gathered at once
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
         # the sums of all ranks, a row for each batch
@@ -480,10 +482,11 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         )
         # further rows are of repeated batches
         num_batches = -(-len(dataloader.dataset) // self.args.eval_batch_size)
-        loss, *sums = torch.from_numpy(output.predictions[:num_batches]).double().sum(0).tolist()
+        totals = torch.from_numpy(output.predictions[:num_batches]).double().sum(0).tolist()
+        sums = dict(zip(self.sum_names, totals))
         metrics = self.objective.metrics(sums)
         if self.objective.metric in metrics:  # without any target, the loss would be 0
-            metrics["loss"] = loss / num_batches
+            metrics["loss"] = sums["batch_loss"] / num_batches
         for name, value in metrics.items():
             output.metrics[f"{metric_key_prefix}_{name}"] = value
         return output
@@ -493,22 +496,31 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model (for rtd the discriminator), the tokenizer, the card, `report.json` and
         the loss curve; print the report; with `args.push_to_hub`, push them."""
-        if _internal_call and output_dir is not None:  # a checkpoint, or the model files alone
+        if _internal_call and output_dir is not None:  # a checkpoint
             return super().save_model(output_dir, _internal_call=True)
         folder = Path(output_dir or self.args.output_dir)
         with lock_output(self.args, folder):
-            if not _internal_call:  # else it is a part of a push
-                self.report = self._make_report()  # all processes take part
-            with written_whole(folder) if self.args.should_save else nullcontext(folder) as written:
-                self.objective.save(self, written)  # all processes take part
-            if _internal_call:
-                return
+            if _internal_call:  # a part of a push, which writes the card itself
+                return self._save_model_files(folder)
+            self.report = self._make_report()  # all processes take part
+            self._save_model_files(folder)
             if self.is_world_process_zero():
-                self._write_report(folder)
+                self._save_results(folder)
         if self.args.push_to_hub:
             self.push_to_hub()
 
-    def _write_report(self, folder: Path) -> None:
+    def _save_model_files(self, folder: Path) -> None:
+        """Write the model that the objective saves, and its tokenizer. All processes take part."""
+        trained_model = self.model
+        self.model = self.objective.model_to_save(trained_model)
+        self.processing_class = self.objective.tokenizer_to_save(self.processing_class)
+        try:
+            with written_whole(folder) if self.args.should_save else nullcontext(folder) as written:
+                super().save_model(str(written), _internal_call=True)  # it pushes nothing
+        finally:
+            self.model = trained_model
+
+    def _save_results(self, folder: Path) -> None:
         """Write the report, the loss curve and the card into `folder`, and print the report."""
         self.save_state()
         baselines = {}

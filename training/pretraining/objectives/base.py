@@ -5,21 +5,29 @@ import abc
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....tokenization import adapt_tokenizer
+from ...common.processes import shares_weights
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import check_packing, unigram_counts
 from ...hub.example import Example
 from ...loading.models import load_pretrained
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
+
+
+class UnigramBaseline(NamedTuple):
+    """The metrics of a model that knows only token frequencies; None without targets."""
+
+    loss: float | None
+    accuracy: float | None
 
 
 class Objective(abc.ABC):
@@ -36,11 +44,19 @@ class Objective(abc.ABC):
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is plotted, compared and reported
     targets_name = "masked positions"  # what is predicted, in the report
+    baseline_name = "unigram frequencies"  # what the metrics are compared with, on the card
+    baseline_prefix = "unigram_"  # of the baseline's metrics in the report
+    pair_task: str | None = None  # what is learned of pairs: the prefix of its loss and accuracy
+    pair_task_name = ""  # in words
     # rows are packed documents, which can be streamed, prepared once, and batched unpadded; else
     # they are pairs of segments, see `make_pairs`
     packs_documents = True
     config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
     masking_defaults: Mapping[str, float] = {}  # options of the collator, where the user gives none
+    supports_label_smoothing = False
+    # its loss has no terms that are logged, and draws no random numbers: two threads may compute it
+    can_halve_batches = False
+    needs_whole_matrices = False  # weights may not be split among processes
 
     def __init__(self, args: PretrainingConfig):
         self.args = args
@@ -61,7 +77,11 @@ class Objective(abc.ABC):
             raise ValueError(
                 f"is_causal: objective {self.name} needs {causal}, got {config.is_causal}"
             )
-        if self.args.label_smoothing_factor and self.name != "mlm":
+        if self.needs_whole_matrices and shares_weights(self.args):
+            raise ValueError(
+                "fsdp, deepspeed: muon and rtd need whole matrices; use adamw and another objective"
+            )
+        if self.args.label_smoothing_factor and not self.supports_label_smoothing:
             raise ValueError(
                 f"label_smoothing_factor: objective {self.name} has no smoothed loss; leave it out"
             )
@@ -140,21 +160,21 @@ class Objective(abc.ABC):
         """The name in the log of one of the losses that the model returns beside their sum."""
         return output_name
 
-    def batch_sums(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Reduce a batch of an evaluation to sums, fp32 [k]; `outputs` are made with
+    def batch_sums(
+        self, outputs: Any, batch: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """Reduce a batch of an evaluation to sums by name, fp32 scalars; `outputs` are made with
         `sparse_prediction=True`."""
         return token_sums(outputs["logits"], batch["labels"])
 
-    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        """Turn the sums over all batches, [k], into the means for the log. A mean over nothing is
-        left out."""
-        loss, right, targets = sums
-        metrics = mean_metrics(targets, **{self.metric: loss, "accuracy": right})
-        return metrics | {"targets": targets}
+    def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Turn the sums over all batches, by the names of `batch_sums`, into the means for the log.
+        A mean over nothing is left out."""
+        means = {self.metric: sums["loss"], "accuracy": sums["right"]}
+        metrics = mean_metrics(sums["targets"], **means)
+        return metrics | {"targets": sums["targets"]}
 
-    def report(
-        self, metrics: Mapping[str, float], baseline: tuple[float | None, float | None]
-    ) -> dict[str, Any]:
+    def report(self, metrics: Mapping[str, float], baseline: UnigramBaseline) -> dict[str, Any]:
         """Make the report from the metrics of the last evaluation (`eval_…`) and the
         `unigram_baseline`; None for what was not measured."""
         loss = metrics.get(f"eval_{self.metric}")
@@ -163,14 +183,14 @@ class Objective(abc.ABC):
             "perplexity": perplexity(loss),
             "accuracy": metrics.get("eval_accuracy"),
             "targets": int(metrics["eval_targets"]),
-            "unigram_loss": baseline[0],
-            "unigram_perplexity": perplexity(baseline[0]),
-            "unigram_accuracy": baseline[1],
+            "unigram_loss": baseline.loss,
+            "unigram_perplexity": perplexity(baseline.loss),
+            "unigram_accuracy": baseline.accuracy,
         }
 
-    def save(self, trainer: Trainer, folder: Path) -> None:
-        """Save the trained model in `folder`."""
-        trainer.save_model(str(folder), _internal_call=True)  # without a push: there is no card yet
+    def tokenizer_to_save(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+        """The tokenizer as it goes with the finished model."""
+        return tokenizer
 
     def model_to_save(self, model: PreTrainedModel) -> PreTrainedModel:
         """The part of the trainer's model that is saved."""
@@ -188,6 +208,10 @@ class Objective(abc.ABC):
         """Lines that show the saved model at work on held-out texts."""
         return []
 
+    def next_command(self, output: Path) -> tuple[Any, ...]:
+        """The words of the command that usually follows this pretraining."""
+        return ("minibert", "finetune", "classify", "--model", output, "--data", "FOLDER")
+
 
 def mean_metrics(count: float, **sums: float) -> dict[str, float]:
     """The sums divided by the count; empty if the count is 0, since a score over nothing is not
@@ -201,8 +225,9 @@ def perplexity(loss: float | None) -> float | None:
     return None if loss is None else math.exp(min(loss, 700))  # e^710 is too large for a float
 
 
-def token_sums(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Summed loss, right guesses and number of targets, fp32 [3] (not every device has float64).
+def token_sums(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The summed `loss`, the number of `right` guesses and of `targets`: fp32 scalars (not every
+    device has float64).
 
     Args:
         logits: [targets, classes], in the order of the targets in the flattened batch.
@@ -211,16 +236,15 @@ def token_sums(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     labels = labels[labels != IGNORE_INDEX]
     loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
     right = (logits.argmax(-1) == labels).sum()
-    return torch.stack([loss, right.float(), loss.new_tensor(len(labels))])
+    return {"loss": loss, "right": right.float(), "targets": loss.new_tensor(len(labels))}
 
 
 def unigram_baseline(
     train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
-) -> tuple[float | None, float | None]:
-    """The loss and the accuracy of a model that knows only token frequencies: the loss of the
-    add-one-smoothed frequencies of the training rows at the targets of the evaluation, and the
-    accuracy of the most frequent target. Special tokens count only if they are targets (as [SEP] is
-    for a decoder). Both are None without targets."""
+) -> UnigramBaseline:
+    """Measure a model that knows only token frequencies: the loss of the add-one-smoothed
+    frequencies of the training rows at the targets of the evaluation, and the accuracy of the most
+    frequent target. Special tokens count only if they are targets (as [SEP] is for a decoder)."""
     counts = unigram_counts(train, vocab_size).astype(np.float64)
     label_parts = []
     for batch in batches:
@@ -228,10 +252,13 @@ def unigram_baseline(
         label_parts.append(labels[labels != IGNORE_INDEX].cpu().numpy())
     labels = np.concatenate(label_parts)
     if not len(labels):
-        return None, None
+        return UnigramBaseline(loss=None, accuracy=None)
     is_target = np.bincount(labels, minlength=vocab_size) > 0
     special = np.asarray(special_ids, dtype=np.int64)
     counts[special[~is_target[special]]] = 0
     log_probabilities = np.log((counts + 1) / (counts + 1).sum())
     frequent = np.where(is_target, counts, -1).argmax()
-    return float(-log_probabilities[labels].mean()), float((labels == frequent).mean())
+    return UnigramBaseline(
+        loss=float(-log_probabilities[labels].mean()),
+        accuracy=float((labels == frequent).mean()),
+    )

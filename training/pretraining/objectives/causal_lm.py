@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForCausalLM
@@ -43,8 +43,10 @@ class CausalLM(Objective):
     def make_collator(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> MaskedLMCollator:
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)
 
-    def save(self, trainer: Trainer, folder: Path) -> None:
-        """Save the model with a tokenizer that no longer adds [SEP]: from now on, a text is a
-        prompt."""
-        trainer.processing_class.add_bos_token = True
-        super().save(trainer, folder)
+    def tokenizer_to_save(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+        """The same, which no longer adds [SEP]: from now on, a text is a prompt."""
+        tokenizer.add_bos_token = True
+        return tokenizer
+
+    def next_command(self, output: Path) -> tuple[Any, ...]:
+        return ("minibert", "push", output, "OWNER/NAME", "--dry_run")

@@ -40,6 +40,8 @@ class MaskedLM(Objective):
         "mask_replace_prob": 0.8,
         "random_replace_prob": 0.1,
     }
+    supports_label_smoothing = True
+    can_halve_batches = True
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         tokenizer = super().prepare_tokenizer(tokenizer)

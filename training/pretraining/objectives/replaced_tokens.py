@@ -2,14 +2,14 @@
 
 import copy
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
 from ....configuration_minibert import MiniBertConfig
@@ -17,7 +17,7 @@ from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenD
 from ....tokenization import regular_tokens
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from .base import mean_metrics, token_sums
+from .base import UnigramBaseline, mean_metrics, token_sums
 from .masked_lm import MaskedLM
 
 SHARED_EMBEDDINGS = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
@@ -197,6 +197,11 @@ class ReplacedTokenDetection(MaskedLM):
         "mask_replace_prob": 1.0,
         "random_replace_prob": 0.0,
     }
+    baseline_name = "always “original”"
+    baseline_prefix = "constant_"
+    supports_label_smoothing = False
+    can_halve_batches = False
+    needs_whole_matrices = True  # the generator's embeddings are projected from the discriminator's
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
         super().check(config, streaming)
@@ -227,7 +232,9 @@ class ReplacedTokenDetection(MaskedLM):
         real = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
         return {"num_tokens_in_batch": real.count_nonzero()}
 
-    def batch_sums(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def batch_sums(
+        self, outputs: Any, batch: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         real = outputs["replaced"] != IGNORE_INDEX
         logits = outputs["logits"][real].float()
         replaced = outputs["replaced"][real].bool()
@@ -235,20 +242,31 @@ class ReplacedTokenDetection(MaskedLM):
             logits, replaced.float(), reduction="sum"
         )
         right = (logits > 0) == replaced
-        detector_sums = torch.stack(
-            [loss, right.sum().float(), real.sum().float(), replaced.sum().float()]
-        )
         generator_sums = token_sums(outputs["generator_logits"], batch["labels"])
-        return torch.cat([generator_sums, detector_sums])
+        return {
+            "mlm_loss": generator_sums["loss"],
+            "mlm_right": generator_sums["right"],
+            "mlm_targets": generator_sums["targets"],
+            "loss": loss,
+            "right": right.sum().float(),
+            "tokens": real.sum().float(),
+            "replaced": replaced.sum().float(),
+        }
 
-    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        mlm_loss, mlm_right, targets, loss, right, tokens, replaced = sums
-        metrics = mean_metrics(tokens, rtd_loss=loss, accuracy=right, replaced=replaced)
-        metrics |= mean_metrics(targets, mlm_loss=mlm_loss, mlm_accuracy=mlm_right)
-        metrics["targets"] = tokens
+    def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
+        metrics = mean_metrics(
+            sums["tokens"],
+            rtd_loss=sums["loss"],
+            accuracy=sums["right"],
+            replaced=sums["replaced"],
+        )
+        metrics |= mean_metrics(
+            sums["mlm_targets"], mlm_loss=sums["mlm_loss"], mlm_accuracy=sums["mlm_right"]
+        )
+        metrics["targets"] = sums["tokens"]
         return metrics
 
-    def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+    def report(self, metrics: Mapping[str, float], baseline: UnigramBaseline) -> dict[str, Any]:
         """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`):
         "original" for every token, with the probability that it is."""
         share = metrics["eval_replaced"]
@@ -260,16 +278,8 @@ class ReplacedTokenDetection(MaskedLM):
             "constant_accuracy": 1 - share,
         }
 
-    def save(self, trainer: Trainer, folder: Path) -> None:
-        """The discriminator, as an ordinary model."""
-        detector_with_generator = trainer.model
-        trainer.model = self.model_to_save(detector_with_generator)
-        try:
-            super().save(trainer, folder)
-        finally:
-            trainer.model = detector_with_generator
-
     def model_to_save(self, model: DetectorWithGenerator) -> MiniBertForReplacedTokenDetection:
+        """The discriminator, as an ordinary model."""
         return model.discriminator()
 
     def card_example(self, *_: Any) -> None:

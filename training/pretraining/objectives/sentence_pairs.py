@@ -2,7 +2,7 @@
 1810.04805, A.2) or sentence-order prediction (ALBERT, arXiv 1909.11942, 3.1)."""
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -19,7 +19,7 @@ from ...data.masking import IGNORE_INDEX
 from ...data.sentences import sentences_by_line
 from ...data.tables import map_tables
 from ...data.tokenized import tokenize_table
-from .base import mean_metrics, token_sums
+from .base import UnigramBaseline, mean_metrics, token_sums
 from .masked_lm import MaskedLM
 
 # Random pairs are made of segments of this many neighbouring documents.
@@ -39,7 +39,10 @@ class MaskedLMWithNextSentence(MaskedLM):
     model_class = MiniBertForPreTraining
     masking_defaults = MaskedLM.masking_defaults | {"mlm_probability": 0.15}
     packs_documents = False
-    pair_task = "nsp"  # the name of its loss and its accuracy in logs and reports
+    pair_task = "nsp"
+    pair_task_name = "next sentence"
+    supports_label_smoothing = False
+    can_halve_batches = False
     swaps_segments = False
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
@@ -76,17 +79,23 @@ class MaskedLMWithNextSentence(MaskedLM):
     def count_targets(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}
 
-    def batch_sums(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def batch_sums(
+        self, outputs: Any, batch: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         labels = batch["next_sentence_label"]
-        pairs = token_sums(outputs["seq_relationship_logits"], labels)
-        return torch.cat([token_sums(outputs["prediction_logits"], batch["labels"]), pairs])
+        sums = token_sums(outputs["prediction_logits"], batch["labels"])
+        for name, value in token_sums(outputs["seq_relationship_logits"], labels).items():
+            sums[f"pair_{name}"] = value
+        return sums
 
-    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        loss, right, pairs = sums[3:]
-        pair_sums = {f"{self.pair_task}_loss": loss, f"{self.pair_task}_accuracy": right}
-        return super().metrics(sums[:3]) | mean_metrics(pairs, **pair_sums)
+    def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
+        pair_means = {
+            f"{self.pair_task}_loss": sums["pair_loss"],
+            f"{self.pair_task}_accuracy": sums["pair_right"],
+        }
+        return super().metrics(sums) | mean_metrics(sums["pair_targets"], **pair_means)
 
-    def report(self, metrics: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+    def report(self, metrics: Mapping[str, float], baseline: UnigramBaseline) -> dict[str, Any]:
         report = super().report(metrics, baseline)
         for name in (f"{self.pair_task}_loss", f"{self.pair_task}_accuracy"):
             report[name] = metrics.get(f"eval_{name}")
@@ -98,6 +107,7 @@ class MaskedLMWithSentenceOrder(MaskedLMWithNextSentence):
 
     name = "mlm+sop"
     pair_task = "sop"
+    pair_task_name = "sentence order"
     swaps_segments = True
 
 
