@@ -94,7 +94,8 @@ def evaluate(
                 trainer.baseline_name,
             )
             print(f"\n{printable(model)}, {task}\n{results.describe()}\n")
-            results.save({"task": task, "model": str(model), **scores}, output)
+            report = {"task": task, "model": str(model), **scores, **results.report()}
+            results.save(report, output)
             print(f"Saved to {output}: {FILES_DESCRIPTION}")
             warn(results.warning)
             print_next_step("minibert", "predict", model, "FILE", warning=results.warning)

@@ -107,11 +107,12 @@ def finetune(
         report = save_finetuned(trainer, Path(args.output_dir))
         if args.should_save and args.push_to_hub:
             push_output(args)
-    return finish(trainer, report, Path(args.output_dir))
+    return report_and_return(trainer, report)
 
 
-def finish(trainer: FinetuningTrainer, report: dict[str, Any], output: Path) -> TrainingResult:
-    """Print the next command. Only the process that saves returns the model."""
+def report_and_return(trainer: FinetuningTrainer, report: dict[str, Any]) -> TrainingResult:
+    """Print the next command. Only the process that saves returns the model and the report."""
+    output = Path(trainer.args.output_dir)
     saved_model = None
     if trainer.args.should_save:
         print_next_step("minibert", "predict", output, "FILE", warning=report["warning"])

@@ -70,7 +70,11 @@ def score_simple_model(task: Task, splits: Mapping[str, datasets.Dataset]) -> di
 class Results:
     """The scores of every split with their 95 % `intervals`, beside the `baseline`, a simple model
     and `by_class`. For the `last` split also the worst mistakes, and a `warning` if the model is
-    not better than the baseline."""
+    not better than the baseline.
+
+    Args:
+        training_warning: What was wrong with the training: the `warning` if the scores give none.
+    """
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Results:
         baseline: Mapping[str, Scores],
         simple_scores: Mapping[str, Scores],
         baseline_name: str,
+        training_warning: str | None = None,
     ):
         self.task = task
         self.predictions = predictions
@@ -106,19 +111,39 @@ class Results:
             self.metric = "f1_macro"
         self.value = self.scores[self.last].get(self.metric)
         self.baseline_value = baseline.get(self.last, {}).get(self.metric)
-        interval = self.intervals[self.last].get(self.metric)
-        self.warning = judge(self.metric, self.value, self.baseline_value, baseline_name, interval)
-        simple_value = simple_scores.get(self.last, {}).get(self.metric)
-        if self.warning is None:
-            self.warning = judge_simple(
-                self.metric, self.value, simple_value, task.simple_model, interval
-            )
+        self.simple_value = simple_scores.get(self.last, {}).get(self.metric)
+        self.warning = self._judge_scores() or training_warning
         is_perfect = self.value == 1 and is_better(self.metric, 1, 0)
         # Then a comparison with other models says nothing.
-        self.is_too_easy = is_perfect and 1 in (self.baseline_value, simple_value)
+        self.is_too_easy = is_perfect and 1 in (self.baseline_value, self.simple_value)
 
-    def save(self, report: dict[str, Any], output: Path) -> None:
-        """Write the picture, the mistakes and the report with what is said here."""
+    def _judge_scores(self) -> str | None:
+        """A warning if the model is not better than the baseline, or than the simple model."""
+        interval = self.intervals[self.last].get(self.metric)
+        warning = judge(self.metric, self.value, self.baseline_value, self.baseline_name, interval)
+        if warning is not None:
+            return warning
+        return judge_simple(
+            self.metric, self.value, self.simple_value, self.task.simple_model, interval
+        )
+
+    def report(self) -> dict[str, Any]:
+        """What the report says beside the scores."""
+        report: dict[str, Any] = {"baseline": {"name": self.baseline_name, **self.baseline}}
+        if self.simple_scores:
+            report["simple_model"] = {"name": self.task.simple_model, **self.simple_scores}
+        if self.pipeline_scores:
+            report["pipeline"] = self.pipeline_scores
+        report["by_class"] = self.by_class
+        report["intervals"] = {}
+        for name, intervals in self.intervals.items():
+            as_lists = {metric: list(interval) for metric, interval in intervals.items()}
+            report["intervals"][name] = as_lists
+        report["warning"] = self.warning
+        return report
+
+    def save(self, report: Mapping[str, Any], output: Path) -> None:
+        """Write the picture, the mistakes, and the report."""
         output.mkdir(parents=True, exist_ok=True)
         note = ""
         if self.value is not None:
@@ -132,17 +157,6 @@ class Results:
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         with atomic_write(output / MISTAKES_FILE) as unfinished:
             unfinished.write_text("".join(lines), encoding="utf-8")
-        report["baseline"] = {"name": self.baseline_name, **self.baseline}
-        if self.simple_scores:
-            report["simple_model"] = {"name": self.task.simple_model, **self.simple_scores}
-        if self.pipeline_scores:
-            report["pipeline"] = self.pipeline_scores
-        report["by_class"] = self.by_class
-        report["intervals"] = {}
-        for name, intervals in self.intervals.items():
-            as_lists = {metric: list(interval) for metric, interval in intervals.items()}
-            report["intervals"][name] = as_lists
-        report["warning"] = self.warning
         write_json(output / REPORT_FILE, report)  # last, since it says that all is there
 
     def describe(self) -> str:
@@ -166,7 +180,7 @@ class Results:
         if self.mistakes:
             lines += ["", f"The worst mistakes of {self.last} (more in {MISTAKES_FILE}):"]
         for mistake in self.mistakes[:MAX_PRINTED_MISTAKES]:
-            size = mistake.get("confidence", mistake.get("off_by"))
+            size = mistake[self.task.mistake_unit]
             line = f"  {size:.2f}  {mistake['predicted']}, not {mistake['true']}: {mistake['text']}"
             lines.append(line[:MAX_LINE_LENGTH])
         return "\n".join(lines)
@@ -213,12 +227,9 @@ def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> l
         if sizes[index] <= 0:
             break
         example = examples[index]
-        size_name = "confidence"
-        if isinstance(example[LABEL], float):
-            size_name = "off_by"
         mistake = {
             "row": example.get(ROW, index + 1),  # in its file
-            size_name: round(float(sizes[index]), 4),
+            task.mistake_unit: round(float(sizes[index]), 4),
             "predicted": task.show_label(example, decoded[index]),
             "true": task.show_label(example, example[LABEL]),
             "text": task.show_input(example),

@@ -1,11 +1,11 @@
 """What a fine-tuning leaves in its folder: the model, its tokenizer, its card and its results."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.files import written_whole
 from ..common.printing import warn
 from ..hub.card import headlines, save_card
 from ..hub.example import Example
@@ -34,50 +34,41 @@ MAX_EXAMPLE_CHARACTERS = 500
 
 
 def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
-    """Save a model that was trained and measured into a folder, and print its scores. Returns the
-    report."""
-    task = trainer.task
-    report = make_report(trainer)
+    """Save a model that was trained and measured into a folder, with its card, its report and its
+    results, and print its scores; checkpoints are removed. Returns the report, which is empty in a
+    process that saves nothing."""
+    if not trainer.args.should_save:  # one of several processes saves
+        return {}
+    trained_length = trainer.task.tokenizer.model_max_length
+    short_training = warn_of_short_training(trainer)
     results = Results(
-        task,
+        trainer.task,
         trainer.predictions,
         trainer.scores,
         trainer.baseline,
         trainer.simple_scores,
         trainer.baseline_name,
+        training_warning=short_training,
     )
-    trained_length = task.tokenizer.model_max_length
-    if task.name != "answer":  # which keeps its windows; others may read more than in training
-        task.tokenizer.model_max_length = trainer.longest_input
-    if not trainer.args.should_save:  # one of several processes saves
-        return report
-    trainer.reset_tokenizer()
-    with written_whole(output) as folder:
-        trainer.model.save_pretrained(folder)
-        task.tokenizer.save_pretrained(folder)
-    trainer.state.save_to_json(str(output / TRAINER_STATE_FILE))
-    notes = list(trainer.row_warnings)
-    short_training = warn_of_short_training(trainer)
-    if short_training is not None and results.warning is None:
-        results.warning = short_training
-    elif short_training is not None:
-        notes.append(short_training)
+    report = make_report(trainer, results)
     facts = card_facts(trainer, report, results, trained_length)
-    facts.notes = notes
+    if short_training is not None and short_training != results.warning:
+        facts.notes.append(short_training)
+
+    saved_length = save_model_files(trainer, output)
     save_card(output, facts, trainer.args.hub_model_id)
     print_training(report)
     print(f"\n{results.describe()}\n")
     results.save(report, output)
     has_example = facts.example is not None
-    length = task.tokenizer.model_max_length
-    print(f"Saved to {output}: {describe_files(length, trained_length, has_example)}")
+    print(f"Saved to {output}: {describe_files(saved_length, trained_length, has_example)}")
     warn(results.warning)
     remove_checkpoints(output)  # last: until now, they are the only copy of the model
     return report
 
 
-def make_report(trainer: FinetuningTrainer) -> dict[str, Any]:
-    """The report without what `Results.save` adds."""
+def make_report(trainer: FinetuningTrainer, results: Results) -> dict[str, Any]:
+    """The report, as it stands in `metrics.json`."""
     return {
         "task": trainer.task.name,
         "model": trainer.settings["model"],
@@ -86,7 +77,20 @@ def make_report(trainer: FinetuningTrainer) -> dict[str, Any]:
         "seed": trainer.args.seed,
         **trainer.scores,
         **trainer.describe_training(),
+        **results.report(),
     }
+
+
+def save_model_files(trainer: FinetuningTrainer, output: Path) -> int:
+    """Write the model, its tokenizer and the state of the training. Returns the longest input that
+    the saved tokenizer allows, in tokens: all that the model reads, even if it was trained on less,
+    but for a task that keeps the length of its training."""
+    tokenizer = trainer.task.tokenizer
+    if not trainer.task.keeps_max_length:
+        tokenizer.model_max_length = trainer.longest_input
+    trainer.save_model(str(output))
+    trainer.state.save_to_json(str(output / TRAINER_STATE_FILE))
+    return tokenizer.model_max_length
 
 
 def print_training(report: Mapping[str, Any]) -> None:
@@ -186,11 +190,11 @@ def card_facts(
         facts.decisions = trainer.chosen_thresholds.describe(task.label_names)
     facts.pipeline_scores = results.pipeline_scores.get(results.last, {})
     facts.warning = results.warning
+    facts.notes = list(trainer.row_warnings)
     facts.example = choose_predicted_example(trainer, results)
     add_source(facts, read_origin(report["model"]))
     facts.max_length = trained_length
-    facts.max_answer_length = getattr(task, "max_answer_length", facts.max_answer_length)
-    return facts
+    return dataclasses.replace(facts, **task.card_fields())
 
 
 def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[str, SplitFacts]:
@@ -205,10 +209,7 @@ def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[st
         if source is None:
             source = f"{files['train']}, held out"
         counts = trainer.task.class_counts(trainer.label_counts[name])
-        has_several_labels = trainer.model.config.problem_type == "multi_label_classification"
-        num_labelled = sum(counts.values())
-        if has_several_labels:
-            num_labelled = len(examples)
+        num_labelled = trainer.task.count_labelled(counts, len(examples))
         facts[name] = SplitFacts(len(examples), source, counts, num_labelled)
     return facts
 

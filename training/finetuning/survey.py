@@ -12,7 +12,7 @@ import numpy as np
 
 from ...tokenization.coverage import MAX_LOST_SHARE, Coverage, measure_coverage
 from ..evaluation.baselines import describe_few_rows
-from .tasks.base import IS_CUT, LABEL, Task
+from .tasks.base import IS_CUT, Task
 from .tasks.label_cells import UNREAD_SEPARATORS
 
 # The share of cut texts that gives a warning.
@@ -59,8 +59,8 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
     num_cut = 0
     if IS_CUT in encoded.column_names:
         num_cut = sum(encoded[IS_CUT])
-    labels_of_inputs = _group_labels(inputs, encoded)
-    labels, num_labelled = _count_labels(task, examples)
+    labels_of_inputs = _group_labels(task, inputs, encoded)
+    labels, num_labelled = task.count_labels(examples)
     return Survey(
         num_examples=len(examples),
         lengths=np.array(lengths),
@@ -81,37 +81,16 @@ def _sequences_of(ids: list) -> list[list[int]]:
 
 
 def _group_labels(
-    inputs: Sequence[list[list[int]]], encoded: datasets.Dataset
+    task: Task, inputs: Sequence[list[list[int]]], encoded: datasets.Dataset
 ) -> dict[int, set[str]]:
-    """The labels that each different input occurs with. Values (of regression) may well differ."""
+    """The labels that each different input occurs with. Values may well differ."""
     labels = [None] * len(inputs)
-    if "labels" in encoded.column_names and not isinstance(encoded[0]["labels"], float):
+    if "labels" in encoded.column_names and not task.has_values:
         labels = encoded["labels"]
     labels_of_inputs: dict[int, set[str]] = defaultdict(set)
     for sequences, label in zip(inputs, labels):
         labels_of_inputs[hash(tuple(map(tuple, sequences)))].add(json.dumps(label))
     return labels_of_inputs
-
-
-def _count_labels(task: Task, examples: datasets.Dataset) -> tuple[Counter[str], int]:
-    """How often each label occurs, and how many examples (or words) may have it."""
-    counts: Counter[str] = Counter()
-    num_labelled = 0
-    if len(task.label_names) < 2:
-        return counts, num_labelled
-    for label in examples[LABEL]:
-        if isinstance(label, list) and label and isinstance(label[0], float):  # 0 or 1 for each
-            for class_id in np.flatnonzero(label):
-                counts[task.label_names[class_id]] += 1
-            num_labelled += 1
-        elif isinstance(label, list):  # the tags of words
-            counts.update(label)
-            num_labelled += len(label)
-        else:
-            class_name = label if isinstance(label, str) else task.label_names[label]
-            counts[class_name] += 1
-            num_labelled += 1
-    return counts, num_labelled
 
 
 def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:

@@ -75,6 +75,7 @@ class AnswerQuestions(Task):
     learned_class = LearnedAnswers
     metric_for_best_model = "f1"
     baseline = "most alike sentence"
+    keeps_max_length = True  # that of its windows
     shortest_input = 128
     columns = {
         "question_column": ("question",),
@@ -277,6 +278,9 @@ class AnswerQuestions(Task):
     def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
         question, context = self.text_columns
         return {"question": example[question], "context": example[context]}
+
+    def card_fields(self) -> dict[str, Any]:
+        return {"max_answer_length": self.max_answer_length}
 
     def show_input(self, example: Mapping[str, Any]) -> str:
         return shortened(example[self.text_columns[0]])

@@ -114,6 +114,12 @@ class Task(abc.ABC):
     # Whether a trained model gets its thresholds into its bias, so that every program decides by
     # them; else they stand in its config.
     thresholds_go_into_bias: ClassVar[bool] = True
+    # Whether a saved model reads inputs as long as in training, and not all that it could read.
+    keeps_max_length: ClassVar[bool] = False
+    # Whether `LABEL` is the id of a class.
+    has_class_ids: bool = False
+    # Whether `LABEL` is a value, which inputs that are the same may well differ in.
+    has_values: bool = False
     # In tokens: what `--plan` proposes at least.
     shortest_input: ClassVar[int] = 16
 
@@ -320,7 +326,7 @@ class Task(abc.ABC):
         guesses = self.guesses(training_examples, examples)
         candidates = [self.score(guess, references) for guess in guesses]
         best_scores = dict(candidates[0])
-        if isinstance(references[0], int):
+        if self.has_class_ids:
             candidates += random_scores(training_examples[LABEL][:], references)
         for scores in candidates:
             for metric in best_scores:
@@ -361,6 +367,11 @@ class Task(abc.ABC):
         """How much of a mistake a prediction is; 0 for none."""
         return 0.0 if predicted == true else confidence
 
+    @property
+    def mistake_unit(self) -> str:
+        """What `mistake` returns, as a person reads it: a confidence, or how far off a value is."""
+        return "off_by" if self.has_values else "confidence"
+
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         """Draw what was predicted against what is true as PNG, with `note` in the title."""
         decoded = list(self.decode(predictions))
@@ -371,9 +382,22 @@ class Task(abc.ABC):
         them."""
         return {"text": example[self.text_columns[0]]}
 
+    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
+        """How often each label occurs, and how many examples (or words) may have it; none for a
+        task whose labels are no choice between names."""
+        return Counter(), 0
+
     def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
         """How often each class occurs, of how often each label does."""
         return dict(label_counts)
+
+    def count_labelled(self, class_counts: Mapping[str, int], num_examples: int) -> int:
+        """What the shares of the classes are of, which `class_counts` returned."""
+        return sum(class_counts.values())
+
+    def card_fields(self) -> dict[str, Any]:
+        """Fields of `CardFacts` that this task alone knows."""
+        return {}
 
     def show_input(self, example: Mapping[str, Any]) -> str:
         return " | ".join(shortened(example[column]) for column in self.text_columns)

@@ -62,6 +62,7 @@ class Choose(Task):
     metric_for_best_model = "accuracy"
     collator_class = DataCollatorForMultipleChoice
     has_pooled_head = True
+    has_class_ids = True
     columns = {
         "text_column": (
             "sent1",

@@ -176,6 +176,14 @@ class Classify(Task):
         return self.problem.problem_type
 
     @property
+    def has_class_ids(self) -> bool:
+        return self.problem.has_class_ids
+
+    @property
+    def has_values(self) -> bool:
+        return not self.problem.has_classes
+
+    @property
     def label_feature(self) -> Any:
         return self.problem.label_feature
 
@@ -373,16 +381,31 @@ class Classify(Task):
         self.learned.metric_for_best_model = "f1_macro"
         if not self.class_weights:
             return
-        counts: Counter[str] = Counter()
-        for label in training_labels:
-            for label_id in self.problem.label_ids(label):
-                counts[self.label_names[label_id]] += 1
+        counts = self._count(training_labels)
         num_examples = None
         if isinstance(self.problem, MultiLabel):
             num_examples = len(training_labels)
         weights = class_weights(self.class_weights, self.label_names, counts, num_examples)
         self.learned.label_weights = weights
         print(describe_weights(self.label_names, weights))
+
+    def _count(self, labels: Iterable[Any]) -> Counter[str]:
+        """How often each label occurs, by name."""
+        counts: Counter[str] = Counter()
+        for label in labels:
+            for label_id in self.problem.label_ids(label):
+                counts[self.label_names[label_id]] += 1
+        return counts
+
+    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
+        if len(self.label_names) < 2:
+            return Counter(), 0
+        return self._count(examples[LABEL]), len(examples)
+
+    def count_labelled(self, class_counts: Mapping[str, int], num_examples: int) -> int:
+        if self.problem_type == MULTI_LABEL:
+            return num_examples
+        return super().count_labelled(class_counts, num_examples)
 
     # --- the names of the labels ---
 

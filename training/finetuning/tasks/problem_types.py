@@ -54,6 +54,8 @@ class ClassificationProblem(abc.ABC):
     label_feature: ClassVar[Any]
     metric_for_best_model: ClassVar[str]
     has_classes: ClassVar[bool] = True
+    # Whether `LABEL` is the id of one class.
+    has_class_ids: ClassVar[bool] = False
     # Whether `decode` decides by thresholds, which can be chosen.
     has_thresholds: ClassVar[bool] = False
 
@@ -157,6 +159,7 @@ class SingleLabel(ClassificationProblem):
     problem_type = SINGLE_LABEL
     label_feature = datasets.Value("int64")
     metric_for_best_model = "accuracy"
+    has_class_ids = True
 
     def encode_label(self, label: Any, column: str, find_id: Callable[[Any], int]) -> int:
         if isinstance(label, list):

@@ -471,6 +471,16 @@ class Tag(Task):
     def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
         return {"text": " ".join(example[self.text_columns[0]])}
 
+    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
+        counts: Counter[str] = Counter()
+        if len(self.label_names) < 2:
+            return counts, 0
+        num_words = 0
+        for tags in examples[LABEL]:
+            counts.update(tags)
+            num_words += len(tags)
+        return counts, num_words
+
     def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
         """Of entities, how many there are of each type."""
         if not self.learned.has_entities:
