@@ -24,6 +24,7 @@ from minibert import (
 from minibert.training.common.locks import LOCK, lock_folder
 from minibert.training.finetuning import trainer as training
 from minibert.training.finetuning.reading import examples
+from minibert.training.finetuning.saving import save_finetuned
 from minibert.training.optimization.clock import TimeBudget
 
 SETTINGS = {
@@ -236,6 +237,22 @@ def test_thresholds_are_chosen_of_a_trained_model_only(start, tmp_path):
     assert first_shift is None and second_shift is None
     torch.testing.assert_close(first_bias, before)
     torch.testing.assert_close(second_bias, trained)
+
+
+def test_a_process_that_does_not_save_changes_nothing(start, tmp_path, monkeypatch):
+    task = Classify(AutoTokenizer.from_pretrained(start), max_length=8)
+    args = settings(tmp_path / "run", load_best_model_at_end=False, save_strategy="no")
+    trainer = FinetuningTrainer(task, start, args, rows(60))
+    trainer.train()
+    trainer.measure()
+    folder = tmp_path / "saved"
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuningConfig, "should_save", False)
+        assert save_finetuned(trainer, folder) == {} and not folder.exists()
+        assert trainer.task.tokenizer.model_max_length == 8
+    report = save_finetuned(trainer, folder)
+    assert report == json.loads((folder / "metrics.json").read_text())
+    assert AutoTokenizer.from_pretrained(folder).model_max_length == 32
 
 
 def test_a_model_in_memory(start, tmp_path):

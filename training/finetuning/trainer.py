@@ -114,9 +114,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         columns: Sequence[str] | None = None,
         do_train: bool | None = None,
     ):
-        task = copy.deepcopy(task)  # it learns from these examples; the caller's stays as it is
-
-        # Checks, before anything is read
+        # Copies, since the caller's stay as they are; and checks, before anything is read
+        task = copy.deepcopy(task)
         args = copy.copy(FinetuningConfig() if args is None else args)
         if do_train is None:
             do_train = train_dataset is not None or data is not None
@@ -129,12 +128,9 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         self.longest_input = longest_input(task.tokenizer, start.config)
         if train_dataset is None and not do_train:
             train_dataset = baseline_dataset
-        self.sources = {
-            "data": data,
-            "train": train_dataset,
-            "validation": eval_dataset,
-            "test": test_dataset,
-        }
+        self.sources = dict(
+            data=data, train=train_dataset, validation=eval_dataset, test=test_dataset
+        )
         splits = read_splits(task, start, args, self.sources, columns, validation_size, do_train)
 
         # Scores of guesses and of a simple model
@@ -165,12 +161,12 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         self.frozen_modules: list[torch.nn.Module] = []
         training_options: dict[str, Any] = {}
         if do_train:
-            undo_shift(model)
-            self.frozen_modules = freeze(model, args.freeze)
-            if args.lora is not None:
-                model = add_lora(model, args.lora)
+            model = self._choose_weights(model, args)
             training_options = self._training_options(task, args)
         self.num_trained_parameters = model.num_parameters(only_trainable=True)
+
+        # What `train` and `measure` find
+        self.training_seconds: float | None = None
         self.predictions: dict[str, Predictions] = {}
         self.scores: dict[str, Scores] = {}
         self.chosen_thresholds: ChosenThresholds | None = None
@@ -187,6 +183,14 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         args.push_to_hub = False
         args.hub_token = None  # checkpoints save the arguments
         return args
+
+    def _choose_weights(self, model: PreTrainedModel, args: FinetuningConfig) -> PreTrainedModel:
+        """The model whose weights are trained: all of them, some, or those of LoRA."""
+        undo_shift(model)
+        self.frozen_modules = freeze(model, args.freeze)
+        if args.lora is None:
+            return model
+        return add_lora(model, args.lora)
 
     def _survey_splits(self, task: Task) -> None:
         """Count the labels of every split; warn of examples that are hard to learn or measure."""

@@ -507,9 +507,8 @@ class Classify(Task):
 
     def describe_predictions(self, predictions: Predictions) -> dict[str, list[Any]]:
         confidence = self.confidence_of_examples(predictions)
-        return self.problem.describe_predictions(
-            predictions.outputs, confidence, predictions.thresholds
-        )
+        decoded = self.decode(predictions)
+        return self.problem.describe_predictions(decoded, predictions.outputs, confidence)
 
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         return self.problem.mistake(predicted, true, confidence)

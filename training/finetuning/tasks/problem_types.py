@@ -131,12 +131,15 @@ class ClassificationProblem(abc.ABC):
 
     @abc.abstractmethod
     def describe_predictions(
-        self,
-        outputs: np.ndarray,
-        confidence: Sequence[float],
-        thresholds: Sequence[float] | None = None,
+        self, decoded: Sequence[Any], outputs: np.ndarray, confidence: Sequence[float]
     ) -> dict[str, list[Any]]:
-        """The predictions as a person reads them, by column."""
+        """The predictions as a person reads them, by column.
+
+        Args:
+            decoded: What `decode` returned.
+            outputs: What `preprocess_logits` returned.
+            confidence: What `confidence` returned.
+        """
 
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         """How much of a mistake a prediction is; 0 for none."""
@@ -199,13 +202,10 @@ class SingleLabel(ClassificationProblem):
     prediction_features = datasets.Features({"label": STRING_FEATURE, "score": SCORE_FEATURE})
 
     def describe_predictions(
-        self,
-        outputs: np.ndarray,
-        confidence: Sequence[float],
-        thresholds: Sequence[float] | None = None,
+        self, decoded: Sequence[Any], outputs: np.ndarray, confidence: Sequence[float]
     ) -> dict[str, list[Any]]:
         """A class and its probability."""
-        labels = [self.labels[label_id] for label_id in self.decode(outputs)]
+        labels = [self.labels[label_id] for label_id in decoded]
         return {"label": labels, "score": list(confidence)}
 
     def draw(
@@ -240,15 +240,11 @@ class Binary(SingleLabel):
         return is_second.astype(np.int32).tolist()
 
     def describe_predictions(
-        self,
-        outputs: np.ndarray,
-        confidence: Sequence[float],
-        thresholds: Sequence[float] | None = None,
+        self, decoded: Sequence[Any], outputs: np.ndarray, confidence: Sequence[float]
     ) -> dict[str, list[Any]]:
         """The class that is predicted by the threshold, and its probability."""
         labels = []
         scores = []
-        decoded = self.decode(outputs, thresholds)
         for label_id, probability in zip(decoded, to_probabilities(outputs)):
             labels.append(self.labels[label_id])
             scores.append(float(probability if label_id == 1 else 1 - probability))
@@ -339,15 +335,11 @@ class MultiLabel(ClassificationProblem):
     )
 
     def describe_predictions(
-        self,
-        outputs: np.ndarray,
-        confidence: Sequence[float],
-        thresholds: Sequence[float] | None = None,
+        self, decoded: Sequence[Any], outputs: np.ndarray, confidence: Sequence[float]
     ) -> dict[str, list[Any]]:
         """The labels of each example, and their probabilities."""
         labels = []
         scores = []
-        decoded = self.decode(outputs, thresholds)
         for has_label, probabilities in zip(decoded, to_probabilities(outputs)):
             label_ids = np.flatnonzero(has_label)
             labels.append([self.labels[label_id] for label_id in label_ids])
@@ -400,13 +392,10 @@ class Regression(ClassificationProblem):
     prediction_features = datasets.Features({"score": SCORE_FEATURE})
 
     def describe_predictions(
-        self,
-        outputs: np.ndarray,
-        confidence: Sequence[float],
-        thresholds: Sequence[float] | None = None,
+        self, decoded: Sequence[Any], outputs: np.ndarray, confidence: Sequence[float]
     ) -> dict[str, list[Any]]:
         """The value."""
-        return {"score": self.decode(outputs)}
+        return {"score": decoded}
 
     def mistake(self, predicted: float, true: float, confidence: float) -> float:
         """How far off the value is."""
