@@ -433,7 +433,6 @@ class MiniBertPreTrainedModel(PreTrainedModel):
             return super()._init_weights(module)
         weight = module.weight
         padding_idx = getattr(module, "padding_idx", None)
-        padding_before = None if padding_idx is None else weight[padding_idx].clone()
         std = getattr(module, "init_std", self.config.initializer_range)
         cutoff = self.config.initializer_cutoff_factor
         # These functions of Transformers leave weights alone that were loaded.
@@ -443,13 +442,11 @@ class MiniBertPreTrainedModel(PreTrainedModel):
             init.trunc_normal_(weight, mean=0.0, std=std, a=-cutoff * std, b=cutoff * std)
         if getattr(module, "bias", None) is not None:
             init.zeros_(module.bias)
-        if padding_idx is None or weight.is_meta:
-            return
-        # Whether weights were loaded is recorded for the whole table only, so this row is zeroed
-        # only if it was drawn just now.
-        was_drawn = not torch.equal(weight[padding_idx], padding_before)
-        if was_drawn:
-            init.zeros_(weight[padding_idx])
+        if padding_idx is not None:
+            # The whole table is copied: of a row alone, nobody knows whether it was loaded.
+            with_zeros = weight.clone()
+            with_zeros[padding_idx] = 0
+            init.copy_(weight, with_zeros)
 
 
 class MiniBertModel(MiniBertPreTrainedModel):

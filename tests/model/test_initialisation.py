@@ -141,3 +141,17 @@ def test_the_state_is_parameters_alone(head, family):
     assert not list(model.named_buffers())
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     assert set(model.state_dict()) == names
+
+
+def test_the_row_of_the_padding_is_zero_where_the_memory_had_the_same_weights_before():
+    """Memory that is used again may hold a table that was drawn with the same seed."""
+    model = MiniBertForMaskedLM(preset("modernbert", pad_token_id=3))
+    table = model.get_input_embeddings()
+    with torch.no_grad():
+        std = model.config.initializer_range
+        torch.manual_seed(0)
+        torch.nn.init.trunc_normal_(table.weight, 0.0, std, -2 * std, 2 * std)
+    assert table.weight[3].any()
+    torch.manual_seed(0)
+    model._init_weights(table)
+    assert not table.weight[3].any() and table.weight[2].any()
