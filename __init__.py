@@ -44,7 +44,7 @@ _PUBLIC_NAMES = {
     "training.finetuning.tasks.base": ["Task"],
     "training.hub.push": ["push"],
     "training.embeddings.config": ["EmbeddingConfig", "RerankerConfig"],
-    "training.embeddings.passages": ["Passage"],
+    "training.embeddings.reading.passages": ["Passage"],
     "training.embeddings.encoders": ["embed"],
     "training.embeddings.search": ["search", "rerank"],
     "training.conversion.folders": ["convert"],

@@ -69,7 +69,7 @@ from .training.embeddings.config import (
     EmbeddingConfig as EmbeddingConfig,
     RerankerConfig as RerankerConfig,
 )
-from .training.embeddings.passages import (
+from .training.embeddings.reading.passages import (
     Passage as Passage,
 )
 from .training.embeddings.encoders import (

@@ -16,7 +16,7 @@ import minibert.modeling_minibert as minibert
 from minibert.tokenization import train_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.embeddings.teachers import open_teacher
+from minibert.training.embeddings.trainers.teachers import open_teacher
 from minibert.training.finetuning import start_model
 from minibert.training.loading.models import load_pretrained
 from minibert.training.loading.tokenizers import saved_tokenizer

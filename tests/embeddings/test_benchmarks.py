@@ -9,8 +9,7 @@ from sentence_transformers import SentenceTransformer
 import minibert
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.evaluate import evaluate_mteb_tasks
-from minibert.training.embeddings.measures import measure
-from minibert.training.embeddings.retrieval import read_retrieval
+from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
 from minibert.training.hub.card import save_card
 from minibert.training.hub.facts import CardFacts
 
@@ -86,7 +85,8 @@ def test_local_tasks_equal_what_mteb_measures(mteb, toy, folder, tasks, tmp_path
     expected = {each.task_name: each.get_score() for each in alone.task_results}
     assert found["metrics"] == pytest.approx(expected, abs=1e-5)
     assert found["tasks"] == {"Similar": "cosine_spearman", "Found": "ndcg_at_10"}
-    ours = measure(open_encoder(folder), read_retrieval(toy / "test"))["ndcg@10"]
+    held_out = read_retrieval(toy / "test")
+    ours = held_out.score(held_out.predict(open_encoder(folder)))["ndcg@10"]
     assert found["metrics"]["Found"] == pytest.approx(ours, abs=1e-4)
     card = (tmp_path / "model/README.md").read_text()
     assert card.count(

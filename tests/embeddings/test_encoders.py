@@ -21,7 +21,7 @@ from minibert import MiniBertModel
 from minibert.training.common import precision
 from minibert.training.embeddings import encoders
 from minibert.training.embeddings.encoders import embed, encode, open_encoder
-from minibert.training.embeddings.passages import read_passages
+from minibert.training.embeddings.reading.passages import read_passages
 from minibert.training.loading.models import load_pretrained
 
 TEXTS = [*sentences(40), "", "Katan, LOVER! (unseen ünicode)", "katan"]

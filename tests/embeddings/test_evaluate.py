@@ -13,32 +13,37 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 import minibert
-from minibert.training.embeddings import evaluate, measures
-from minibert.training.embeddings.measures import measure, score_ranking
-from minibert.training.embeddings.retrieval import as_retrieval, read_retrieval
+from minibert.training.embeddings import evaluate
+from minibert.training.embeddings.measuring import similarity
+from minibert.training.embeddings.measuring.held_out import Retrieval, ScoredPairs
+from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
 
 
 def test_query_is_not_its_own_result(monkeypatch):
     """Of pairs (a, b), (b, c), b is a query and a passage; one that is a pair with itself is found."""
     vectors = dict(a=[1.0, 0.0], b=[0.9, 0.1], c=[0.5, 0.5], d=[0.0, 1.0])
     monkeypatch.setattr(
-        measures, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
+        similarity,
+        "encode",
+        lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32),
     )
     for first, second in (("ab", "bc"), ("abd", "bcd")):
-        task = as_retrieval(Dataset.from_dict(dict(first=list(first), second=list(second))))
-        assert measure(None, task)["hit@1"] == 1.0
+        task = Retrieval.from_rows(Dataset.from_dict(dict(first=list(first), second=list(second))))
+        assert task.score(task.predict(None))["hit@1"] == 1.0
 
 
 def test_retrieval_with_fewer_than_k_passages(monkeypatch):
     """Queries that are no passages have all of them to find, though others do not find themselves."""
     vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
     monkeypatch.setattr(
-        measures, "encode", lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32)
+        similarity,
+        "encode",
+        lambda _, texts, *__: np.array([vectors[x] for x in texts], np.float32),
     )
-    task = as_retrieval(
+    task = Retrieval.from_rows(
         Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
     )
-    scores = measure(None, task)
+    scores = task.score(task.predict(None))
     assert scores["hit@1"] == 0.5 and scores["mrr@10"] == 0.75 and scores["hit@10"] == 1.0
 
 
@@ -84,11 +89,13 @@ def test_retrieval_as_sentence_transformers_evaluates_it(
 def test_shared_words():
     """What a model has to be better than: cosines of TF-IDF."""
     rows = dict(first=["a b", "c", "?"], second=["b a", "d", "c ?"], label=[1.0, 0.0, 0.5])
-    scored = Dataset.from_dict(rows)
-    assert measure(measures.SharedWords(scored), scored)["spearman"] == pytest.approx(1.0)
+    scored = ScoredPairs.from_rows(Dataset.from_dict(rows))
+    similar = scored.predict(similarity.SharedWords(scored.all_texts()))
+    assert scored.score(similar)["spearman"] == pytest.approx(1.0)
     pairs = Dataset.from_dict(dict(first=["b", "x d"], second=["a b", "c d d"]))
-    task = as_retrieval(pairs)
-    assert measure(measures.SharedWords(task), task)["hit@1"] == 1.0
+    task = Retrieval.from_rows(pairs)
+    passages = task.predict(similarity.SharedWords(task.all_texts()))
+    assert task.score(passages)["hit@1"] == 1.0
 
 
 def test_a_folder_as_beir_publishes_them(tmp_path):
@@ -152,8 +159,8 @@ def test_judgements_of_what_is_not_there(tmp_path, capsys):
     all_passages = [
         sorted(task.passages, key=lambda p: p.id not in task.relevant[q]) for q in task.queries
     ]
-    assert score_ranking(before, all_passages)["recall@10"] == 1
-    assert score_ranking(task, all_passages)["recall@10"] == pytest.approx(1 - 0.2 / 11)
+    assert before.score(all_passages)["recall@10"] == 1
+    assert task.score(all_passages)["recall@10"] == pytest.approx(1 - 0.2 / 11)
     qrels.write_text(good + "q0,d99,1\n" * 9)
     with pytest.raises(ValueError, match="9 of 53 judgements .* give files that belong together"):
         read_retrieval(str(tmp_path / "data"))
@@ -205,7 +212,7 @@ def test_intervals_belong_to_the_metric(monkeypatch, tmp_path, capsys):
     vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
     monkeypatch.setattr(evaluate, "open_encoder", lambda *_, **__: None)
     monkeypatch.setattr(
-        measures, "encode", lambda _, texts, *__, **___: np.array([vectors[x] for x in texts])
+        similarity, "encode", lambda _, texts, *__, **___: np.array([vectors[x] for x in texts])
     )
     pairs = {"sentence1": ["q", "q", "a", "b"] * 10, "sentence2": ["a", "b", "b", "b"] * 10}
     pairs["score"] = [0.9, 0.2, 0.6, 0.8] * 10
@@ -217,6 +224,6 @@ def test_intervals_belong_to_the_metric(monkeypatch, tmp_path, capsys):
     assert "95 % interval (x)" in printed and f"{low:.3f}–{high:.3f}" in printed
     assert "Next: minibert search INDEX QUERY --data FOLDER --model x\n" in printed
     rows = Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"]))
-    task = as_retrieval(rows)
-    intervals = measures.intervals_of(task, measures.predict_held_out(None, task))
+    task = Retrieval.from_rows(rows)
+    intervals = task.intervals(task.predict(None))
     assert intervals["hit@1"] == (0, 1) and intervals["mrr@10"] == (0.5, 1)

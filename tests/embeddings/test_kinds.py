@@ -10,12 +10,12 @@ from embedding_models import TRAINING
 from helpers import refusal, run, write_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
-from minibert.training.embeddings import losses
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.evaluate import print_table
-from minibert.training.embeddings.losses import find_loss, make_loss
-from minibert.training.embeddings.measures import measure
-from minibert.training.embeddings.retrieval import read_retrieval
+from minibert.training.embeddings.measuring.held_out import score_embeddings
+from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
+from minibert.training.embeddings.trainers import losses
+from minibert.training.embeddings.trainers.losses import find_loss, make_loss
 
 TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]
 FEW = [*TRAINING, "--max_steps", "10"]
@@ -196,8 +196,9 @@ def test_the_sparsity_of_sparse_vectors_is_measured(toy, capsys):
     task = read_retrieval(toy / "test")
     vectors = model.encode_document([passage.text for passage in task.passages])
     counts = [(vector.to_dense() != 0).sum().item() for vector in vectors]
-    scores = measure(model, task)
+    scores = score_embeddings(model, task, task.predict(model))
     assert scores["active_dims"] == pytest.approx(np.mean(counts))
     print_table({"model": scores})
     assert "active_dims" in capsys.readouterr().out
-    assert "active_dims" not in measure(open_encoder(str(toy / "model")), task)
+    dense = open_encoder(str(toy / "model"))
+    assert "active_dims" not in score_embeddings(dense, task, task.predict(dense))

@@ -19,10 +19,9 @@ from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.embeddings.encoders import encode, open_encoder, open_reranker, score_pairs
-from minibert.training.embeddings.evaluators import HeldOutEvaluator
-from minibert.training.embeddings.measures import reorder, score_ranking
-from minibert.training.embeddings.negatives import with_negatives
-from minibert.training.embeddings.retrieval import as_reranking
+from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
+from minibert.training.embeddings.measuring.held_out import as_reranking
+from minibert.training.embeddings.reading.negatives import with_negatives
 from minibert.training.embeddings.search import Index
 
 PAIRS = [
@@ -256,7 +255,7 @@ def pairs_of(first, second, third=None) -> Dataset:
 @pytest.mark.parametrize("mined", [False, True])
 def test_sampled_and_hard_negatives(root, mined, monkeypatch):
     """Of the pool, never a query or one of its passages; hard ones are among the nearest by cosine."""
-    monkeypatch.setattr("minibert.training.embeddings.negatives.NUM_NEAREST", 6)
+    monkeypatch.setattr("minibert.training.embeddings.reading.negatives.NUM_NEAREST", 6)
     pool = list(dict.fromkeys(sentences(60, seed=9)))
     pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
     right = {
@@ -304,7 +303,7 @@ def test_a_reranker_that_scores_all_alike_is_not_good(root):
     rows = [dict(first=query, second="lover!", label=1.0) for query, _ in wrong]
     rows += [dict(first=query, second=text, label=0.0) for query, texts in wrong for text in texts]
     task, found = as_reranking(Dataset.from_list(rows))
-    measured = score_ranking(task, reorder(reranker, task, found))
+    measured = task.score(task.reorder(reranker, found))
     assert measured["hit@1"] == 0 and measured["hit@10"] == 0.5
     assert measured["mrr@10"] == pytest.approx(1 / 3 / 2)
 

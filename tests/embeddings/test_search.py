@@ -13,20 +13,22 @@ from sentence_transformers import SentenceTransformer
 
 import minibert
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.embeddings.held_out import split_pairs
-from minibert.training.embeddings.passages import Passage, read_passages
+from minibert.training.embeddings.measuring.validation_pairs import split_pairs
+from minibert.training.embeddings.reading.passages import Passage, read_passages
 from minibert.training.embeddings.search import Index, cosine_of_random_pairs
 
 
 def test_passages(library):
     """Sentences between blank lines together; long ones cut; rows of tables whole."""
-    found = {passage.id: passage.text for passage in read_passages([str(library)], words=10)}
+    found = {
+        passage.id: passage.text for passage in read_passages([str(library)], passage_words=10)
+    }
     assert found == {
         "a.txt:1": "katan lover mizol", "a.txt:4": "nuben peduk", "a.txt:7": "river",
         "deep/b.md:1": " ".join(WORDS[:10]), "deep/b.md:1.2": " ".join(WORDS[10:20]),
         "deep/b.md:1.3": " ".join(WORDS[20:25]), "c7": "Katan kazol kaben", "c.jsonl:2": "loduk",
     }  # fmt: skip
-    assert [p.text for p in read_passages([str(library / "a.txt")], words=2)][:2] == [
+    assert [p.text for p in read_passages([str(library / "a.txt")], passage_words=2)][:2] == [
         "katan lover",
         "mizol",
     ]
@@ -40,7 +42,8 @@ def test_passages_of_scripts_without_spaces(tmp_path, line):
     for name, text in (("lines", f"{line}\n" * 40), ("one", line * 40)):
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
         passages = [
-            passage.text for passage in read_passages([str(tmp_path / f"{name}.txt")], words=30)
+            passage.text
+            for passage in read_passages([str(tmp_path / f"{name}.txt")], passage_words=30)
         ]
         assert re.sub(r"\s", "", "".join(passages)) == line * 40
         assert min(map(len, passages[:-1])) > 20 and max(map(len, passages)) < 90
@@ -69,7 +72,7 @@ def test_a_heading_is_no_passage_of_its_own(tmp_path):
     """Where the sentence after it fills a passage, and where that is longer than one."""
     for sentence in ("word " * 9 + "word.", "word " * 40 + "word."):
         (tmp_path / "a.md").write_text(f"# The Skull\n\n{sentence}\n")
-        passages = read_passages([str(tmp_path / "a.md")], words=9)
+        passages = read_passages([str(tmp_path / "a.md")], passage_words=9)
         assert passages[0].text.startswith("The Skull word word word word")
         assert not any(passage.text.startswith("The") for passage in passages[1:])
         assert max(len(passage.text) for passage in passages) <= 9 * 6
@@ -138,7 +141,9 @@ def test_a_damaged_index_is_refused(tmp_path, damage, message):
 def test_search_matches_brute_force(folder, library, tmp_path, capsys):
     index, query = tmp_path / "index", "nuben katan"
     run("search", index, "--data", library, "--model", folder)
-    passages = read_passages([str(library)], words=6)  # half of the tokens that the model reads
+    passages = read_passages(
+        [str(library)], passage_words=6
+    )  # half of the tokens that the model reads
     model = SentenceTransformer(folder, device="cpu")
     cosines = model.encode([query])[0] @ model.encode([passage.text for passage in passages]).T
     expected = [passages[i].id for i in np.argsort(-cosines)[:3]]
@@ -214,7 +219,7 @@ def test_an_index_is_searched_in_another_dtype(folder, library, tmp_path):
 def test_queries_and_passages_have_the_prompts_of_the_model(prompted, folder, library, tmp_path):
     """As sentence-transformers puts them before queries and documents; an index of other prompts is another model's."""
     native, embedder = SentenceTransformer(prompted[0], device="cpu"), open_encoder(prompted[1])
-    passages, queries = read_passages([str(library)], words=10), ["nuben katan", "loduk"]
+    passages, queries = read_passages([str(library)], passage_words=10), ["nuben katan", "loduk"]
     index = Index.build(passages, embedder, prompted[1])
     cosines = (
         native.encode_query(queries)

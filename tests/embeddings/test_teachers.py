@@ -12,7 +12,7 @@ from helpers import refusal, run, write_rows
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 
 from minibert import MiniBertForSequenceClassification
-from minibert.training.embeddings.teachers import fit_width, teach
+from minibert.training.embeddings.trainers.teachers import fit_width, teach
 
 TAUGHT = [*TRAINING, "--num_train_epochs", "3"]
 

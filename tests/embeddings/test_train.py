@@ -17,12 +17,12 @@ from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.common.locks import LOCK
-from minibert.training.embeddings import encoder_trainer, saving
 from minibert.training.embeddings.config import EmbeddingConfig
-from minibert.training.embeddings.embedding_trainer import DenseTrainer
 from minibert.training.embeddings.encoders import encode, open_encoder
-from minibert.training.embeddings.evaluators import HeldOutEvaluator
-from minibert.training.embeddings.tasks import EmbeddingTask
+from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
+from minibert.training.embeddings.trainers import encoder_trainer, saving
+from minibert.training.embeddings.trainers.embedding_trainer import DenseTrainer
+from minibert.training.embeddings.trainers.tasks import EmbeddingTask
 from minibert.training.optimization.clock import TimeBudget
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']

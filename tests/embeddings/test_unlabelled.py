@@ -7,9 +7,9 @@ import pytest
 from embedding_models import TRAINING, save_untrained, write_matches
 from helpers import refusal, run, write_rows
 
-from minibert.training.embeddings.held_out import split_pairs
-from minibert.training.embeddings.pairs import pair_documents
-from minibert.training.embeddings.passages import Document, read_documents, split_passages
+from minibert.training.embeddings.measuring.validation_pairs import split_pairs
+from minibert.training.embeddings.reading.pairs import pair_documents
+from minibert.training.embeddings.reading.passages import Document, read_documents, split_passages
 
 TOPICS = 24
 

@@ -33,7 +33,7 @@ from ..data.tables import Rows, as_dataset, read_table
 from ..loading.models import load_sentence_transformer, minibert_config
 from ..loading.saved_files import read_json
 from ..loading.weights import check_weights
-from .texts import is_table, read_lines, texts_of
+from .reading.texts import is_table, read_lines, texts_of
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
 if TYPE_CHECKING:

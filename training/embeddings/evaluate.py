@@ -17,22 +17,15 @@ from ..evaluation.baselines import judge
 from ..evaluation.intervals import Interval
 from ..hub.card import add_table
 from .encoders import open_encoder, open_reranker
-from .measures import (
-    SharedWords,
-    find_passages,
-    intervals_of,
-    is_dense,
-    measure,
-    predict_held_out,
-    reorder,
-    score_ranking,
-)
-from .retrieval import Retrieval, read_held_out, read_retrieval
-from .texts import name_of_data
+from .measuring.held_out import HeldOut, ScoredPairs, score_embeddings
+from .measuring.retrieval_folders import is_folder, read_retrieval
+from .measuring.similarity import SharedWords, is_dense
+from .reading.pairs import read_pairs
+from .reading.texts import name_of_data
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
 if TYPE_CHECKING:
-    from .measures import Encoder
+    from .measuring.similarity import Encoder
 
 SHOWN_METRICS = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson", "active_dims")
 SHARED_WORDS = "shared words (TF-IDF)"  # the baseline
@@ -72,26 +65,26 @@ def evaluate_embed(
         raise ValueError("data: give data, or --tasks of mteb")
     if tasks and (columns or split != "test"):
         raise ValueError("columns, split: tasks of mteb have their own; leave both out")
-    if columns and isinstance(data, (str, Path)) and Path(data).is_dir():
+    if columns and is_folder(data):
         raise ValueError(f"columns: the folder {str(data)!r} has fixed ones; leave columns out")
     with lock_result(result):
         if tasks:
             mteb_tasks = find_mteb_tasks(tasks)
             encoder = open_encoder(model, max_length=max_length)
-            scores = evaluate_mteb_tasks(mteb_tasks, model, encoder)
-            _show_mteb_scores(scores)
+            report = evaluate_mteb_tasks(mteb_tasks, model, encoder)
+            _show_mteb_report(report)
         else:
             held_out = _read_held_out(data, split, columns)
             encoder = open_encoder(model, max_length=max_length)
-            scores = {"model": model, "data": name_of_data(data), "split": split}
-            scores |= _evaluate_data(encoder, held_out)
-            _show_scores(scores)
-        write_result(scores, result)
+            report = {"model": model, "data": name_of_data(data), "split": split}
+            report |= _evaluate_data(encoder, held_out)
+            _show_report(report)
+        write_result(report, result)
     next_step = next_command_of_encoder(encoder, model)
     if not is_dense(encoder):
         next_step = ("minibert", "push", model, "OWNER/NAME", "--dry_run")
-    print_next_step(*next_step, warning=scores.get("warning"))
-    return scores
+    print_next_step(*next_step, warning=report.get("warning"))
+    return report
 
 
 def next_command_of_encoder(model: Any, path: str | Path) -> tuple[Any, ...]:
@@ -106,23 +99,26 @@ def next_command_of_encoder(model: Any, path: str | Path) -> tuple[Any, ...]:
     return ("minibert", "evaluate", "embed", "FOLDER", "--model", path)
 
 
-def _read_held_out(data: str | Dataset, split: str, columns: Sequence[str]) -> Retrieval | Dataset:
+def _read_held_out(data: str | Dataset, split: str, columns: Sequence[str]) -> HeldOut:
     """What a model is measured on; a ValueError for pairs without scores."""
-    held_out = read_held_out(data, columns, split)
-    if isinstance(held_out, Dataset) and "label" not in held_out.column_names:
+    if is_folder(data):
+        return read_retrieval(data, split)
+    pairs = read_pairs(data, columns, split=split)
+    if "label" not in pairs.column_names:
         raise ValueError(
             f"data: {name_of_data(data)!r} has no column of scores (name it by --columns)"
         )
-    return held_out
+    return ScoredPairs.from_rows(pairs)
 
 
-def _evaluate_data(encoder: Encoder, held_out: Retrieval | Dataset) -> dict[str, Any]:
+def _evaluate_data(encoder: Encoder, held_out: HeldOut) -> dict[str, Any]:
     """Measure an embedding model on similarity or retrieval beside the words that texts share.
     Returns its metrics and their intervals, the baseline's metrics, and what to warn of."""
-    predicted = predict_held_out(encoder, held_out, "Embedding")
-    scores = measure(encoder, held_out, predicted=predicted)
-    intervals = intervals_of(held_out, predicted)
-    baseline = measure(SharedWords(held_out), held_out)
+    predicted = held_out.predict(encoder, "Embedding")
+    scores = score_embeddings(encoder, held_out, predicted)
+    intervals = held_out.intervals(predicted)
+    shared_words = SharedWords(held_out.all_texts())
+    baseline = held_out.score(held_out.predict(shared_words))
     metric = "spearman" if "spearman" in scores else "ndcg@10"
     warning = judge(metric, scores[metric], baseline[metric], SHARED_WORDS, intervals.get(metric))
     return {
@@ -133,12 +129,12 @@ def _evaluate_data(encoder: Encoder, held_out: Retrieval | Dataset) -> dict[str,
     }
 
 
-def _show_scores(scores: dict[str, Any]) -> None:
+def _show_report(report: dict[str, Any]) -> None:
     """Print the table of a model and of the baseline, and what to warn of."""
-    name = Path(scores["model"]).name or scores["model"]
-    rows = {name: scores["metrics"], SHARED_WORDS: scores["baseline"]}
-    print_table(rows, {name: scores["intervals"]})
-    warn(scores["warning"])
+    name = Path(report["model"]).name or report["model"]
+    rows = {name: report["metrics"], SHARED_WORDS: report["baseline"]}
+    print_table(rows, {name: report["intervals"]})
+    warn(report["warning"])
 
 
 def find_mteb_tasks(names: Sequence[Any]) -> list[Any]:
@@ -187,17 +183,17 @@ def evaluate_mteb_tasks(mteb_tasks: Sequence[Any], model: str, encoder: Encoder)
     return {"model": model, "tasks": main_metrics, "metrics": scores}
 
 
-def _show_mteb_scores(scores: dict[str, Any]) -> None:
+def _show_mteb_report(report: dict[str, Any]) -> None:
     """Print the table of tasks, and put it on the card of a model of ours."""
     import mteb
 
     header = ["task", "metric", "score"]
     rows = []
-    for name, main_score in scores["metrics"].items():
-        rows.append([name, scores["tasks"][name], f"{main_score:.4f}"])
+    for name, main_score in report["metrics"].items():
+        rows.append([name, report["tasks"][name], f"{main_score:.4f}"])
     print(format_table(header, rows))
     introduction = f"Main scores by mteb {mteb.__version__}."
-    add_table(scores["model"], "MTEB", introduction, header, rows)
+    add_table(report["model"], "MTEB", introduction, header, rows)
 
 
 @checked_keywords
@@ -228,13 +224,13 @@ def evaluate_rerank(
         held_out = read_retrieval(data, split)
         reranker = open_reranker(model)
         finder = open_encoder(embedder, "dense")
-        passages = find_passages(finder, held_out, depth, "Embedding")
-        before = score_ranking(held_out, passages)
-        reranked = reorder(reranker, held_out, passages, "Reranking")
-        after = score_ranking(held_out, reranked)
-        intervals = intervals_of(held_out, reranked)
+        passages = held_out.find_passages(finder, depth, "Embedding")
+        before = held_out.score(passages)
+        reranked = held_out.reorder(reranker, passages, "Reranking")
+        after = held_out.score(reranked)
+        intervals = held_out.intervals(reranked)
         print_table({f"{depth} passages found": before, "reranked": after}, {"reranked": intervals})
-        scores = {
+        report = {
             "model": model,
             "embedder": embedder,
             "depth": depth,
@@ -244,9 +240,9 @@ def evaluate_rerank(
             "metrics": after,
             "intervals": intervals,
         }
-        write_result(scores, result)
+        write_result(report, result)
     print_next_step(*next_command_of_encoder(reranker, model))
-    return scores
+    return report
 
 
 def print_table(

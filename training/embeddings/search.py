@@ -28,8 +28,8 @@ from ..common.printing import print_next_step
 from ..data.tables import Rows, sources_of
 from ..loading.load_errors import wrap_load_errors
 from .encoders import DtypeName, encode, open_encoder, open_reranker, score_pairs, warn_cut
-from .passages import Passage, read_passages
-from .texts import read_lines
+from .reading.passages import Passage, read_passages
+from .reading.texts import read_lines
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 INDEX_FILE = "index.safetensors"
 NUM_CHECKED = 8  # passages by whose vectors a model is known to be that of an index
 MIN_COSINE = 0.999  # of their vectors with those of the index; in 16 bits it is above
-MAX_WORDS = 150  # of a passage
+MAX_PASSAGE_WORDS = 150
 # Random pairs of passages, of which the index keeps the cosine that the nearest 5 % reach. A query
 # whose best passage is no nearer fits none.
 NUM_RANDOM_PAIRS = 4000
@@ -278,8 +278,8 @@ def _build_index(
     elif model is None:
         model = "runs/embed"
     encoder = open_encoder(model, "dense", max_length=max_length, dtype=dtype)
-    words = max(1, encoder.max_seq_length // 2)
-    passages = read_passages(sources, min(MAX_WORDS, words))
+    fitting_words = max(1, encoder.max_seq_length // 2)
+    passages = read_passages(sources, min(MAX_PASSAGE_WORDS, fitting_words))
     # a path that holds wherever the index is used; a Hub name stays
     if Path(model).exists():
         model = str(Path(model).resolve())

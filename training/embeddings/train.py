@@ -19,13 +19,13 @@ from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..hub.push import push_output
 from .config import EmbeddingConfig, EncoderConfig, RerankerConfig
-from .embedding_trainer import TRAINER_CLASSES
-from .encoder_trainer import EncoderTrainerMixin
 from .encoders import EncoderType
 from .evaluate import next_command_of_encoder, print_table
-from .reranker_trainer import RerankerTrainer
-from .saving import save_trained
-from .tasks import EmbeddingTask, EncoderTask, RerankingTask
+from .trainers.embedding_trainer import TRAINER_CLASSES
+from .trainers.encoder_trainer import EncoderTrainerMixin
+from .trainers.reranker_trainer import RerankerTrainer
+from .trainers.saving import save_trained
+from .trainers.tasks import EmbeddingTask, EncoderTask, RerankingTask
 
 
 @checked_options(EmbeddingConfig)

@@ -6,25 +6,25 @@ from typing import Any
 
 from accelerate.utils import extract_model_from_parallel
 
-from ..common.locks import lock_output
-from ..common.precision import resolve_precision
-from ..evaluation.intervals import Interval
-from ..hub.push import check_push
-from ..hub.upload_mixin import HubMixin
-from ..loop.arguments import check_training
-from ..loop.callbacks import add_callbacks, common_callbacks
-from ..loop.checkpoint_mixin import CheckpointMixin
-from ..loop.checkpoints import checkpoint_to_resume
-from ..loop.early_stopping import EarlyStopping
-from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..optimization.clock import (
+from ...common.locks import lock_output
+from ...common.precision import resolve_precision
+from ...evaluation.intervals import Interval
+from ...hub.push import check_push
+from ...hub.upload_mixin import HubMixin
+from ...loop.arguments import check_training
+from ...loop.callbacks import add_callbacks, common_callbacks
+from ...loop.checkpoint_mixin import CheckpointMixin
+from ...loop.checkpoints import checkpoint_to_resume
+from ...loop.early_stopping import EarlyStopping
+from ...loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
+from ...optimization.clock import (
     UNREACHABLE_STEPS,
     TimeBudget,
     TimeBudgetMixin,
     check_minutes,
 )
-from .config import DEFAULT_EPOCHS, EncoderConfig
-from .encoders import warn_cut
+from ..config import DEFAULT_EPOCHS, EncoderConfig
+from ..encoders import warn_cut
 from .tasks import EncoderTask
 
 

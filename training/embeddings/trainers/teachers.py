@@ -14,8 +14,8 @@ import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
-from ..loading.models import load_sentence_transformer, saved_config
-from .encoders import encode, saved_encoder_type, score_pairs
+from ...loading.models import load_sentence_transformer, saved_config
+from ..encoders import encode, saved_encoder_type, score_pairs
 
 
 def open_teacher(
@@ -130,8 +130,10 @@ def scores_of_teacher(
     else:
         teacher.activation_fn = torch.nn.Identity()
     queries, *passages = columns.values()
-    scores = [score_pairs(teacher, list(zip(queries, texts)), bar_title) for texts in passages]
-    teacher.activation_fn = activation
+    try:
+        scores = [score_pairs(teacher, list(zip(queries, texts)), bar_title) for texts in passages]
+    finally:
+        teacher.activation_fn = activation
     if label_type == "margins":
         return np.stack(scores, 1)
     return scores[0]

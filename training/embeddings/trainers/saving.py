@@ -4,15 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-
-from ..common.files import write_json, written_whole
-from ..common.printing import warn
-from ..evaluation.baselines import judge
-from ..evaluation.plots import plot_training
-from ..hub.card import save_card
-from ..hub.example import Example
-from ..hub.facts import (
+from ...common.files import write_json, written_whole
+from ...common.printing import warn
+from ...evaluation.baselines import judge
+from ...evaluation.plots import plot_training
+from ...hub.card import save_card
+from ...hub.facts import (
     CardFacts,
     CardMetric,
     SplitFacts,
@@ -20,11 +17,10 @@ from ..hub.facts import (
     describe_data,
     facts_from_trainer,
 )
-from ..hub.origin import read_origin
-from ..loop.checkpoints import remove_checkpoints
+from ...hub.origin import read_origin
+from ...loop.checkpoints import remove_checkpoints
+from ..reading.texts import name_of_data
 from .encoder_trainer import EncoderTrainerMixin
-from .retrieval import Retrieval, count_rows
-from .texts import name_of_data
 
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
@@ -90,38 +86,9 @@ def card_facts(trainer: EncoderTrainerMixin, report: Mapping[str, Any]) -> CardF
     facts.baseline = "before this training"
     facts.splits = {
         "train": SplitFacts(len(trainer.train_dataset), data_name),
-        "held out": SplitFacts(count_rows(held_out), "queries, or pairs with a score"),
+        "held out": SplitFacts(len(held_out), "queries, or pairs with a score"),
     }
-    facts.example = choose_held_out_example(held_out)
+    facts.example = held_out.example(MAX_EXAMPLE_CHARACTERS)
     add_source(facts, read_origin(trainer.task.model))
     facts.warning = report["warning"]
     return facts
-
-
-def choose_held_out_example(held_out: Retrieval | Dataset) -> Example | None:
-    """The first short row that is held out: a query, its passage and another one; or a pair with
-    its score."""
-    if not isinstance(held_out, Retrieval):
-        for row in held_out:
-            if len(row["first"]) + len(row["second"]) <= MAX_EXAMPLE_CHARACTERS:
-                inputs = {"first": row["first"], "second": row["second"]}
-                description = f"The pair is held out; its score in the data: {row['label']:.4g}."
-                return Example(inputs, description)
-        return None
-    text_of = {passage.id: passage.text for passage in held_out.passages}
-    for query_id, query in held_out.queries.items():
-        relevant_ids = []
-        for passage_id in held_out.relevant[query_id]:
-            if passage_id in text_of:
-                relevant_ids.append(passage_id)
-        other_ids = []
-        for passage_id in text_of:
-            if passage_id not in (*relevant_ids, query_id):
-                other_ids.append(passage_id)
-        if not relevant_ids or not other_ids:
-            continue
-        passages = [text_of[relevant_ids[0]], text_of[other_ids[0]]]
-        if sum(map(len, [query, *passages])) <= MAX_EXAMPLE_CHARACTERS:
-            description = "The query is held out; the first passage is relevant to it in the data."
-            return Example({"query": query, "passages": passages}, description)
-    return None

@@ -7,8 +7,8 @@ from itertools import chain, pairwise
 
 from datasets import ClassLabel, Dataset
 
-from ..common.files import printable
-from ..data.tables import read_table, sources_of, to_number
+from ...common.files import printable
+from ...data.tables import read_table, sources_of, to_number
 from .passages import Document, split_passages
 from .texts import TableOrPath, name_of_data, numbers_of, texts_of
 
@@ -64,9 +64,9 @@ def read_pairs(
     return Dataset.from_dict(pairs)
 
 
-def _pairs_of(table: Dataset, columns: Sequence[str], where: str) -> dict[str, list]:
+def _pairs_of(table: Dataset, columns: Sequence[str], table_name: str) -> dict[str, list]:
     """The columns of `read_pairs` of one table."""
-    names = list(columns or _guess_columns(table, where))
+    names = list(columns or _guess_columns(table, table_name))
     if len(names) < 2:
         raise ValueError(
             f"columns: {' '.join(names)}: name two texts, then perhaps negatives or a score"
@@ -74,19 +74,19 @@ def _pairs_of(table: Dataset, columns: Sequence[str], where: str) -> dict[str, l
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise ValueError(
-            f"columns: {where!r} has no column {missing[0]!r}; it has"
+            f"columns: {table_name!r} has no column {missing[0]!r}; it has"
             f" {', '.join(table.column_names)}"
         )
     first_name, second_name, *other_names = names
-    first = texts_of(table, first_name, where, blank=False)
-    second = texts_of(table, second_name, where, blank=False)
+    first = texts_of(table, first_name, table_name, blank=False)
+    second = texts_of(table, second_name, table_name, blank=False)
     if not other_names:
         return {"first": first, "second": second}
     if len(other_names) == 1 and _is_score(table, other_names[0]):
-        _check_scores(table, other_names[0], names, is_guessed=not columns, where=where)
-        scores = numbers_of(table, other_names[0], where)
+        _check_scores(table, other_names[0], names, is_guessed=not columns, table_name=table_name)
+        scores = numbers_of(table, other_names[0], table_name)
         return {"first": first, "second": second, "label": scores}
-    negatives = _negatives_of(table, other_names, where)
+    negatives = _negatives_of(table, other_names, table_name)
     triples = {"first": [], "second": [], "third": []}
     for query, passage, texts in zip(first, second, negatives):
         for text in texts:
@@ -96,17 +96,19 @@ def _pairs_of(table: Dataset, columns: Sequence[str], where: str) -> dict[str, l
     return triples
 
 
-def _guess_columns(table: Dataset, where: str) -> list[str]:
+def _guess_columns(table: Dataset, table_name: str) -> list[str]:
     """The names of the columns of two texts, then of the negatives or of the score."""
     first = next((name for name in FIRST_COLUMNS if name in table.column_names), None)
     second = next((name for name in SECOND_COLUMNS if name in table.column_names), None)
     if first is None or second is None:
         names = ", ".join(table.column_names)
-        raise ValueError(f"columns: cannot be guessed from {names} of {where!r}; {USE_COLUMNS}")
+        raise ValueError(
+            f"columns: cannot be guessed from {names} of {table_name!r}; {USE_COLUMNS}"
+        )
     negatives = [name for name in table.column_names if NEGATIVE_COLUMN.fullmatch(name)]
     if negatives:
         if len(negatives) > 1:
-            print(f"{where}: the columns {', '.join(map(printable, negatives))} are negatives")
+            print(f"{table_name}: the columns {', '.join(map(printable, negatives))} are negatives")
         return [first, second, *negatives]
     scores = [name for name in SCORE_COLUMNS if name in table.column_names]
     return [first, second, *scores[:1]]
@@ -128,21 +130,21 @@ def _is_score(table: Dataset, name: str) -> bool:
 
 
 def _check_scores(
-    table: Dataset, column: str, names: Sequence[str], is_guessed: bool, where: str
+    table: Dataset, column: str, names: Sequence[str], is_guessed: bool, table_name: str
 ) -> None:
     """Refuse (a ValueError) classes, whose numbers do not say how much two texts belong
     together."""
     feature = table.features[column]
     if isinstance(feature, ClassLabel) and not _are_scores(feature.names):
         raise ValueError(
-            f"columns: {column!r} of {where!r} has the classes {', '.join(feature.names[:9])},"
+            f"columns: {column!r} of {table_name!r} has the classes {', '.join(feature.names[:9])},"
             " which are no scores; train on them by `minibert finetune nli` or `classify`, or give"
             " scores, or the pairs that belong together"
         )
     is_inference = is_guessed and names[0] == "premise" and column == "label"
     if is_inference and {to_number(value) for value in table[column]} <= {0.0, 1.0, 2.0, -1.0}:
         raise ValueError(
-            f"columns: {column!r} of {where!r} looks like the classes of inference (0, 1, 2),"
+            f"columns: {column!r} of {table_name!r} looks like the classes of inference (0, 1, 2),"
             " which are no scores; train on them by `minibert finetune nli`, or if they are"
             f" scores, give --columns {' '.join(names)}"
         )
@@ -162,7 +164,7 @@ def _are_scores(class_names: Sequence[str]) -> bool:
     return re.fullmatch(rf"(not|non|no|un|dis)[ _-]?{re.escape(second)}", first) is not None
 
 
-def _negatives_of(table: Dataset, columns: Sequence[str], where: str) -> list[list[str]]:
+def _negatives_of(table: Dataset, columns: Sequence[str], table_name: str) -> list[list[str]]:
     """The negatives of each row, from columns of texts or of lists of texts; empty cells are left
     out."""
     rows = []
@@ -172,21 +174,23 @@ def _negatives_of(table: Dataset, columns: Sequence[str], where: str) -> list[li
         for column, cell in zip(columns, cells):
             for text in cell if isinstance(cell, list) else [cell]:
                 if text is not None and not isinstance(text, str):
-                    raise ValueError(f"{where}, row {number}: {column}={text!r} is not text")
+                    raise ValueError(f"{table_name}, row {number}: {column}={text!r} is not text")
                 if text is not None and text.strip():
                     negatives.append(text)
         if not negatives:
-            raise ValueError(f"{where}, row {number}: {', '.join(columns)}: there is no negative")
+            raise ValueError(
+                f"{table_name}, row {number}: {', '.join(columns)}: there is no negative"
+            )
         rows.append(negatives)
     return rows
 
 
 def pair_documents(
-    documents: Sequence[Document], sources: Sequence[str], words: int = 64
+    documents: Sequence[Document], sources: Sequence[str], passage_words: int = 64
 ) -> tuple[Dataset, list[str]]:
     """Pairs of text that nobody judged, as `read_pairs` gives them, and the document of each. The
-    `sources`: title (a document's title and its text), adjacent (passages of `words` words that
-    follow each other: Neelakantan et al. 2022, arXiv 2201.10005)."""
+    `sources`: title (a document's title and its text), adjacent (passages of `passage_words`
+    words that follow each other: Neelakantan et al. 2022, arXiv 2201.10005)."""
     first: list[str] = []
     second: list[str] = []
     groups: list[str] = []
@@ -196,8 +200,8 @@ def pair_documents(
             missing = "titles"
             pairs = _title_pairs(documents)
         elif source == "adjacent":
-            missing = f"documents of more than {words} words"
-            pairs = _adjacent_pairs(documents, words)
+            missing = f"documents of more than {passage_words} words"
+            pairs = _adjacent_pairs(documents, passage_words)
         else:
             raise ValueError(f"pairs_from: {source!r} is unknown; use title, adjacent, or both")
         for document, first_text, second_text in pairs:
@@ -222,10 +226,10 @@ def _title_pairs(documents: Sequence[Document]) -> Iterator[tuple[Document, str,
 
 
 def _adjacent_pairs(
-    documents: Sequence[Document], words: int
+    documents: Sequence[Document], passage_words: int
 ) -> Iterator[tuple[Document, str, str]]:
     for document in documents:
-        for passage, next_passage in pairwise(split_passages(document.text, words)):
+        for passage, next_passage in pairwise(split_passages(document.text, passage_words)):
             yield document, passage, next_passage
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from datasets import Dataset
 
-from ..data.tables import sources_of
-from .pairs import pair_documents, read_pairs
-from .passages import read_documents
-from .retrieval import Retrieval, read_held_out
+from ...data.tables import sources_of
+from ..reading.pairs import pair_documents, read_pairs
+from ..reading.passages import read_documents
+from .held_out import Retrieval
+from .retrieval_folders import is_folder, read_retrieval
 
 
 def split_pairs(
@@ -38,11 +39,12 @@ def split_pairs(
         groups = pairs["first"][:]
     if validation is None:
         return _hold_out(pairs, groups, validation_size, seed)
-    held_out = read_held_out(validation, columns, "validation", "validation")
-    if isinstance(held_out, Dataset):
-        has_scores = "label" in pairs.column_names
-        if has_scores != ("label" in held_out.column_names):
-            raise ValueError("validation: it and the data must both have scores, or neither")
+    if is_folder(validation):
+        return pairs, read_retrieval(validation, split="validation", field="validation")
+    held_out = read_pairs(validation, columns, field="validation", split="validation")
+    has_scores = "label" in pairs.column_names
+    if has_scores != ("label" in held_out.column_names):
+        raise ValueError("validation: it and the data must both have scores, or neither")
     return pairs, held_out
 
 

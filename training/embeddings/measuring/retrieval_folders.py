@@ -1,6 +1,6 @@
-"""Queries, passages, and which of them belong together.
+"""How the files of a retrieval folder are read.
 
-A retrieval folder is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id,
+It is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id,
 text, perhaps title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT.tsv
 (query-id, corpus-id, score); without SPLIT where one is for all. Errors name the file and the row,
 counted from 1 without a header.
@@ -8,31 +8,21 @@ counted from 1 without a header.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from datasets import Dataset
-
-from ..common.files import printable
-from ..data.tables import read_table, to_number
-from .pairs import passages_of, read_pairs
-from .passages import Passage, documents_of_rows
-from .texts import TableOrPath, texts_of
+from ...common.files import printable
+from ...data.tables import read_table, to_number
+from ..reading.passages import Passage, documents_of_rows
+from ..reading.texts import texts_of
+from .held_out import Retrieval
 
 MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
 
 
-@dataclass
-class Retrieval:
-    """Queries, passages, and which of them belong together: `relevant[query id][passage id]` is the
-    grade."""
-
-    passages: list[Passage]
-    queries: dict[str, str]  # id: text
-    relevant: dict[str, dict[str, float]]
-    # a query is not found as a passage (that is not relevant to itself)
-    ignore_identical_ids: bool = False
+def is_folder(source: Any) -> bool:
+    """Whether data are a folder, and not a table, rows or a Hub name."""
+    return isinstance(source, (str, Path)) and Path(source).is_dir()
 
 
 def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> Retrieval:
@@ -111,58 +101,3 @@ def _read_judgements(
     if not with_relevant_passage:
         raise ValueError(f"{file}: no query has a relevant passage (a score above 0)")
     return with_relevant_passage
-
-
-def read_held_out(
-    source: TableOrPath, columns: Sequence[str], split: str, field: str = "data"
-) -> Dataset | Retrieval:
-    """What a model is measured on: `read_retrieval` of a folder, `read_pairs` of all else."""
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return read_retrieval(source, split, field)
-    return read_pairs(source, columns, field, split)
-
-
-def count_rows(held_out: Retrieval | Dataset) -> int:
-    """The number of queries, or of pairs."""
-    if isinstance(held_out, Retrieval):
-        return len(held_out.queries)
-    return len(held_out)
-
-
-def as_retrieval(pairs: Dataset) -> Retrieval:
-    """A retrieval task of pairs: the queries are the first texts, the passages all second and third
-    ones. Each text is its own id. A text is often both (of adjacent passages, all but the first and
-    the last): it does not find itself."""
-    texts = list(pairs["second"])
-    if "third" in pairs.column_names:
-        texts += pairs["third"]
-    passages = [Passage(text, text) for text in dict.fromkeys(texts)]
-    queries = {}
-    relevant = {}
-    for query, relevant_texts in passages_of(pairs).items():
-        queries[query] = query
-        relevant[query] = dict.fromkeys(relevant_texts, 1.0)
-    return Retrieval(passages, queries, relevant, ignore_identical_ids=True)
-
-
-def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
-    """Labelled rows as `reorder` takes them: the queries with all passages, and the candidates of
-    each query, which are put in order. Negatives come first, so that a model that scores all alike
-    is not taken for a good one."""
-    positives: dict[str, list[str]] = {}
-    negatives: dict[str, list[str]] = {}
-    for query, text, label in zip(rows["first"], rows["second"], rows["label"]):
-        positives.setdefault(query, [])
-        negatives.setdefault(query, [])
-        side = positives if label else negatives
-        side[query].append(text)
-    queries = {}
-    relevant = {}
-    candidates = []
-    for query, texts in positives.items():
-        queries[query] = query
-        relevant[query] = dict.fromkeys(texts, 1.0)
-        distinct_texts = dict.fromkeys(negatives[query] + texts)
-        candidates.append([Passage(text, text) for text in distinct_texts])
-    passages = list(dict.fromkeys(chain.from_iterable(candidates)))
-    return Retrieval(passages, queries, relevant), candidates

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from datasets import Dataset
 
-from ..data.formats import TABLE_SUFFIXES
-from ..data.records import read_text
-from ..data.sentences import sentences_across_lines
-from ..data.tables import files_in, find_files, read_table
+from ...data.formats import TABLE_SUFFIXES
+from ...data.records import read_text
+from ...data.sentences import sentences_across_lines
+from ...data.tables import files_in, find_files, read_table
 from .texts import is_table, name_of_data, texts_of
 
 BYTES_OF_A_WORD = 6  # with its space, as in English; in Chinese, two letters
@@ -77,8 +77,8 @@ def read_documents(sources: Sequence[str | Path | Dataset]) -> list[Document]:
     return documents
 
 
-def documents_of_rows(table: Dataset, name: str, where: str) -> Iterator[Document]:
-    texts = texts_of(table, "text", where)
+def documents_of_rows(table: Dataset, name: str, table_name: str) -> Iterator[Document]:
+    texts = texts_of(table, "text", table_name)
     for number, (row, text) in enumerate(zip(table, texts), 1):
         row_id = row.get("_id")
         has_id = row_id not in (None, "")
@@ -122,24 +122,26 @@ def split_headings(block: str) -> tuple[list[str], str]:
     return headings, block
 
 
-def read_passages(sources: Sequence[str | Path | Dataset], words: int = 150) -> list[Passage]:
-    """The documents, those of text files in parts of `words` words."""
+def read_passages(
+    sources: Sequence[str | Path | Dataset], passage_words: int = 150
+) -> list[Passage]:
+    """The documents, those of text files in parts of `passage_words` words."""
     passages: list[Passage] = []
     for document in read_documents(sources):
         if document.is_row:
             parts = [f"{document.title} {document.text}".strip()]
         else:
-            parts = split_passages(document.text, words, document.title)
+            parts = split_passages(document.text, passage_words, document.title)
         for number, part in enumerate(parts, 1):
             passage_id = document.id if number == 1 else f"{document.id}.{number}"
             passages.append(Passage(passage_id, part))
     return passages
 
 
-def split_passages(text: str, words: int, title: str = "") -> list[str]:
-    """Sentences together in up to `words` words of `BYTES_OF_A_WORD`. A longer sentence is cut. The
-    first passage begins with the title, which is never one alone."""
-    max_bytes = BYTES_OF_A_WORD * words
+def split_passages(text: str, passage_words: int, title: str = "") -> list[str]:
+    """Sentences together in up to `passage_words` words of `BYTES_OF_A_WORD`. A longer sentence is
+    cut. The first passage begins with the title, which is never one alone."""
+    max_bytes = BYTES_OF_A_WORD * passage_words
     if len(title.encode()) > max_bytes // 2:  # a long first line, which may be cut as all text
         text = f"{title}\n\n{text}"
         title = ""

@@ -8,24 +8,23 @@ from datasets import Dataset
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, MSELoss
 from transformers import set_seed
 
-from ..common.printing import warn
-from ..evaluation.baselines import describe_few_rows
-from ..loading.models import load_sentence_transformer, minibert_config
-from ..loading.weights import check_weights
-from ..loop.arguments import choose_best_metric
-from .config import RerankerConfig
+from ...common.printing import warn
+from ...evaluation.baselines import describe_few_rows
+from ...loading.models import load_sentence_transformer, minibert_config
+from ...loading.weights import check_weights
+from ...loop.arguments import choose_best_metric
+from ..config import RerankerConfig
+from ..encoders import RERANKER_ARCHITECTURE, check_encoder, open_encoder
+from ..measuring.evaluators import RankingEvaluator, ScoreEvaluator
+from ..measuring.held_out import RETRIEVAL_METRICS, Retrieval
+from ..measuring.validation_pairs import split_pairs
+from ..reading.negatives import with_negatives
 from .encoder_trainer import (
     EncoderTrainerMixin,
     check_before_reading,
     start_budget,
     trainer_settings,
 )
-from .encoders import RERANKER_ARCHITECTURE, check_encoder, open_encoder
-from .evaluators import RankingEvaluator, ScoreEvaluator
-from .held_out import split_pairs
-from .measures import RETRIEVAL_METRICS
-from .negatives import with_negatives
-from .retrieval import Retrieval
 from .tasks import RerankingTask
 from .teachers import open_teacher, teach
 

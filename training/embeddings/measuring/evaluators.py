@@ -8,13 +8,11 @@ import sentence_transformers as st
 from datasets import Dataset
 from sentence_transformers.base.evaluation import BaseEvaluator
 
-from ..common.precision import AUTOCAST_ATTRIBUTES, without_autocast
-from ..evaluation import metrics
-from ..evaluation.intervals import Interval
-from .encoders import score_pairs
-from .measures import intervals_of, measure, predict_held_out, reorder, score_ranking
-from .passages import Passage
-from .retrieval import Retrieval, as_reranking
+from ...common.precision import AUTOCAST_ATTRIBUTES, without_autocast
+from ...evaluation.intervals import Interval
+from ..encoders import score_pairs
+from ..reading.passages import Passage
+from .held_out import HeldOut, ScoredPairs, as_reranking, score_embeddings
 
 
 class Measured(NamedTuple):
@@ -30,20 +28,19 @@ class HeldOutEvaluator(BaseEvaluator):
     autocast.
 
     Args:
-        held_out: The rows that are held out.
+        held_out: What is held out.
         max_length: The longest text that the trained model reads, in tokens.
         bar_title: What progress bars are called, if there are to be any.
     """
 
-    def __init__(self, held_out: Retrieval | Dataset, max_length: int, bar_title: str | None):
+    def __init__(self, held_out: HeldOut, max_length: int, bar_title: str | None):
         super().__init__()
         self.held_out = held_out
         self.max_length = max_length
         self.bar_title = bar_title
 
-    def predict(self, model: Any) -> list[list[Passage]] | list[float]:
-        """What a model predicts for the rows: the passages of each query, best first, or the score
-        of each pair."""
+    def predict(self, model: Any) -> Any:
+        """What a model predicts for what is held out, as `HeldOut.predict` returns it."""
         raise NotImplementedError
 
     def compute_metrics(self, model: Any, predicted: Any) -> dict[str, float]:
@@ -51,6 +48,7 @@ class HeldOutEvaluator(BaseEvaluator):
         raise NotImplementedError
 
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
+        """The metrics by name of a model as it will be saved."""
         with self._as_it_will_be_saved(model):
             return self.score(model)
 
@@ -59,8 +57,9 @@ class HeldOutEvaluator(BaseEvaluator):
         with self._as_it_will_be_saved(model):
             predicted = self.predict(model)
             scores = self.compute_metrics(model, predicted)
-        intervals = intervals_of(self.held_out, predicted)
-        return Measured(scores, {name: intervals[name] for name in scores if name in intervals})
+        all_intervals = self.held_out.intervals(predicted)
+        intervals = {name: all_intervals[name] for name in scores if name in all_intervals}
+        return Measured(scores, intervals)
 
     def score(self, model: Any) -> dict[str, float]:
         """The metrics by name of a model as it is, such as a teacher."""
@@ -86,23 +85,25 @@ class HeldOutEvaluator(BaseEvaluator):
 class EmbeddingEvaluator(HeldOutEvaluator):
     """The measures of an embedding model: of retrieval, or of pairs with scores."""
 
-    def predict(self, model: Any) -> list[list[Passage]] | list[float]:
-        return predict_held_out(model, self.held_out, self.bar_title)
+    def predict(self, model: Any) -> Any:
+        return self.held_out.predict(model, self.bar_title)
 
     def compute_metrics(self, model: Any, predicted: Any) -> dict[str, float]:
-        return measure(model, self.held_out, predicted=predicted)
+        return score_embeddings(model, self.held_out, predicted)
 
 
 class ScoreEvaluator(HeldOutEvaluator):
-    """Spearman's correlation of the scores of a reranker with those of the pairs."""
+    """Spearman's correlation of the scores of a reranker with those of the rows."""
+
+    def __init__(self, held_out_rows: Dataset, max_length: int, bar_title: str | None):
+        super().__init__(ScoredPairs.from_rows(held_out_rows), max_length, bar_title)
 
     def predict(self, model: st.CrossEncoder) -> list[float]:
-        pairs = list(zip(self.held_out["first"], self.held_out["second"]))
+        pairs = list(zip(self.held_out.first, self.held_out.second))
         return score_pairs(model, pairs, self.bar_title).tolist()
 
     def compute_metrics(self, model: st.CrossEncoder, predicted: list[float]) -> dict[str, float]:
-        correlations = metrics.correlations(predicted, self.held_out["label"][:])
-        return {"spearman": correlations["spearman"]}
+        return {"spearman": self.held_out.score(predicted)["spearman"]}
 
 
 class RankingEvaluator(HeldOutEvaluator):
@@ -113,9 +114,9 @@ class RankingEvaluator(HeldOutEvaluator):
         super().__init__(held_out, max_length, bar_title)
 
     def predict(self, model: st.CrossEncoder) -> list[list[Passage]]:
-        return reorder(model, self.held_out, self.candidates, self.bar_title)
+        return self.held_out.reorder(model, self.candidates, self.bar_title)
 
     def compute_metrics(
         self, model: st.CrossEncoder, predicted: list[list[Passage]]
     ) -> dict[str, float]:
-        return score_ranking(self.held_out, predicted)
+        return self.held_out.score(predicted)

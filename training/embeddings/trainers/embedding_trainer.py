@@ -8,22 +8,21 @@ import sentence_transformers as st
 from datasets import Dataset
 from transformers import set_seed
 
-from ..common.printing import warn
-from ..evaluation.baselines import describe_few_rows
-from ..loop.arguments import choose_best_metric
-from .config import EmbeddingConfig
+from ...common.printing import warn
+from ...evaluation.baselines import describe_few_rows
+from ...loop.arguments import choose_best_metric
+from ..config import EmbeddingConfig
+from ..encoders import EncoderType, check_encoder, open_encoder
+from ..measuring.evaluators import EmbeddingEvaluator
+from ..measuring.held_out import RETRIEVAL_METRICS, Retrieval, ScoredPairs
+from ..measuring.validation_pairs import split_pairs
 from .encoder_trainer import (
     EncoderTrainerMixin,
     check_before_reading,
     start_budget,
     trainer_settings,
 )
-from .encoders import EncoderType, check_encoder, open_encoder
-from .evaluators import EmbeddingEvaluator
-from .held_out import split_pairs
 from .losses import find_loss, make_loss
-from .measures import RETRIEVAL_METRICS
-from .retrieval import as_retrieval, count_rows
 from .tasks import EmbeddingTask
 from .teachers import label_type_of, open_teacher, teach
 
@@ -73,8 +72,9 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
             task.pairs_from,
         )
         has_scores = "label" in pairs.column_names
-        if not has_scores and isinstance(held_out, Dataset):
-            held_out = as_retrieval(held_out)
+        if isinstance(held_out, Dataset):
+            held_out_class = ScoredPairs if has_scores else Retrieval
+            held_out = held_out_class.from_rows(held_out)
 
         # Teacher and loss
         teacher = open_teacher(task.teacher, task.model)
@@ -95,11 +95,10 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
         # Rows and their settings
         rows = teach(teacher, pairs, encoder, label_type, has_bar=not args.disable_tqdm)
         args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
-        num_held_out = count_rows(held_out)
         print(
-            f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {num_held_out:,}"
+            f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {len(held_out):,}"
         )
-        warn(describe_few_rows(num_held_out))
+        warn(describe_few_rows(len(held_out)))
 
         # Trainer
         bar_title = None if args.disable_tqdm else "Embedding"

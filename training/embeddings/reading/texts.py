@@ -7,9 +7,9 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
-from ..data.formats import TABLE_SUFFIXES
-from ..data.records import read_text
-from ..data.tables import Rows, to_number
+from ...data.formats import TABLE_SUFFIXES
+from ...data.records import read_text
+from ...data.tables import Rows, to_number
 
 TableOrPath = str | Path | Rows | DatasetDict  # of a table
 
@@ -33,21 +33,23 @@ def is_table(file: str | Path) -> bool:
     return Path(file).suffix.lower() in TABLE_SUFFIXES
 
 
-def texts_of(table: Dataset, column: str, where: str, blank: bool = True) -> list[str]:
+def texts_of(table: Dataset, column: str, table_name: str, blank: bool = True) -> list[str]:
     """A column of texts; a ValueError for a row that has none, or (unless `blank`) an empty one."""
     texts = table.select_columns(column)[column][:]
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str) or not (blank or text.strip()):
-            raise ValueError(f"{where}, row {number}: {column}={text!r} is not text")
+            raise ValueError(f"{table_name}, row {number}: {column}={text!r} is not text")
     return texts
 
 
-def numbers_of(table: Dataset, column: str, where: str) -> list[float]:
+def numbers_of(table: Dataset, column: str, table_name: str) -> list[float]:
     """A column of numbers from 0 on, or texts of such."""
     numbers = list(map(to_number, table[column]))
     for row, value in enumerate(numbers, 1):
         if not 0 <= value < math.inf:
-            raise ValueError(f"{where}, row {row}: {column} is {value}; use a number, 0 or more")
+            raise ValueError(
+                f"{table_name}, row {row}: {column} is {value}; use a number, 0 or more"
+            )
     return numbers
 
 

@@ -1,0 +1,1 @@
+"""From files and tables to pairs of texts, negatives, and passages."""
