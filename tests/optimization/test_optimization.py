@@ -20,7 +20,7 @@ from minibert.training.optimization.muon import (
     muon_optimizer,
     orthogonalize,
 )
-from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
+from minibert.training.pretraining.config import PretrainingConfig, check_config, fill_defaults
 
 needs_muon = pytest.mark.skipif(
     not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon"
@@ -381,7 +381,7 @@ def test_a_trainer_ends_on_time_and_is_resumed(data, tmp_path, capsys):
 ])  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(given, said, tmp_path):
     with pytest.raises(ValueError) as error:
-        fill_defaults(
+        check_config(
             PretrainingConfig(str(tmp_path), use_cpu=True, **given),
             is_new="embedding_init" not in given,
         )

@@ -12,7 +12,7 @@ from helpers import build, sentences
 
 from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
 from minibert.training.pretraining import cooccurrence
-from minibert.training.pretraining.config import fill_defaults
+from minibert.training.pretraining.config import check_config
 from minibert.training.pretraining.cooccurrence import begin_with_word_vectors, word_vectors
 
 SPECIAL, WORDS = (0, 1), 12
@@ -117,4 +117,4 @@ def test_pretraining_begins_with_them_unless_told_otherwise(tmp_path):
     changed = (counted != plain).any(1)
     assert changed.sum() > 20 and not changed[tokenizer.all_special_ids].any()
     with pytest.raises(ValueError, match="embedding_init"):
-        fill_defaults(PretrainingConfig(str(tmp_path), embedding_init="cooccurrence"), is_new=False)
+        check_config(PretrainingConfig(str(tmp_path), embedding_init="cooccurrence"), is_new=False)

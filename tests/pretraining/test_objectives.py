@@ -4,6 +4,7 @@ import json
 import math
 import random
 from collections import Counter
+from contextlib import nullcontext
 
 import datasets
 import numpy as np
@@ -574,6 +575,20 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         )
         assert said in capsys.readouterr().err
         assert not output.exists()
+
+
+@pytest.mark.parametrize(("name", "is_refused"), [("mlm", False), ("clm", False), ("rtd", True)])
+def test_objectives_that_need_whole_matrices(name, is_refused, monkeypatch):
+    """FSDP and DeepSpeed give each process a part of every matrix."""
+    objective = make(name, optimizer="adamw")
+    config = MiniBertConfig.minibert("tiny", **objective.config_fields)
+    objective.check(config)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    refusal = (
+        pytest.raises(ValueError, match="need whole matrices") if is_refused else nullcontext()
+    )
+    with refusal:
+        objective.check(config)
 
 
 def test_encoder_from_a_decoder_frames_texts_again(decoder, tmp_path):

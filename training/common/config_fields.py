@@ -91,3 +91,15 @@ def make_config(config_class: type[Config], args: Config | None, fields: dict[st
     if args is None:
         return config_class(**fields)
     return dataclasses.replace(args, **fields)
+
+
+def check_same_settings(
+    before: Mapping[str, Any], now: Mapping[str, Any], owner: str, advice: str
+) -> None:
+    """Refuse (a ValueError) settings that differ from those before. The message says whose the
+    latter were (`owner`), and what to do (`advice`)."""
+    for name in {**now, **before}:
+        if before.get(name) != now.get(name):
+            raise ValueError(
+                f"{name}: {now.get(name)!r}, but {owner} {before.get(name)!r}; {advice}"
+            )

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -142,6 +142,16 @@ def _cpu_group() -> distributed.ProcessGroup:
         if distributed.get_backend() == "gloo"
         else distributed.new_group(backend="gloo")
     )
+
+
+def leave_group(worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
+    """For `DataLoader(worker_init_fn=…)`: put a worker into its own process group, and then do what
+    the loader's own function does. Launchers stop a whole group, but a rank needs its workers for
+    the last step."""
+    if hasattr(os, "setpgrp"):  # not on Windows
+        os.setpgrp()
+    if worker_init_fn is not None:
+        worker_init_fn(worker)
 
 
 @contextmanager

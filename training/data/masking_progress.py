@@ -34,6 +34,8 @@ class MaskingProgress(TrainerCallback):
     def __init__(self, collator: MaskedLMCollator):
         self.collator = collator
         self.num_training_batches = 0
+        self.first_epoch = 0  # of this run: it may be resumed
+        self.epoch = 0
         collator.set_progress(epoch=0)
 
     def on_train_begin(self, args, state, control, **kwargs):

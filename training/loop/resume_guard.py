@@ -10,6 +10,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+from ..common.config_fields import check_same_settings
+
 
 class ResumeGuardCallback(TrainerCallback, ExportableState):
     """Save in the trainer_state.json of each checkpoint the settings that must be the same when it
@@ -43,7 +45,7 @@ class ResumeGuardCallback(TrainerCallback, ExportableState):
             saved.pop(name, None)
         # older versions saved fewer
         now = {name: value for name, value in self.settings.items() if name in saved}
-        check_same(
+        check_same_settings(
             saved,
             now,
             f"the checkpoint {str(checkpoint)!r} was trained with",
@@ -96,13 +98,3 @@ def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
     sample = [rows[number * (len(rows) - 1) // 15] for number in range(16)]
     text = json.dumps(sample, sort_keys=True, default=lambda array: array.tolist())
     return f"{len(rows)}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}…"
-
-
-def check_same(before: Mapping[str, Any], now: Mapping[str, Any], owner: str, advice: str) -> None:
-    """Refuse (a ValueError) settings that differ from those before. The message says whose the
-    latter were (`owner`), and what to do (`advice`)."""
-    for name in {**now, **before}:
-        if before.get(name) != now.get(name):
-            raise ValueError(
-                f"{name}: {now.get(name)!r}, but {owner} {before.get(name)!r}; {advice}"
-            )

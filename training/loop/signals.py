@@ -5,14 +5,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
-from ..common.processes import on_any_rank
+from ..common.processes import leave_group, on_any_rank
 from .checkpoints import RESUME_ADVICE
 
 # A launcher and the system may both send a signal for the same stop: within these seconds, they
@@ -95,13 +94,3 @@ class SaveAndStop(TrainerCallback):
             if self.received == signal.SIGINT:
                 raise KeyboardInterrupt
             raise SystemExit(128 + signal.SIGTERM)
-
-
-def leave_group(worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
-    """For `DataLoader(worker_init_fn=…)`: put a worker into its own process group, and then do what
-    the loader's own function does. Launchers stop a whole group, but a rank needs its workers for
-    the last step."""
-    if hasattr(os, "setpgrp"):  # not on Windows
-        os.setpgrp()
-    if worker_init_fn is not None:
-        worker_init_fn(worker)

@@ -219,8 +219,9 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
         super().__post_init__()
 
 
-def check_config(args: PretrainingConfig) -> None:
-    """Refuse (a ValueError), before any work, settings that contradict each other."""
+def check_config(args: PretrainingConfig, is_new: bool) -> None:
+    """Refuse (a ValueError), before any work, settings that contradict each other. `args` are the
+    user's, without the defaults of fields that are None; `is_new`: the model is not trained yet."""
     check_training(args)
     for field in dataclasses.fields(PretrainingConfig):
         check_choice(field.name, getattr(args, field.name), field.type)
@@ -249,26 +250,37 @@ def check_config(args: PretrainingConfig) -> None:
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {share}")
     check_minutes(args, default_epochs=None)
-
-
-def fill_defaults(args: PretrainingConfig, is_new: bool) -> PretrainingConfig:
-    """A copy in which the fields that are None have their defaults; `is_new`: the model is not
-    trained yet. A ValueError for settings that contradict each other."""
-    check_config(args)
-    args = copy.copy(args)
-    fill_row_defaults(args)
-    is_new_mlm = is_new and args.objective == "mlm"
-    if args.optimizer is None:
-        can_use_muon = args.optim.value in ADAMW_OPTIMIZERS and not shares_weights(args)
-        args.optimizer = "muon" if is_new_mlm and can_use_muon else "adamw"
-    if args.optimizer == "muon" and args.muon_learning_rate is None:
-        # if this is None too, it depends on the width of the model
-        args.muon_learning_rate = args.learning_rate
-    if args.optimizer != "muon" and args.muon_learning_rate is not None:
+    if args.muon_learning_rate is not None and choose_optimizer(args, is_new) != "muon":
         raise ValueError(
             "muon_learning_rate: it has no effect without --optimizer muon; give that, or leave it"
             " out"
         )
+    if args.embedding_init == "cooccurrence" and not is_new:
+        raise ValueError(
+            "embedding_init: cooccurrence would replace the embeddings of the trained model; leave"
+            " it out"
+        )
+
+
+def choose_optimizer(args: PretrainingConfig, is_new: bool) -> str:
+    """The user's optimizer, or else the default."""
+    if args.optimizer is not None:
+        return args.optimizer
+    can_use_muon = args.optim.value in ADAMW_OPTIMIZERS and not shares_weights(args)
+    if is_new and args.objective == "mlm" and can_use_muon:
+        return "muon"
+    return "adamw"
+
+
+def fill_defaults(args: PretrainingConfig, is_new: bool) -> PretrainingConfig:
+    """A copy of settings that `check_config` lets pass, in which the fields that are None have
+    their defaults; `is_new`: the model is not trained yet."""
+    args = copy.copy(args)
+    fill_row_defaults(args)
+    args.optimizer = choose_optimizer(args, is_new)
+    if args.optimizer == "muon" and args.muon_learning_rate is None:
+        # if this is None too, it depends on the width of the model
+        args.muon_learning_rate = args.learning_rate
     if args.learning_rate is None:
         args.learning_rate = LEARNING_RATES[args.optimizer]
         if args.optimizer == "adamw" and not is_new:
@@ -276,12 +288,9 @@ def fill_defaults(args: PretrainingConfig, is_new: bool) -> PretrainingConfig:
     if args.weight_decay is None:
         args.weight_decay = WEIGHT_DECAYS[args.optimizer]
     if args.embedding_init is None:
-        args.embedding_init = "cooccurrence" if is_new_mlm else "random"
-    elif args.embedding_init == "cooccurrence" and not is_new:
-        raise ValueError(
-            "embedding_init: cooccurrence would replace the embeddings of the trained model; leave"
-            " it out"
-        )
+        args.embedding_init = "random"
+        if is_new and args.objective == "mlm":
+            args.embedding_init = "cooccurrence"
     if args.num_train_epochs is None:
         args.num_train_epochs = DEFAULT_EPOCHS
     if args.minutes is not None:

@@ -31,7 +31,7 @@ from ..common.locks import lock_output
 from ..common.paths import check_folder
 from ..common.precision import resolve_precision, without_autocast
 from ..common.printing import warn
-from ..common.processes import first_process_first, shares_weights
+from ..common.processes import first_process_first, leave_group, shares_weights
 from ..common.random_state import random_state_kept
 from ..data.collators import MaskedLMCollator
 from ..data.masking_progress import MaskingProgress
@@ -47,11 +47,16 @@ from ..loop.callbacks import add_callbacks, common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..loop.signals import leave_group
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
 from .card import save_pretraining_card
-from .config import FIELDS_FREE_TO_CHANGE, PretrainingConfig, config_path, fill_defaults
+from .config import (
+    FIELDS_FREE_TO_CHANGE,
+    PretrainingConfig,
+    check_config,
+    config_path,
+    fill_defaults,
+)
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
 from .new_words import extend_embeddings
@@ -129,25 +134,24 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         config_overrides: Mapping[str, Any] | None = None,
         **options: Any,
     ):
-        # Settings: the user's, their defaults, and what the data decide
+        # Checks of the settings, and of what is given to train on
         self._check_options(options)
         self.is_new = isinstance(model, MiniBertConfig)
         user_args = args or PretrainingConfig()
-        args = fill_defaults(user_args, self.is_new)
+        check_config(user_args, self.is_new)
         self.budget = None
-        if args.minutes is not None:
-            self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
+        if user_args.minutes is not None:  # the time counts from here
+            self.budget = TimeBudget(user_args.minutes, user_args.warmup_steps)
         reader = choose_reader(train_dataset)
         reader.check(user_args, eval_dataset)
-        reader.apply_settings(args)
         self.streamed = reader.streaming
-        args = resolve_precision(args)  # the last copy: the objective and `Trainer` keep it
 
-        # Objective
+        # Settings and objective
+        args = final_settings(user_args, self.is_new, reader)
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
 
-        # Checks, before hours of reading
+        # Further checks, before hours of reading
         check_before_reading(args, self.objective, config, model, reader)
         tokenizer = open_tokenizer(processing_class, model, reader)
         set_seed(args.seed)
@@ -169,12 +173,11 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         model_to_train, self.new_weights = self._make_model(model, args, config, tokenizer)
 
         # Trainer
-        self._set_token_counting(args)
         collator = self._make_collator(data_collator, tokenizer, args)
         self.evaluation_collator = collator.for_evaluation()
         options |= dict(processing_class=tokenizer, callbacks=callbacks)
-        super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
         self._begin_report(reader)
+        super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
         self._add_own_callbacks(collator)
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
@@ -191,17 +194,6 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             callbacks.append(LongTrainingCallback(self.suggest_size_for_seconds))
         add_callbacks(self, callbacks)
 
-    def _makes_unpadded_batches(self, args: PretrainingConfig) -> bool:
-        return self.objective.packs_documents and not args.torch_compile
-
-    def _set_token_counting(self, args: PretrainingConfig) -> None:
-        """Set in `args` how `Trainer` counts the tokens of a batch."""
-        # Batches without padding count all tokens. Those with padding count by the mask: the id of
-        # padding may be [SEP]'s.
-        args.include_num_input_tokens_seen = "non_padding"
-        if self._makes_unpadded_batches(args):
-            args.include_num_input_tokens_seen = "all"
-
     def _make_collator(
         self,
         collator: MaskedLMCollator | None,
@@ -211,8 +203,7 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         """The given collator, or the objective's own."""
         if collator is not None:
             return collator
-        unpadded = self._makes_unpadded_batches(args)
-        return self.objective.make_collator(tokenizer, unpadded=unpadded)
+        return self.objective.make_collator(tokenizer, unpadded=makes_unpadded_batches(args))
 
     def _begin_report(self, reader: TrainingDataReader) -> None:
         """What is known of the training, for the report and the card."""
@@ -594,6 +585,26 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
 
 
 # --- before anything is read ---
+
+
+def final_settings(
+    user_args: PretrainingConfig, is_new: bool, reader: TrainingDataReader
+) -> PretrainingConfig:
+    """A copy of the user's settings with their defaults, and with what the data, the hardware and
+    the objective decide. The objective and `Trainer` get the same object."""
+    args = fill_defaults(user_args, is_new)
+    reader.apply_settings(args)
+    args = resolve_precision(args)
+    # Batches without padding count all tokens. Those with padding count by the mask: the id of
+    # padding may be [SEP]'s.
+    args.include_num_input_tokens_seen = "non_padding"
+    if makes_unpadded_batches(args):
+        args.include_num_input_tokens_seen = "all"
+    return args
+
+
+def makes_unpadded_batches(args: PretrainingConfig) -> bool:
+    return OBJECTIVES[args.objective].packs_documents and not args.torch_compile
 
 
 def check_before_reading(

@@ -16,6 +16,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ..common.config_fields import check_same_settings
 from ..data.builtin_corpus import BUILTIN
 from ..data.documents import check_sources, name_of_entry
 from ..data.mixtures import (
@@ -31,7 +32,6 @@ from ..data.packing import pack_documents, tokenize_and_pack
 from ..data.prepared import PreparedRows
 from ..data.tables import DatasetOrStream, as_dataset
 from ..data.validation_documents import held_out_mask
-from ..loop.resume_guard import check_same
 from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective
 
@@ -108,7 +108,7 @@ class PreparedRowsReader(TrainingDataReader):
             value = getattr(args, name)
             if value is not None:
                 user_settings[name] = value
-        check_same(
+        check_same_settings(
             self.rows.settings,
             self.rows.settings | user_settings,
             f"the rows in {folder!r} were prepared with",

@@ -36,8 +36,8 @@ class Objective(abc.ABC):
 
     An evaluation reduces each batch to a few sums (`batch_sums`), adds these up over all batches
     and ranks, and turns them into means at the end (`metrics`). To add an objective, write a
-    subclass with `name`, `model_class` and `make_collator`, and add it to `OBJECTIVES` in
-    `objectives/__init__.py`.
+    subclass with `name`, `model_class` and `make_collator`, add it to `OBJECTIVES` in
+    `objectives/__init__.py`, and its name to `PretrainingConfig.objective`.
     """
 
     name: str
