@@ -31,7 +31,7 @@ class DivergenceCallback(TrainerCallback):
         self.budget = budget
         self.suggest_size = suggest_size
         self.is_unwarned = False  # of too few steps for new weights
-        self.watched_weights = torch.zeros(1)
+        self.watched_weights: torch.Tensor | None = None  # since the training begins
         self.losses: list[float] = []
         self.norms: list[float] = []
 
