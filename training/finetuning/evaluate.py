@@ -16,7 +16,7 @@ from ..common.random_state import random_state_kept
 from ..data.tables import Rows
 from .command_options import ENCODER_TASKS, call_encoder_function, make_task, resolve_options
 from .config import EvaluationConfig
-from .results import FILES_DESCRIPTION, Results
+from .results import FILES_DESCRIPTION
 from .tasks import TASKS
 from .tasks.base import Scores
 from .trainer import FinetuningTrainer
@@ -85,14 +85,7 @@ def evaluate(
         )
         scores = trainer.measure()
         if args.should_save:  # one of several processes
-            results = Results(
-                trainer.task,
-                trainer.predictions,
-                scores,
-                trainer.baseline,
-                trainer.simple_scores,
-                trainer.baseline_name,
-            )
+            results = trainer.results()
             print(f"\n{printable(model)}, {task}\n{results.describe()}\n")
             report = {"task": task, "model": str(model), **scores, **results.report()}
             results.save(report, output)

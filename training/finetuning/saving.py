@@ -41,15 +41,7 @@ def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
         return {}
     trained_length = trainer.task.tokenizer.model_max_length
     short_training = warn_of_short_training(trainer)
-    results = Results(
-        trainer.task,
-        trainer.predictions,
-        trainer.scores,
-        trainer.baseline,
-        trainer.simple_scores,
-        trainer.baseline_name,
-        training_warning=short_training,
-    )
+    results = trainer.results(training_warning=short_training)
     report = make_report(trainer, results)
     facts = card_facts(trainer, report, results, trained_length)
     if short_training is not None and short_training != results.warning:

@@ -30,7 +30,7 @@ from .freezing import add_lora, freeze
 from .prediction_loop import TaskPredictor
 from .reading.examples import check_before_reading, read_splits
 from .reading.splits import FilesOrRows
-from .results import name_baseline, score_baseline, score_simple_model
+from .results import Results, name_baseline, score_baseline, score_simple_model
 from .start_model import StartModel, longest_input
 from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task
@@ -397,6 +397,22 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         output = predictor.predict(encoded)
         predictions = Predictions(self.splits[name], encoded, *output.predictions)
         return predictions, output.metrics["test_loss"]
+
+    def results(self, training_warning: str | None = None) -> Results:
+        """What the scores are worth, since `measure`.
+
+        Args:
+            training_warning: What was wrong with the training.
+        """
+        return Results(
+            self.task,
+            self.predictions,
+            self.scores,
+            self.baseline,
+            self.simple_scores,
+            self.baseline_name,
+            training_warning,
+        )
 
     def describe_training(self) -> dict[str, Any]:
         """What the report says of the training, since `train`."""
