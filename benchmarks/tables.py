@@ -357,13 +357,17 @@ def race_table(*folders: str) -> Callable[[Path], str]:
 def windows_table(results: Path) -> str:
     """The same model with other windows: its loss, its grammar, and its answers."""
     runs_by_name = load_runs(results / "windows")
+    has_answers = all("answers" in run for run in runs_by_name.values())
     rows = []
     for name in sorted(runs_by_name, key=lambda name: int(name.split()[-1])):
         run = runs_by_name[name]
-        grammar = f"{100 * run['grammar']:.1f}"
-        answers = f"{100 * run['answers']:.1f}"
-        rows.append([name, f"{run['loss']:.3f}", grammar, answers])
-    header = ["run", "held-out loss", "BLiMP, accuracy, %", "SQuAD's cut, F1, %"]
+        row = [name, f"{run['loss']:.3f}", f"{100 * run['grammar']:.1f}"]
+        if has_answers:
+            row.append(f"{100 * run['answers']:.1f}")
+        rows.append(row)
+    header = ["run", "held-out loss", "BLiMP, accuracy, %"]
+    if has_answers:
+        header.append("SQuAD's cut, F1, %")
     facts = next(iter(runs_by_name.values()))
     return f"{caption(facts, 1)}\n{markdown(header, rows)}"
 
