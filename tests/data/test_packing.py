@@ -2,7 +2,6 @@
 
 import inspect
 import itertools
-from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -236,7 +235,6 @@ def test_decoder_tokenizer_adds_no_sep_to_prompts(kind, tmp_path):
     objective = CausalLM(PretrainingConfig("unused", objective="clm", use_cpu=True))
     tokenizer = objective.prepare_tokenizer(tokenizer)
     assert tokenizer("the king")["input_ids"][-1] == tokenizer.sep_token_id
-    save = lambda folder, **_: tokenizer.save_pretrained(folder)  # noqa: E731
-    objective.save(SimpleNamespace(processing_class=tokenizer, save_model=save), tmp_path)
+    objective.tokenizer_to_save(tokenizer).save_pretrained(tmp_path)
     ids = AutoTokenizer.from_pretrained(tmp_path)("the king")["input_ids"]
     assert ids[0] == tokenizer.cls_token_id and tokenizer.sep_token_id not in ids and len(ids) > 1
