@@ -483,8 +483,8 @@ def read_unreadable(folder: Path) -> None:
             config = MiniBertConfig.minibert("tiny", **SMALL["config_overrides"])
             reads["left"] = -1
             trainer = PretrainingTrainer(config, args, None, train, evaluation, tokenizer)
-            # a stream is tokenized and packed by 4,096 documents
-            reads["left"] = 2 if phase == "evaluation" else 5000 if source == "stream" else 10
+            # a stream is filtered by 1,000 documents, and tokenized and packed by 4,096
+            reads["left"] = 2 if phase == "evaluation" else 7000 if source == "stream" else 10
             try:
                 trainer.train()
             except ValueError as error:
@@ -501,7 +501,7 @@ def test_documented_commands_run(tmp_path):
     commands = [line.split() for line in page.splitlines() if line.startswith("torchrun ")]
     assert len(commands) == 2
     (tmp_path / "text.txt").write_text("\n".join(sentences(0, 60)))
-    minibert.prepare(str(tmp_path / "text.txt"), output_dir=str(tmp_path / "rows"), vocab_size=150)
+    minibert.prepare(str(tmp_path / "text.txt"), output_dir=str(tmp_path / "runs/rows"), vocab_size=150)
     package = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": package, "CUDA_VISIBLE_DEVICES": ""}
     port = 20_000 + os.getpid() % 10_000

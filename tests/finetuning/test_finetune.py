@@ -175,7 +175,7 @@ class TestClassify:
             np.mean((predicted - np.array(held_out["score"])) ** 2), rel=1e-4
         )
         expected = scipy.stats.pearsonr(predicted, held_out["score"]).statistic
-        assert report["pearson"] == pytest.approx(expected, rel=1e-4)
+        assert report["pearson"] == pytest.approx(expected, rel=1e-3)
 
     @pytest.mark.slow
     def test_several_labels(self, start, tmp_path):
