@@ -128,6 +128,16 @@ def test_an_interrupted_training_leaves_a_model_of_full_length(toy, tmp_path, mo
     assert trainer.model.max_seq_length == 16
     assert not (output / LOCK).exists()
 
+    # a further training is compared with the model that the first one began with
+    before = trainer.scores["before"]
+    with torch.no_grad():
+        for weight in trainer.model.parameters():
+            weight.normal_()
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert trainer.scores["before"] == before
+    assert trainer.evaluator(trainer.model) != before
+
 
 def test_a_trainer_has_tasks_of_its_own_type(toy, tmp_path):
     task = EmbeddingTask(data="no.jsonl", model=str(toy / "model"), encoder_type="sparse")

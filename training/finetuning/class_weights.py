@@ -121,5 +121,7 @@ def weighted_loss(weights: Sequence[float]) -> Callable[..., torch.Tensor]:
 
 def sum_of_weights(weights: Sequence[float], labels: torch.Tensor) -> torch.Tensor:
     """Σ wᵢ over the labels that are not ignored."""
-    weight_of = torch.tensor(weights, dtype=torch.float64, device=labels.device)
+    # Apple's GPUs have no float64
+    dtype = torch.float32 if labels.device.type == "mps" else torch.float64
+    weight_of = torch.tensor(weights, dtype=dtype, device=labels.device)
     return weight_of[labels[labels >= 0]].sum()

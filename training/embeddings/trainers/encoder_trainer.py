@@ -94,7 +94,10 @@ class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
             return self._train(checkpoint, **options)
 
     def _measure_before(self) -> None:
-        """Measure the model, and a teacher that is measured as the model is."""
+        """Measure the model, and a teacher that is measured as the model is. A further training has
+        the start of the first one."""
+        if "before" in self.scores:
+            return
         if self.teacher_to_measure is not None:
             self.scores["teacher"] = self.evaluator.score(self.teacher_to_measure)
         self.scores["before"] = self.evaluator(self.model)
