@@ -202,6 +202,8 @@ def test_unigram_baseline_is_the_entropy_of_the_counts():
         (["--seq_length", "9000"], "seq_length: 9000 is beyond max_position_embeddings=8192"),
         (["--config_overrides", "norm_tipe=rmsnorm"], "norm_type"),
         (["--config_overrides", "num_attention_heads=7"], "num_attention_heads=7"),
+        (["--config_overrides", "vocab_size=90"], "the tokenizer decides vocab_size"),
+        (["--config_overrides", "pad_token_id=7"], "the tokenizer decides pad_token_id"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(arguments, said, tmp_path, capsys):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ...configuration_minibert import MiniBertConfig
+from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
 from ...option_checks import check_choice, checked_class
 from ...tokenization import train_tokenizer
 from ..common.config_fields import option
@@ -326,6 +326,14 @@ def saved_model_config(path: str, overrides: Mapping[str, Any]) -> MiniBertConfi
 
 
 def check_overrides(overrides: Mapping[str, Any]) -> None:
+    """Refuse (a ValueError) fields that a config does not have, and those that the tokenizer
+    decides."""
+    for name in ("vocab_size", *SPECIAL_IDS):
+        if name in overrides:
+            raise ValueError(
+                f"config_overrides: the tokenizer decides {name}; leave it out (--vocab_size sets"
+                " the size of a new tokenizer)"
+            )
     fields = MiniBertConfig().to_dict()
     for name in overrides:
         if name not in fields:
