@@ -155,15 +155,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         args = self._trainer_settings(args)
 
         # Model
-        model = start.load(task, args.seed)
-        self.has_new_weights = do_train and not start.has_trained_head
-        self.num_parameters = model.num_parameters()
-        self.frozen_modules: list[torch.nn.Module] = []
-        training_options: dict[str, Any] = {}
-        if do_train:
-            model = self._choose_weights(model, args)
-            training_options = self._training_options(task, args)
-        self.num_trained_parameters = model.num_parameters(only_trainable=True)
+        model = self._load_model(start, task, args, do_train)
+        training_options = self._training_options(task, args) if do_train else {}
 
         # What `train` and `measure` find
         self.training_seconds: float | None = None
@@ -183,6 +176,19 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         args.push_to_hub = False
         args.hub_token = None  # checkpoints save the arguments
         return args
+
+    def _load_model(
+        self, start: StartModel, task: Task, args: FinetuningConfig, do_train: bool
+    ) -> PreTrainedModel:
+        """Load the model, and choose which of its weights are trained."""
+        model = start.load(task, args.seed)
+        self.has_new_weights = do_train and not start.has_trained_head
+        self.num_parameters = model.num_parameters()
+        self.frozen_modules: list[torch.nn.Module] = []
+        if do_train:
+            model = self._choose_weights(model, args)
+        self.num_trained_parameters = model.num_parameters(only_trainable=True)
+        return model
 
     def _choose_weights(self, model: PreTrainedModel, args: FinetuningConfig) -> PreTrainedModel:
         """The model whose weights are trained: all of them, some, or those of LoRA."""

@@ -52,11 +52,7 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
 
     def __init__(self, task: EmbeddingTask, args: EmbeddingConfig):
         # Settings and checks
-        if task.encoder_type != self.encoder_type:
-            raise ValueError(
-                f"task: it is for {task.encoder_type} vectors, which {type(self).__name__} does not"
-                f" train; use {TRAINER_CLASSES[task.encoder_type].__name__}"
-            )
+        self._check_encoder_type(task)
         check_before_reading(args)
         budget = start_budget(args)
         args = trainer_settings(args)
@@ -112,6 +108,14 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
             budget=budget,
             teacher_to_measure=teacher if label_type == "vectors" else None,
         )
+
+    def _check_encoder_type(self, task: EmbeddingTask) -> None:
+        """Refuse (a ValueError) a task for another type of vectors."""
+        if task.encoder_type != self.encoder_type:
+            raise ValueError(
+                f"task: it is for {task.encoder_type} vectors, which {type(self).__name__} does not"
+                f" train; use {TRAINER_CLASSES[task.encoder_type].__name__}"
+            )
 
     def measure(self) -> dict[str, dict[str, float]]:
         """Measure the trained model, also with shortened vectors. Returns `scores`."""

@@ -59,13 +59,7 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
         pairs, held_out = split_pairs(
             task.data, task.columns, task.validation, args.validation_size, args.seed
         )
-        if isinstance(held_out, Retrieval):
-            raise ValueError(
-                f"validation: {task.validation!r} is a folder; give a reranker a table like the"
-                " data"
-            )
-        if task.asks_for_negatives:
-            _check_no_negatives(pairs)
+        _check_rows(task, pairs, held_out)
 
         # What is measured, and negatives
         set_seed(args.seed)
@@ -114,9 +108,14 @@ def _is_reranker(path: str) -> bool:
     return RERANKER_ARCHITECTURE in (minibert_config(path).architectures or [])
 
 
-def _check_no_negatives(pairs: Dataset) -> None:
-    """Refuse (a ValueError) rows for which no negatives are found."""
-    if "label" in pairs.column_names or "third" in pairs.column_names:
+def _check_rows(task: RerankingTask, pairs: Dataset, held_out: Dataset | Retrieval) -> None:
+    """Refuse (a ValueError) a folder to validate on, and negatives for rows that need none."""
+    if isinstance(held_out, Retrieval):
+        raise ValueError(
+            f"validation: {task.validation!r} is a folder; give a reranker a table like the data"
+        )
+    has_negatives = "label" in pairs.column_names or "third" in pairs.column_names
+    if task.asks_for_negatives and has_negatives:
         raise ValueError(
             "negatives, miner: the rows have negatives or scores of their own; leave both out"
         )
