@@ -134,12 +134,12 @@ class TestSomethingSimple:
         labels = ["O", "B-PER", "I-PER"]
         task = task_that_learned("tag", text_columns=["w"], label_names=labels, has_entities=True)
         assert task.guesses(rows, rows) == [[["B-PER"], ["O"], ["O"], ["B-PER"], ["O"], ["O"]]]
-        assert score_baseline(task, {"test": rows})["test"]["recall"] == 0.4
-        assert name_baseline(task, {"test": rows}) == "memorised entities from these rows"
-        assert name_baseline(task, {"train": rows, "test": rows}) == "memorised entities"
+        assert score_baseline(task, None, {"test": rows})["test"]["recall"] == 0.4
+        assert name_baseline(task, None) == "memorised entities from these rows"
+        assert name_baseline(task, rows) == "memorised entities"
         one = rows.select([0])
         assert (
-            task.guesses(one, one) == [[["O"]]] and score_baseline(task, {"test": one}) == {}
+            task.guesses(one, one) == [[["O"]]] and score_baseline(task, None, {"test": one}) == {}
         )  # one label only
 
     def test_a_sentence_as_an_answer(self):
@@ -307,9 +307,9 @@ class TestASimpleModel:
             "nli", problem=Binary("ab"), label_names="ab", text_columns=columns
         )
         split = datasets.Dataset.from_dict(rows)
-        scores = score_simple_model(task, {"train": split, "test": split})
+        scores = score_simple_model(task, split, {"train": split, "test": split})
         assert scores["test"]["accuracy"] == 1 and scores["test"]["f1_macro"] == 1
-        assert score_simple_model(task, {"test": split}) == {}
+        assert score_simple_model(task, None, {"test": split}) == {}
 
     def test_several_labels_of_which_one_is_everywhere(self):
         labels = [[1.0, float(row % 2), 0.0] for row in range(20)]

@@ -25,6 +25,7 @@ from minibert.training.common.locks import LOCK, lock_folder
 from minibert.training.finetuning import trainer as training
 from minibert.training.finetuning.reading import examples
 from minibert.training.finetuning.saving import save_finetuned
+from minibert.training.loop.early_stopping import EarlyStopping
 from minibert.training.optimization.clock import TimeBudget
 
 SETTINGS = {
@@ -237,6 +238,45 @@ def test_thresholds_are_chosen_of_a_trained_model_only(start, tmp_path):
     assert first_shift is None and second_shift is None
     torch.testing.assert_close(first_bias, before)
     torch.testing.assert_close(second_bias, trained)
+
+
+def test_thresholds_are_chosen_and_predictions_decoded_once(start, tmp_path, monkeypatch, capsys):
+    """In an evaluation, and from measuring to the picture of the results."""
+    calls = []
+    for name in ("choose_thresholds", "decode"):
+        method = getattr(Classify, name)
+
+        def counted(self, predictions, name=name, method=method):
+            calls.append(name)
+            return method(self, predictions)
+
+        monkeypatch.setattr(Classify, name, counted)
+    task = Classify(AutoTokenizer.from_pretrained(start), tune_threshold=True)
+    trainer = FinetuningTrainer(task, start, settings(tmp_path), rows(60))
+    trainer.model.classifier.weight.data.zero_()
+    trainer.model.classifier.bias.data.copy_(torch.tensor([9.0, -9.0]))
+    trainer.evaluate()
+    assert calls == ["choose_thresholds", "decode"]
+    assert "the model predicts the same for every row: bad" in capsys.readouterr().out
+    calls.clear()
+    trainer.measure()
+    trainer.results().save({}, tmp_path / "results")
+    assert calls == ["decode"]
+
+
+def test_a_training_waits_for_no_baseline(start, tmp_path):
+    """But for one that may stop early: it goes on until it is better than guessing."""
+    without = trainer_on(tmp_path / "without", start, patience=0)
+    assert "baseline" not in vars(without) and "simple_scores" not in vars(without)
+    trainer = trainer_on(tmp_path / "with", start, patience=2)
+    assert "simple_scores" not in vars(trainer)
+    (stopping,) = [
+        callback
+        for callback in trainer.callback_handler.callbacks
+        if isinstance(callback, EarlyStopping)
+    ]
+    assert stopping.floor == trainer.baseline["validation"]["accuracy"] > 0
+    assert trainer.simple_scores["validation"]["accuracy"] > 0
 
 
 def test_a_process_that_does_not_save_changes_nothing(start, tmp_path, monkeypatch):

@@ -275,7 +275,7 @@ def describe_splits(
     lines = ["\n## The data\n", *_splits_table(surveys)]
     lines += [f"- {line}" for line in find_warnings(task, surveys)]
     lines.append("")
-    for name, scores in score_baseline(task, splits).items():
+    for name, scores in score_baseline(task, splits["train"], splits).items():
         scores_in_words = []
         for metric, score in scores.items():
             if score is not None:

@@ -28,43 +28,52 @@ MAX_PRINTED_CLASSES = 30
 MAX_LINE_LENGTH = 150
 
 
-def name_baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> str:
+def name_baseline(task: Task, training_examples: datasets.Dataset | None) -> str:
     """What the guesses of `score_baseline` are called in tables."""
-    if "train" in splits:
-        return task.baseline
-    return f"{task.baseline} from these rows"
+    if training_examples is None:
+        return f"{task.baseline} from these rows"
+    return task.baseline
 
 
-def score_baseline(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
-    """The scores of simple guesses on every measured split. The guesses know the training examples.
-    If there are none, they know the measured examples, and a split with a single label has no
-    scores."""
-    train = splits.get("train")
+def score_baseline(
+    task: Task,
+    training_examples: datasets.Dataset | None,
+    splits: Mapping[str, datasets.Dataset],
+) -> dict[str, Scores]:
+    """The scores of simple guesses on every split but "train". The guesses know the training
+    examples. If there are none, they know the measured examples, and a split with a single label
+    has no scores."""
     scores = {}
-    for name, split in splits.items():
-        if name == "train":
-            continue
-        if train is not None:
-            scores[name] = task.baseline_scores(train, split)
+    for name, split in measured_splits(splits).items():
+        if training_examples is not None:
+            scores[name] = task.baseline_scores(training_examples, split)
         elif len(set(map(str, split[LABEL]))) > 1:
             scores[name] = task.baseline_scores(split, split)
     return scores
 
 
-def score_simple_model(task: Task, splits: Mapping[str, datasets.Dataset]) -> dict[str, Scores]:
-    """The scores of a simple model on every measured split, where the task has one and there are
+def score_simple_model(
+    task: Task,
+    training_examples: datasets.Dataset | None,
+    splits: Mapping[str, datasets.Dataset],
+) -> dict[str, Scores]:
+    """The scores of a simple model on every split but "train", where the task has one and there are
     training examples."""
-    train = splits.get("train")
-    measured = {name: split for name, split in splits.items() if name != "train"}
-    if train is None:
+    if training_examples is None:
         return {}
-    predictions = task.simple_predictions(train, list(measured.values()))
+    measured = measured_splits(splits)
+    predictions = task.simple_predictions(training_examples, list(measured.values()))
     if predictions is None:
         return {}
     scores = {}
     for (name, split), predicted in zip(measured.items(), predictions):
         scores[name] = task.score(predicted, split[LABEL][:])
     return scores
+
+
+def measured_splits(splits: Mapping[str, datasets.Dataset]) -> dict[str, datasets.Dataset]:
+    """The splits without "train"."""
+    return {name: split for name, split in splits.items() if name != "train"}
 
 
 class Results:
@@ -93,7 +102,7 @@ class Results:
         self.simple_scores = simple_scores
         self.scores = {name: scores[name] for name in predictions}
         self.last = list(predictions)[-1]  # the test examples if there are any
-        self.decoded = {name: list(task.decode(predictions[name])) for name in predictions}
+        self.decoded = {name: task.decode_once(predictions[name]) for name in predictions}
         self.by_class = {}
         self.intervals = {}
         self.pipeline_scores = {}  # where pipelines of Transformers decide otherwise

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,6 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         splits: The examples by split ("train", "validation", "test"), as `Task.read` returned them.
         encoded: The model inputs made of them.
         longest_input: The tokens that tokenizer and model allow, whatever `task.max_length` says.
-        baseline: The scores of guesses, by split.
-        baseline_name: What these guesses are called in tables.
-        simple_scores: Those of a simple model that learned from the training examples, by split.
         label_counts: How often each label occurs, by split.
         row_warnings: What one should know of the examples.
         predictions: Since `measure`, what the model predicts for each split.
@@ -115,7 +113,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         do_train: bool | None = None,
     ):
         # Copies, since the caller's stay as they are; and checks, before anything is read
-        task = copy.deepcopy(task)
+        self.task = copy.deepcopy(task)
         args = copy.copy(FinetuningConfig() if args is None else args)
         if do_train is None:
             do_train = train_dataset is not None or data is not None
@@ -125,47 +123,44 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
 
         # Examples
-        self.longest_input = longest_input(task.tokenizer, start.config)
+        self.longest_input = longest_input(self.task.tokenizer, start.config)
         if train_dataset is None and not do_train:
             train_dataset = baseline_dataset
         self.sources = dict(
             data=data, train=train_dataset, validation=eval_dataset, test=test_dataset
         )
-        splits = read_splits(task, start, args, self.sources, columns, validation_size, do_train)
-
-        # Scores of guesses and of a simple model
-        self.baseline = score_baseline(task, splits)
-        self.baseline_name = name_baseline(task, splits)
-        self.simple_scores = score_simple_model(task, splits)
+        self.splits = read_splits(
+            self.task, start, args, self.sources, columns, validation_size, do_train
+        )
+        self._training_examples = self.splits.get("train")
         if not do_train:
-            splits.pop("train", None)  # they were read for these scores only
-        self.splits = splits
-        print_splits(task, splits)
+            self.splits.pop("train", None)  # only `baseline` and `simple_scores` need them
+        print_splits(self.task, self.splits)
 
         # Model inputs
-        self.encoded = {name: task.encode(split) for name, split in splits.items()}
-        self._survey_splits(task)
+        self.encoded = {name: self.task.encode(split) for name, split in self.splits.items()}
+        self._warn_of_examples()
 
         # Settings
         if do_train:
-            choose_metric(task, splits["validation"], args)
-            check_label_smoothing(task, self.encoded["train"], args)
-        self.settings = settings_to_resume(task, start.name, args, self.encoded)
+            choose_metric(self.task, self.splits["validation"], args)
+            check_label_smoothing(self.task, self.encoded["train"], args)
+        self.settings = settings_to_resume(self.task, start.name, args, self.encoded)
         self.resume_guard = ResumeGuardCallback(settings_of_steps(args) | self.settings)
         args = self._trainer_settings(args)
 
         # Model
-        model = self._load_model(start, task, args, do_train)
-        training_options = self._training_options(task, args) if do_train else {}
+        model = self._load_model(start, args, do_train)
+        training_options = self._training_options(args) if do_train else {}
+        # A model that is measured only may have a test split alone.
+        eval_examples = self.encoded.get("validation", self.encoded.get("test"))
+        super().__init__(self.task, model, args, eval_dataset=eval_examples, **training_options)
 
         # What `train` and `measure` find
         self.training_seconds: float | None = None
         self.predictions: dict[str, Predictions] = {}
         self.scores: dict[str, Scores] = {}
         self.chosen_thresholds: ChosenThresholds | None = None
-        # A model that is measured only may have a test split alone.
-        eval_examples = self.encoded.get("validation", self.encoded.get("test"))
-        super().__init__(task, model, args, eval_dataset=eval_examples, **training_options)
 
     def _trainer_settings(self, args: FinetuningConfig) -> FinetuningConfig:
         """The settings as `Trainer` takes them."""
@@ -178,10 +173,10 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         return args
 
     def _load_model(
-        self, start: StartModel, task: Task, args: FinetuningConfig, do_train: bool
+        self, start: StartModel, args: FinetuningConfig, do_train: bool
     ) -> PreTrainedModel:
         """Load the model, and choose which of its weights are trained."""
-        model = start.load(task, args.seed)
+        model = start.load(self.task, args.seed)
         self.has_new_weights = do_train and not start.has_trained_head
         self.num_parameters = model.num_parameters()
         self.frozen_modules: list[torch.nn.Module] = []
@@ -198,25 +193,26 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             return model
         return add_lora(model, args.lora)
 
-    def _survey_splits(self, task: Task) -> None:
+    def _warn_of_examples(self) -> None:
         """Count the labels of every split; warn of examples that are hard to learn or measure."""
         surveys = {}
         for name, split in self.splits.items():
-            surveys[name] = survey(task, split, self.encoded[name])
+            surveys[name] = survey(self.task, split, self.encoded[name])
         self.label_counts = {name: counted.labels for name, counted in surveys.items()}
-        self.row_warnings = find_warnings(task, surveys)
+        self.row_warnings = find_warnings(self.task, surveys)
         for warning in self.row_warnings:
             warn(warning)
 
-    def _training_options(self, task: Task, args: FinetuningConfig) -> dict[str, Any]:
+    def _training_options(self, args: FinetuningConfig) -> dict[str, Any]:
         """What `Trainer` needs to train, beside what it needs to predict."""
         options = {
             "train_dataset": self.encoded["train"],
             "compute_metrics": self._validation_metrics,
             "callbacks": self._training_callbacks(args),
         }
-        if task.learned.label_weights:
-            options["compute_loss_func"] = weighted_loss(task.learned.label_weights)
+        label_weights = self.task.learned.label_weights
+        if label_weights:
+            options["compute_loss_func"] = weighted_loss(label_weights)
         return options
 
     def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
@@ -320,31 +316,29 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         )
 
     def _validation_metrics(self, output: Any) -> dict[str, float]:
-        """`compute_metrics` of a training: without metrics that are not defined for these examples,
-        which nothing can be chosen by."""
-        scores = self.task.compute_metrics(self._validation_predictions(output))
-        return {name: score for name, score in scores.items() if score is not None}
-
-    def _validation_predictions(self, output: Any) -> Predictions:
-        """The predictions of an evaluation of a training, by the thresholds that would be chosen
-        on them."""
+        """`compute_metrics` of a training: the metrics by the thresholds that would be chosen here,
+        without those that are not defined for these examples, which nothing can be chosen by. Says
+        so if the model predicts the same for all examples."""
         predictions = Predictions(
             self.splits["validation"], self.encoded["validation"], *output.predictions
         )
-        if not self.task.tune_threshold:
-            return predictions
-        return predictions._replace(thresholds=self.task.choose_thresholds(predictions).values)
+        thresholds = None
+        if self.task.tune_threshold:
+            thresholds = self.task.choose_thresholds(predictions).values
+        predictions = self._decode(predictions, thresholds)
+        self._warn_of_a_single_label(predictions)
+        scores = self.task.compute_metrics(predictions)
+        return {name: score for name, score in scores.items() if score is not None}
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any):
-        output = super().evaluation_loop(*args, **kwargs)
-        if self.compute_metrics is not None:  # a training
-            self._warn_of_a_single_label(self._validation_predictions(output))
-        return output
+    def _decode(self, predictions: Predictions, thresholds: Sequence[float] | None) -> Predictions:
+        """The predictions by these thresholds, decoded."""
+        predictions = predictions._replace(thresholds=thresholds)
+        return predictions._replace(decoded=list(self.task.decode(predictions)))
 
     def _warn_of_a_single_label(self, predictions: Predictions) -> None:
         """Say so if the model predicts the same for all examples."""
         examples = predictions.examples
-        predicted_labels = self._shown_labels(examples, self.task.decode(predictions))
+        predicted_labels = self._shown_labels(examples, predictions.decoded)
         true_labels = self._shown_labels(examples, examples[LABEL])
         if len(predicted_labels) == 1 and len(true_labels) > 1:
             (label,) = predicted_labels
@@ -372,7 +366,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             if name == "train":
                 continue
             predictions, loss = self._predict_split(name)
-            predictions = predictions._replace(thresholds=thresholds)
+            predictions = self._decode(predictions, thresholds)
             scores = dict(self.task.compute_metrics(predictions))
             scores["loss"] = loss
             self.predictions[name] = predictions
@@ -403,6 +397,21 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         output = predictor.predict(encoded)
         predictions = Predictions(self.splits[name], encoded, *output.predictions)
         return predictions, output.metrics["test_loss"]
+
+    @cached_property
+    def baseline(self) -> dict[str, Scores]:
+        """The scores of guesses, by split."""
+        return score_baseline(self.task, self._training_examples, self.splits)
+
+    @property
+    def baseline_name(self) -> str:
+        """What these guesses are called in tables."""
+        return name_baseline(self.task, self._training_examples)
+
+    @cached_property
+    def simple_scores(self) -> dict[str, Scores]:
+        """The scores of a simple model that learned from the training examples, by split."""
+        return score_simple_model(self.task, self._training_examples, self.splits)
 
     def results(self, training_warning: str | None = None) -> Results:
         """What the scores are worth, since `measure`.

@@ -66,13 +66,14 @@ class Predictions(NamedTuple):
     """The predictions for a split: its examples as `Task.read` and as `Task.encode` returned them,
     and of each encoded example what `Task.preprocess_logits` and `Task.confidence` returned. With
     `thresholds`, labels are predicted from these probabilities on, one for each label, instead of
-    ½."""
+    ½. `decoded` is what `Task.decode` returned of all this, once it was called."""
 
     examples: datasets.Dataset
     encoded: datasets.Dataset
     outputs: np.ndarray
     confidence: np.ndarray | None = None
     thresholds: Sequence[float] | None = None
+    decoded: list[Any] | None = None
 
 
 class Task(abc.ABC):
@@ -295,8 +296,14 @@ class Task(abc.ABC):
     def score(self, predictions: Iterable[Any], references: Sequence[Any]) -> Scores:
         """Metrics of what `decode` returned against the column `LABEL`."""
 
+    def decode_once(self, predictions: Predictions) -> list[Any]:
+        """What `decode` returns, which takes time, as a list."""
+        if predictions.decoded is not None:
+            return predictions.decoded
+        return list(self.decode(predictions))
+
     def compute_metrics(self, predictions: Predictions) -> Scores:
-        return self.score(self.decode(predictions), predictions.examples[LABEL][:])
+        return self.score(self.decode_once(predictions), predictions.examples[LABEL][:])
 
     def pipeline_scores(self, predictions: Predictions) -> Scores:
         """The metrics of what a pipeline of Transformers would predict, where it does not decide as
@@ -374,7 +381,7 @@ class Task(abc.ABC):
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         """Draw what was predicted against what is true as PNG, with `note` in the title."""
-        decoded = list(self.decode(predictions))
+        decoded = self.decode_once(predictions)
         plot_f1_by_class(self.scores_by_class(decoded, predictions.examples[LABEL][:]), path, note)
 
     def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:

@@ -514,7 +514,8 @@ class Classify(Task):
         return self.problem.mistake(predicted, true, confidence)
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
-        self.problem.draw(self.decode(predictions), predictions.examples[LABEL][:], path, note)
+        decoded = self.decode_once(predictions)
+        self.problem.draw(decoded, predictions.examples[LABEL][:], path, note)
 
     def show_label(self, example: Mapping[str, Any], label: Any) -> str:
         return self.problem.show_label(label)
