@@ -86,6 +86,7 @@ _MODEL_FILES = (
     "rope",
     "compat",
     "sequences",
+    "dispatch",
     "cpu",
     "losses",
     "attention",

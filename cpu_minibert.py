@@ -1,7 +1,9 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""What only CPUs need. On any other device `project`, `MiniBertDropout` and `sum_cross_entropy` do
-what `nn.Linear`, `nn.Dropout` and `F.cross_entropy` do, and nothing else here is used: skip this
-file unless you compute on a CPU.
+"""What only CPUs need: skip this file unless you compute on a CPU.
+
+On any other device `project`, `MiniBertDropout` and `sum_cross_entropy` do what `nn.Linear`,
+`nn.Dropout` and `F.cross_entropy` do, `append_filler_tokens` and `with_filler_tokens` append
+nothing, and nothing else here is used.
 
 Shape suffixes are those of `modeling_minibert.py`.
 """
@@ -21,6 +23,14 @@ from .compat_minibert import (
     needs_static_shapes,
     needs_traceable_ops,
 )
+from .dispatch_minibert import (
+    AttentionDispatch,
+    AttentionKernel,
+    BlocksDispatch,
+    RowsDispatch,
+    sdpa,
+)
+from .sequences_minibert import UnpaddedTokens, build_attention_mask, to_bias
 
 # --- what this processor does well ---
 
@@ -53,8 +63,6 @@ FUSED_DTYPES = fused_dtypes()
 # computes half as many at a time, so that the scores stay in the cache. In training, longer
 # documents use SDPA: unfused attention would keep all scores for the backward.
 UNFUSED_QUERIES = 512
-
-AttentionKernel = Callable[..., torch.Tensor]
 
 
 def unfused_attention(
@@ -139,24 +147,192 @@ def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def choose_cpu_kernel(
     dtype: torch.dtype, dropout: float, queries: int, keys: int
-) -> AttentionKernel | None:
-    """The kernel that replaces SDPA for this many queries and keys; None: SDPA itself. The table in
-    `_choose_on_cpu` (`attention_minibert.py`) shows it together with what follows from it."""
+) -> AttentionKernel:
+    """The kernel for this many queries and keys. The table in `_choose_by_lengths` shows it, and
+    what follows from it."""
     if dropout:  # SDPA would spend most of its time drawing random numbers one by one
         return unfused_attention
     is_short = queries <= UNFUSED_QUERIES
     if torch.is_grad_enabled():
         # SDPA's backward in bf16 is slower than plain products for short rows.
-        return unfused_attention if dtype == torch.bfloat16 and is_short else None
+        return unfused_attention if dtype == torch.bfloat16 and is_short else sdpa
     if queries != keys:
         # The blocks of local layers: plain products are slower there, and chunked attention takes
         # as many keys as queries.
-        return None
+        return sdpa
     if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
         return unfused_attention if is_short else chunked_attention
     if dtype == torch.float32 and dtype in FUSED_DTYPES and not is_short:
         return chunked_attention
-    return None
+    return sdpa
+
+
+# --- attention over the unpadded tokens: which pieces a kernel gets ---
+
+# Documents shorter than this share kernel calls.
+SHORT_LENGTH = 128
+# In training, the length of a packed row is a multiple of ROW_STEP. The number of rows of one
+# length is a multiple of ROW_COUNT, if there are more than ROW_COUNT.
+ROW_STEP = 64
+ROW_COUNT = 4
+# In inference, documents of the same length, rounded up to a multiple of this, share a call.
+LENGTH_STEP = 16
+
+
+def round_up(number: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below `number`."""
+    return -(-number // step) * step
+
+
+class CpuKernels:
+    """Mixin for an `AttentionDispatch`: pieces are computed by the kernels of this file."""
+
+    dtype: torch.dtype
+    dropout: float
+
+    def choose_kernel(self, queries: int, keys: int) -> AttentionKernel:
+        return choose_cpu_kernel(self.dtype, self.dropout, queries, keys)
+
+
+class DocumentsDispatch(CpuKernels, AttentionDispatch):
+    """One call for each document; neighbouring short documents share a call under a block-diagonal
+    mask."""
+
+    name = "one call a document"
+
+    def prepare(self):
+        tokens = self.tokens
+        self.sizes, is_shared = self._join_short_documents()
+        self.biases: list[torch.Tensor | None] = []
+        needs_mask = self.reach is not None or (self.causal and tokens.order == "any")
+        id_parts = tokens.document_ids.split(self.sizes)
+        position_parts = tokens.positions.split(self.sizes)
+        for size, shared, ids, positions in zip(self.sizes, is_shared, id_parts, position_parts):
+            bias = None
+            if shared or needs_mask:
+                mask = build_attention_mask(ids, positions, self.reach, self.causal)
+                bias = to_bias(mask[None, None], self.dtype)
+            self.kernels.append(self.choose_kernel(size, size))
+            self.biases.append(bias)
+
+    def _join_short_documents(self) -> tuple[list[int], list[bool]]:
+        """The tokens of each call, and whether it has several documents."""
+        sizes: list[int] = []
+        is_shared: list[bool] = []
+        for length in self.tokens.lengths:
+            if sizes and sizes[-1] + length <= SHORT_LENGTH:
+                sizes[-1] += length
+                is_shared[-1] = True
+            else:
+                sizes.append(length)
+                is_shared.append(False)
+        return sizes, is_shared
+
+    def attend_tokens(self, q, k, v):
+        outs = []
+        q_parts = self._split(q)
+        k_parts = self._split(k)
+        v_parts = self._split(v)
+        calls = zip(self.kernels, self.biases, q_parts, k_parts, v_parts)
+        for kernel, bias, q_1htd, k_1htd, v_1htd in calls:
+            is_causal = self.causal and bias is None  # a bias hides what comes later itself
+            out_1htd = kernel(q_1htd, k_1htd, v_1htd, bias, is_causal, self.dropout)
+            outs.append(out_1htd.squeeze(0).transpose(0, 1))
+        return torch.cat(outs) if len(outs) > 1 else outs[0]  # `cat` would copy a single tensor
+
+    def _split(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """[tokens, heads, head width] → [1, heads, tokens of a call, head width] for each call."""
+        return [part.transpose(0, 1).unsqueeze(0) for part in x.split(self.sizes)]
+
+
+class PackedDispatch(CpuKernels, RowsDispatch):
+    """Rows of few shapes, for training: oneDNN builds a kernel for each shape in half precision,
+    which takes ten times as long as running it. Documents of 50, 100, 20 and 60 tokens, for
+    example:
+
+        call 0   two rows of 64    [60 tokens, 4 empty slots] [50 tokens, 14 empty slots]
+        call 1   one row of 128    [100 tokens, 20 tokens, 8 empty slots]
+    """
+
+    name = "documents packed into rows"
+
+    def row_length(self, length: int) -> int:
+        return round_up(length, ROW_STEP)
+
+    def num_rows(self, filled: int) -> int:
+        return filled if filled <= ROW_COUNT else round_up(filled, ROW_COUNT)
+
+
+class GroupsDispatch(CpuKernels, RowsDispatch):
+    """One row for each document, documents of similar length in one call, for inference: SDPA's
+    kernel is fastest for lengths that are multiples of `LENGTH_STEP`, and takes up to twice as long
+    for others."""
+
+    name = "documents of similar length together"
+    allow_packing = False
+
+    def row_length(self, length: int) -> int:
+        return round_up(length, LENGTH_STEP)
+
+
+class CpuBlocksDispatch(CpuKernels, BlocksDispatch):
+    """Local attention in blocks of queries."""
+
+
+def choose_cpu_dispatch(
+    tokens: UnpaddedTokens,
+    reach: int | None,
+    causal: bool,
+    dropout: float,
+    dtype: torch.dtype,
+) -> AttentionDispatch:
+    """Choose how the layers of one variant attend over the unpadded tokens, of which there is at
+    least one. Arguments are those of `AttentionDispatch`."""
+    if reach is not None and tokens.order == "contiguous" and max(tokens.lengths) <= reach + 1:
+        reach = None  # every token sees its whole document
+    if tokens.order == "any" and (reach is not None or causal):
+        # Positions fall or repeat within documents: only explicit masks know who sees whom.
+        dispatch_class = DocumentsDispatch
+    else:
+        dispatch_class = _choose_by_lengths(tokens, reach, dropout, dtype)
+    return dispatch_class(tokens, reach, causal, dropout, dtype)
+
+
+def _choose_by_lengths(
+    tokens: UnpaddedTokens, reach: int | None, dropout: float, dtype: torch.dtype
+) -> type[AttentionDispatch]:
+    """Choose by the lengths of the documents, since no kernel takes documents of any length here.
+    What costs least depends on the kernels of `choose_cpu_kernel`, too:
+
+                                        kernel for             dispatch if most tokens are
+                                        512 queries   more     in short documents   in others
+        dropout     any type            unfused       unfused  Packed               Documents
+        gradients   bf16                unfused       SDPA     Packed               Documents
+        gradients   others              SDPA          SDPA     Documents            Documents
+        neither     bf16 without AMX    unfused       chunked  Groups               Documents
+        neither     fp32, fused (AMD)   SDPA          chunked  Groups               Groups
+        neither     others              SDPA          SDPA     Groups               Groups
+
+    Unfused attention holds the scores of a whole call: short documents share calls, and each long
+    one has its own, so that its scores stay in the cache. The other kernels do not; chunked
+    attention takes the rows of a group one by one itself.
+    """
+    lengths = tokens.lengths
+    # Before the table: in long documents, most keys are out of reach of a local layer.
+    if reach is not None and max(lengths) > 4 * max(reach, BlocksDispatch.MIN_BLOCK):
+        return CpuBlocksDispatch
+    if len(lengths) == 1:
+        return DocumentsDispatch
+    # With dropout, gradients change nothing: GradCache embeds without them, and again with them,
+    # from the same random numbers.
+    is_inference = not torch.is_grad_enabled() and not dropout
+    uses_sdpa = choose_cpu_kernel(dtype, dropout, SHORT_LENGTH, SHORT_LENGTH) is sdpa
+    if uses_sdpa:
+        return GroupsDispatch if is_inference else DocumentsDispatch
+    tokens_in_short = sum(length for length in lengths if length < SHORT_LENGTH)
+    if 2 * tokens_in_short <= sum(lengths):
+        return DocumentsDispatch
+    return GroupsDispatch if is_inference else PackedDispatch
 
 
 # --- linears fused with their activation, in inference ---
@@ -250,7 +426,37 @@ def num_filler_tokens(x_td: torch.Tensor, training: bool = False) -> int:
     return -len(x_td) % max(16, step)
 
 
-def repeat_last(x: torch.Tensor, num_copies: int, dim: int) -> torch.Tensor:
+def append_filler_tokens(
+    hidden_1td: torch.Tensor, positions_1t: torch.Tensor, training: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The embeddings of the unpadded tokens and their positions, with `num_filler_tokens` at the
+    end."""
+    num_filler = num_filler_tokens(hidden_1td[0], training)
+    if not num_filler:
+        return hidden_1td, positions_1t
+    return _repeat_last(hidden_1td, num_filler, 1), F.pad(positions_1t, (0, num_filler))
+
+
+def with_filler_tokens(
+    decode: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
+    hidden_td: torch.Tensor,
+    labels_t: torch.Tensor | None,
+    num_targets: int | torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Call `decode(hidden_td, labels_t, num_targets)`, which returns logits, [tokens, vocabulary],
+    and a loss, with `num_filler_tokens` at the end. They have no label, and their logits are left
+    out."""
+    num_filler = num_filler_tokens(hidden_td)
+    if not num_filler:
+        return decode(hidden_td, labels_t, num_targets)
+    hidden_td = _repeat_last(hidden_td, num_filler, 0)
+    if labels_t is not None:
+        labels_t = F.pad(labels_t, (0, num_filler), value=-100)
+    logits_tv, loss = decode(hidden_td, labels_t, num_targets)
+    return logits_tv[:-num_filler], loss
+
+
+def _repeat_last(x: torch.Tensor, num_copies: int, dim: int) -> torch.Tensor:
     """Append the last token `num_copies` times. (Tokens of zeros would not do: in fp16 the gradient
     of their norm overflows.)"""
     shape = list(x.shape)

@@ -8,7 +8,7 @@ the unpadded tokens. The result is padded only for callers who need padded rows.
 language models compute logits over the vocabulary at the labelled positions only.
 
 What this file takes from the others, in short: `rotate` turns queries and keys by their positions
-(`rope`), `dispatch.attend` is attention over unpadded tokens (`attention`), `project` is a linear
+(`rope`), `dispatch.attend` is attention over unpadded tokens (`dispatch`), `project` is a linear
 with its activation (`cpu`), and the losses are those of `torch.nn.functional` (`losses`).
 
 Shape suffixes in all model files: `hidden_td` is [tokens, width].
@@ -49,12 +49,7 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .attention_minibert import (
-    AttentionDispatch,
-    attention_arguments,
-    choose_layer_input,
-    query_dtype,
-)
+from .attention_minibert import attention_arguments, choose_layer_input, query_dtype
 from .compat_minibert import (
     layers_to_keep,
     needs_static_shapes,
@@ -62,7 +57,8 @@ from .compat_minibert import (
     register_causal_model,
 )
 from .configuration_minibert import MiniBertConfig
-from .cpu_minibert import MiniBertDropout, num_filler_tokens, project, repeat_last
+from .cpu_minibert import MiniBertDropout, append_filler_tokens, project, with_filler_tokens
+from .dispatch_minibert import AttentionDispatch
 from .losses_minibert import (
     answer_loss,
     classification_loss,
@@ -76,6 +72,7 @@ from .sequences_minibert import (
     BatchDocuments,
     BatchTokens,
     LayerInput,
+    PaddedRows,
     check_inputs,
     check_shapes,
     find_outside,
@@ -598,13 +595,17 @@ class MiniBertModel(MiniBertPreTrainedModel):
             batch.check_positions(self.embeddings.position_embeddings.num_embeddings)
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(batch.shape)
+        positions_bs = layer_input.positions_bs
         hidden_bsd = self.embeddings(
             layer_input.arrange(input_ids),
             layer_input.arrange(inputs_embeds),
             layer_input.arrange(token_type_ids),
-            layer_input.positions_bs,
+            positions_bs,
         )
-        return layer_input.add_filler(hidden_bsd, self.training)
+        if isinstance(layer_input, PaddedRows):
+            return hidden_bsd, positions_bs
+        hidden_bsd = restore_shape(hidden_bsd, positions_bs)
+        return append_filler_tokens(hidden_bsd, positions_bs, self.training)  # on a CPU
 
     def _layer_arguments(
         self,
@@ -737,12 +738,15 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         labelled_indices = self._labelled_indices(
             hidden_td, labels_t, sparse_prediction, masked_lm_positions
         )
+        if labelled_indices is not None:
+            hidden_td = hidden_td[labelled_indices]
+            if labels_t is not None:
+                labels_t = labels_t[labelled_indices]
+        # This is `self._decode(hidden_td, labels_t, num_targets)`, for a round number of tokens.
+        logits_tv, loss = with_filler_tokens(self._decode, hidden_td, labels_t, num_targets)
         if labelled_indices is None:
-            logits_tv, loss = self._decode(hidden_td, labels_t, num_targets)
             return outputs.tokens.pad(logits_tv), loss
-        if labels_t is not None:
-            labels_t = labels_t[labelled_indices]
-        return self._decode(hidden_td[labelled_indices], labels_t, num_targets)
+        return logits_tv, loss
 
     def _labelled_indices(
         self,
@@ -768,20 +772,13 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         self,
         hidden_td: torch.Tensor,
         labels_t: torch.Tensor | None,
-        num_items_in_batch: int | torch.Tensor | None,
+        num_targets: int | torch.Tensor | None,
     ) -> LogitsAndLoss:
         """The logits of these tokens, [tokens, vocabulary], and the loss if they have labels."""
-        num_filler = num_filler_tokens(hidden_td)
-        if num_filler:
-            hidden_td = repeat_last(hidden_td, num_filler, 0)
         logits_tv = project(self.decoder, self.head(hidden_td))
         loss = None
         if labels_t is not None:
-            if num_filler:
-                labels_t = F.pad(labels_t, (0, num_filler), value=-100)
-            loss = cross_entropy(logits_tv, labels_t, num_items_in_batch)
-        if num_filler:
-            logits_tv = logits_tv[:-num_filler]
+            loss = cross_entropy(logits_tv, labels_t, num_targets)
         return logits_tv, loss
 
 

@@ -26,7 +26,6 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
 
 from .compat_minibert import at_least_fp32, needs_static_shapes
-from .cpu_minibert import num_filler_tokens, repeat_last
 
 # --- what callers may pass ---
 
@@ -693,17 +692,6 @@ class UnpaddedRow:
         None."""
         return None if x_bs is None else self.tokens.unpad(x_bs).unsqueeze(0)
 
-    def add_filler(
-        self, hidden_bsd: torch.Tensor, training: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The embeddings of the tokens and their positions, with filler tokens at the end where few
-        lengths should occur, see `num_filler_tokens`."""
-        hidden_bsd = restore_shape(hidden_bsd, self.positions_bs)
-        num_filler = num_filler_tokens(hidden_bsd[0], training)
-        if not num_filler:
-            return hidden_bsd, self.positions_bs
-        return repeat_last(hidden_bsd, num_filler, 1), F.pad(self.positions_bs, (0, num_filler))
-
     def to_tokens(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
         """What the layers return → [tokens, width], without filler tokens."""
         return hidden_bsd.flatten(0, 1)[: len(self.tokens.document_ids)]
@@ -725,12 +713,6 @@ class PaddedRows:
     def arrange(self, x_bs: torch.Tensor | None) -> torch.Tensor | None:
         """Bring an input into this form, which it has."""
         return x_bs
-
-    def add_filler(
-        self, hidden_bsd: torch.Tensor, training: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The embeddings and the positions: padded rows need no filler tokens."""
-        return hidden_bsd, self.positions_bs
 
     def to_tokens(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
         """What the layers return → [tokens, width]."""

@@ -67,30 +67,23 @@ CELLS = {
 
 def plain_calls() -> dict[str, list]:
     """For each optimisation, what puts the plain call in its place."""
-    from minibert import attention_minibert as attention
     from minibert import cpu_minibert as cpu
     from minibert import losses_minibert as losses
-    from minibert import modeling_minibert as modeling
-    from minibert import sequences_minibert as sequences
+    from minibert.dispatch_minibert import sdpa
 
     def sum_cross_entropy(logits, labels, ignore_index):
         return F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
 
     def sdpa_alone(*arguments):
-        return None
+        return sdpa
 
     return {
         "cross-entropy by rows": [
             mock.patch.object(losses, "sum_cross_entropy", sum_cross_entropy)
         ],
-        "shape buckets": [
-            mock.patch.object(module, "num_filler_tokens", lambda *arguments: 0)
-            for module in (modeling, sequences)
-        ],
-        "short documents packed": [
-            mock.patch.object(attention, "PackedDispatch", attention.DocumentsDispatch)
-        ],
-        "unfused attention": [mock.patch.object(attention, "choose_cpu_kernel", sdpa_alone)],
+        "shape buckets": [mock.patch.object(cpu, "num_filler_tokens", lambda *arguments: 0)],
+        "short documents packed": [mock.patch.object(cpu, "PackedDispatch", cpu.DocumentsDispatch)],
+        "unfused attention": [mock.patch.object(cpu, "choose_cpu_kernel", sdpa_alone)],
         "cheap dropout": [
             mock.patch.object(cpu.MiniBertDropout, "forward", torch.nn.Dropout.forward),
             mock.patch.object(

@@ -125,6 +125,7 @@ CODE = {
     "compat_minibert.py",
     "configuration_minibert.py",
     "cpu_minibert.py",
+    "dispatch_minibert.py",
     "losses_minibert.py",
     "modeling_minibert.py",
     "rope_minibert.py",

@@ -18,6 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from minibert import attention_minibert as attention
 from minibert import cpu_minibert as cpu
+from minibert import dispatch_minibert as dispatch
 from minibert.attention_minibert import choose_dispatch
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.cpu_minibert import chunked_attention, unfused_attention
@@ -129,11 +130,11 @@ def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
     """The attention implementation and the keywords of a call that lead to `backend`."""
     implementation = backend.split(",")[0]
     if backend == "sdpa, blocks":
-        monkeypatch.setattr(attention, "LOCAL_BLOCK", 2)
+        monkeypatch.setattr(dispatch.BlocksDispatch, "MIN_BLOCK", 2)
     elif backend == "sdpa, one call a document":
-        monkeypatch.setattr(attention, "SHORT_LENGTH", 1)
+        monkeypatch.setattr(cpu, "SHORT_LENGTH", 1)
     elif backend == "sdpa, like lengths":
-        monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: unfused_attention)
+        monkeypatch.setattr(cpu, "choose_cpu_kernel", lambda *args: unfused_attention)
     elif implementation == "flash_attention_2":
         monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flash_attention_2", flash_stand_in)
     elif implementation == "of a user":
@@ -241,7 +242,7 @@ def test_the_plans_of_the_truth_table_ran(monkeypatch):
         with monkeypatch.context() as patch:
             implementation, keywords = prepare(backend, patch)
             if backend == "sdpa":
-                patch.setattr(attention, "SHORT_LENGTH", 10)
+                patch.setattr(cpu, "SHORT_LENGTH", 10)
             _, inputs, _ = describe("packed, seq_idx")
             config = MiniBertConfig(
                 vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
@@ -327,8 +328,8 @@ def planned(q, k, v, tokens, window=None, causal=False, dropout=0.0) -> torch.Te
 
 
 KERNELS = {
-    "planned": planned, "documents": of(attention.DocumentsDispatch), "blocks": of(attention.BlocksDispatch),
-    "packed rows": of(attention.PackedDispatch), "one call": of(attention.OneCallDispatch), "groups": of(attention.GroupsDispatch),
+    "planned": planned, "documents": of(cpu.DocumentsDispatch), "blocks": of(cpu.CpuBlocksDispatch),
+    "packed rows": of(cpu.PackedDispatch), "one call": of(dispatch.RowsDispatch), "groups": of(cpu.GroupsDispatch),
     "eager": eager,
 }  # fmt: skip
 
@@ -377,7 +378,7 @@ def expected_of(name, dtype, window, causal, positions) -> list[torch.Tensor]:
 @pytest.mark.parametrize("name", ["mixed", "long"])
 def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
     monkeypatch.setattr(cpu, "UNFUSED_QUERIES", step)
-    monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: chunked_attention)
+    monkeypatch.setattr(cpu, "choose_cpu_kernel", lambda *args: chunked_attention)
     lengths = LENGTHS[name]
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
     for window, causal, positions in itertools.product(
@@ -410,7 +411,7 @@ def test_bf16_without_amx_and_fp32_on_amd_take_plain_products(window, causal, dt
             monkeypatch.setattr(cpu, "BF16_WITHOUT_AMX", plain)
             monkeypatch.setattr(cpu, "FUSED_DTYPES", {dtype} if plain else set())
             sdpa = torch.nn.functional.scaled_dot_product_attention
-            with mock.patch.object(attention.F, "scaled_dot_product_attention", wraps=sdpa) as spy:
+            with mock.patch.object(dispatch.F, "scaled_dot_product_attention", wraps=sdpa) as spy:
                 actual = planned(q, k, v, tokens_of(lengths), window, causal)
             close(actual, expected, dtype, f"{lengths}, plain={plain}")
             assert spy.called != plain
@@ -451,7 +452,7 @@ def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
         pairs.append(q[..., 0].numel() * k.shape[-2])
         return unfused_attention(q, k, v, bias, is_causal, dropout)
 
-    monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: counting)
+    monkeypatch.setattr(cpu, "choose_cpu_kernel", lambda *args: counting)
     for tokens in (2048, 8192):
         q, k, v = random_qkv(tokens, torch.float32)
         planned(q, k, v, tokens_of([tokens]), window=64)
@@ -498,11 +499,10 @@ def test_which_dispatch_is_taken(
     tokens.device = torch.device(device)
     if device != "cpu":
         for dispatch_class in (
-            attention.AttentionDispatch,
-            attention.RowsDispatch,
-            attention.BlocksDispatch,
-            attention.DocumentsDispatch,
-            attention.FlashDispatch,
+            dispatch.AttentionDispatch,
+            dispatch.RowsDispatch,
+            dispatch.BlocksDispatch,
+            dispatch.FlashDispatch,
         ):
             monkeypatch.setattr(dispatch_class, "prepare", lambda self: None)
     chosen = choose_dispatch(tokens, window, False, dropout, dtype, head_width)
@@ -525,7 +525,7 @@ def test_nothing_but_padding_needs_no_kernel_of_a_device(window):
     tokens.order  # noqa: B018 - found where the tensors really are
     tokens.device = torch.device("mps")
     plan = choose_dispatch(tokens, window, False, 0.0, torch.float32, 8)
-    assert plan.name == "one call a document"
+    assert plan.name == "no tokens"
     nothing = torch.zeros(0, 2, 8)
     assert plan.attend(nothing, nothing, nothing).shape == nothing.shape
 
@@ -548,11 +548,11 @@ def test_flash_attention_is_called_as_torch_calls_it(window, causal, monkeypatch
             parts.append(formula(*qkv, seen & ((-distance <= right) | torch.tensor(right < 0))))
         return torch.cat(parts), None
 
-    monkeypatch.setattr(attention, "FLASH_ATTENTION", stand_in)
+    monkeypatch.setattr(dispatch, "FLASH_ATTENTION", stand_in)
     lengths = LENGTHS["mixed"]
     tokens = tokens_of(lengths)
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
-    out = of(attention.FlashDispatch)(q, k, v, tokens, window, causal, 0.0)
+    out = of(dispatch.FlashDispatch)(q, k, v, tokens, window, causal, 0.0)
     close(
         out,
         by_document(q, k, v, lengths, tokens.positions, window, causal),
@@ -565,7 +565,7 @@ def test_this_torch_has_the_operator_with_gradients():
     """Its name has an underscore: it may change. On the meta device it computes shapes only."""
     q = torch.randn(10, 2, 16, device="meta", requires_grad=True)
     bounds = torch.zeros(3, dtype=torch.int32, device="meta")
-    plan = attention.FlashDispatch.__new__(attention.FlashDispatch)
+    plan = dispatch.FlashDispatch.__new__(dispatch.FlashDispatch)
     plan.cu_seq_lens = bounds
     plan.max_length = 5
     plan.window_sizes = dict(window_size_left=4, window_size_right=0)
@@ -636,7 +636,7 @@ class Bounds(NamedTuple):
 
 def test_what_is_moved_keeps_its_type():
     parts = [torch.zeros(1), (torch.zeros(2), 3), Bounds(torch.zeros(3), 4), "text"]
-    tensor, pair, bounds, text = attention.move_to(parts, torch.device("meta"))
+    tensor, pair, bounds, text = dispatch.move_to(parts, torch.device("meta"))
     assert tensor.device.type == pair[0].device.type == bounds.start.device.type == "meta"
     assert pair[1] == 3 and bounds.length == 4 and text == "text"
 

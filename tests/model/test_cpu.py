@@ -11,9 +11,7 @@ from minibert import (
     MiniBertForMaskedLM,
     MiniBertModel,
     cpu_minibert,
-    sequences_minibert,
 )
-from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import choose_dispatch
 from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, MiniBertDropout, project, random_keep
 from minibert.sequences_minibert import BatchDocuments
@@ -245,8 +243,7 @@ def test_shape_buckets_change_nothing(switches, monkeypatch):
     used, found = [], []
     original = cpu_minibert.num_filler_tokens
     for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
-        for module in (modeling, sequences_minibert):
-            monkeypatch.setattr(module, "num_filler_tokens", rows)
+        monkeypatch.setattr(cpu_minibert, "num_filler_tokens", rows)
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 import minibert.modeling_minibert as modeling
-from minibert import attention_minibert as attention
 from minibert.configuration_minibert import MiniBertConfig
+from minibert.dispatch_minibert import BlocksDispatch
 
 FAMILIES = {"bert": MiniBertConfig.bert, "modernbert": MiniBertConfig.modernbert}
 IDS = torch.randint(1, 64, (2, 12), generator=torch.Generator().manual_seed(0))
@@ -162,7 +162,7 @@ def test_derivatives_in_forward_mode(length, with_gradients, family):
 def test_gradients_of_gradients(head, monkeypatch):
     """Against differences of gradients, in float64. (SDPA's fast kernel on CPU has no second derivative; its plain one
     has. Blocks small enough that local layers really use them.)"""
-    monkeypatch.setattr(attention, "LOCAL_BLOCK", 1)
+    monkeypatch.setattr(BlocksDispatch, "MIN_BLOCK", 1)
     model = build(head, local_attention=2).double().train()
     table = model.get_input_embeddings().weight
 
