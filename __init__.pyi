@@ -226,7 +226,6 @@ class _TrainingArgumentsOptions(TypedDict, total=False):
     hub_token: str | None
     hub_private_repo: bool | None
     hub_model_id: str | None
-    hub_strategy: str
     hub_always_push: bool
     hub_revision: str | None
     greater_is_better: bool | None
@@ -267,6 +266,7 @@ class _TrainingArgumentsOptions(TypedDict, total=False):
 
 class _PretrainingConfigOptions(_TrainingArgumentsOptions, total=False):
     save_only_model: bool
+    hub_strategy: str
     load_best_model_at_end: bool
     metric_for_best_model: str | None
     seed: int
@@ -312,6 +312,7 @@ class _EvaluationConfigOptions(_TrainingArgumentsOptions, total=False):
     save_only_model: bool
     save_strategy: str
     save_total_limit: int | None
+    hub_strategy: str
     load_best_model_at_end: bool
     metric_for_best_model: str | None
     seed: int
@@ -563,6 +564,7 @@ def finetune(
     save_only_model: bool = True,
     save_strategy: str = "epoch",
     save_total_limit: int | None = 1,
+    hub_strategy: str = "end",
     load_best_model_at_end: bool = True,
     metric_for_best_model: str | None = "auto",
     seed: int = 0,
@@ -623,6 +625,8 @@ def finetune(
             needs.
         save_strategy: When to save a checkpoint: no, steps, epoch or best.
         save_total_limit: Number of checkpoints to keep.
+        hub_strategy: What push_to_hub uploads: end (the finished model), or every_save
+            (checkpoints too).
         load_best_model_at_end: Keep the best model, not the last one.
         metric_for_best_model: Metric that chooses the best model; auto: the task's own.
         seed: Seed of the new head, the order of rows, dropout, and the rows that are held out.
@@ -673,6 +677,7 @@ def finetune(
     save_only_model: bool = True,
     save_strategy: str = "epoch",
     save_total_limit: int | None = 1,
+    hub_strategy: str = "end",
     load_best_model_at_end: bool = True,
     metric_for_best_model: str | None = "auto",
     seed: int = 0,
@@ -733,6 +738,8 @@ def finetune(
             needs.
         save_strategy: When to save a checkpoint: no, steps, epoch or best.
         save_total_limit: Number of checkpoints to keep.
+        hub_strategy: What push_to_hub uploads: end (the finished model), or every_save
+            (checkpoints too).
         load_best_model_at_end: Keep the best model, not the last one.
         metric_for_best_model: Metric that chooses the best model; auto: the task's own.
         seed: Seed of the new head, the order of rows, dropout, and the rows that are held out.
@@ -780,6 +787,7 @@ def finetune(
     save_only_model: bool = True,
     save_strategy: str = "epoch",
     save_total_limit: int | None = 1,
+    hub_strategy: str = "end",
     load_best_model_at_end: bool = True,
     metric_for_best_model: str | None = "auto",
     seed: int = 0,
@@ -833,6 +841,8 @@ def finetune(
             needs.
         save_strategy: When to save a checkpoint: no, steps, epoch or best.
         save_total_limit: Number of checkpoints to keep.
+        hub_strategy: What push_to_hub uploads: end (the finished model), or every_save
+            (checkpoints too).
         load_best_model_at_end: Keep the best model, not the last one.
         metric_for_best_model: Metric that chooses the best model; auto: the task's own.
         seed: Seed of the new head, the order of rows, dropout, and the rows that are held out.
@@ -878,6 +888,7 @@ def finetune(
     save_only_model: bool = True,
     save_strategy: str = "epoch",
     save_total_limit: int | None = 1,
+    hub_strategy: str = "end",
     load_best_model_at_end: bool = True,
     metric_for_best_model: str | None = "auto",
     seed: int = 0,
@@ -929,6 +940,8 @@ def finetune(
             needs.
         save_strategy: When to save a checkpoint: no, steps, epoch or best.
         save_total_limit: Number of checkpoints to keep.
+        hub_strategy: What push_to_hub uploads: end (the finished model), or every_save
+            (checkpoints too).
         load_best_model_at_end: Keep the best model, not the last one.
         metric_for_best_model: Metric that chooses the best model; auto: the task's own.
         seed: Seed of the new head, the order of rows, dropout, and the rows that are held out.
@@ -975,6 +988,7 @@ def finetune(
     save_only_model: bool = True,
     save_strategy: str = "epoch",
     save_total_limit: int | None = 1,
+    hub_strategy: str = "end",
     load_best_model_at_end: bool = True,
     metric_for_best_model: str | None = "auto",
     seed: int = 0,
@@ -1025,6 +1039,8 @@ def finetune(
             needs.
         save_strategy: When to save a checkpoint: no, steps, epoch or best.
         save_total_limit: Number of checkpoints to keep.
+        hub_strategy: What push_to_hub uploads: end (the finished model), or every_save
+            (checkpoints too).
         load_best_model_at_end: Keep the best model, not the last one.
         metric_for_best_model: Metric that chooses the best model; auto: the task's own.
         seed: Seed of the new head, the order of rows, dropout, and the rows that are held out.
@@ -1066,6 +1082,7 @@ def finetune(
     eval_strategy: str = "epoch",
     save_strategy: str = "epoch",
     save_total_limit: int | None = 1,
+    hub_strategy: str = "end",
     load_best_model_at_end: bool = True,
     metric_for_best_model: str | None = "auto",
     validation_size: float = 0.05,
@@ -1113,6 +1130,8 @@ def finetune(
         eval_strategy: When to evaluate: no, steps or epoch.
         save_strategy: When to save a checkpoint: no, steps or epoch, as eval_strategy.
         save_total_limit: Number of checkpoints to keep, besides the best one.
+        hub_strategy: What push_to_hub uploads: end (the finished model), or every_save
+            (checkpoints too).
         load_best_model_at_end: Save the best model, not the last one.
         metric_for_best_model: Metric that chooses the best model; auto: nDCG, MRR or Spearman's
             correlation, by the data.
@@ -1150,6 +1169,7 @@ def finetune(
     eval_strategy: str = "epoch",
     save_strategy: str = "epoch",
     save_total_limit: int | None = 1,
+    hub_strategy: str = "end",
     load_best_model_at_end: bool = True,
     metric_for_best_model: str | None = "auto",
     validation_size: float = 0.05,
@@ -1187,6 +1207,8 @@ def finetune(
         eval_strategy: When to evaluate: no, steps or epoch.
         save_strategy: When to save a checkpoint: no, steps or epoch, as eval_strategy.
         save_total_limit: Number of checkpoints to keep, besides the best one.
+        hub_strategy: What push_to_hub uploads: end (the finished model), or every_save
+            (checkpoints too).
         load_best_model_at_end: Save the best model, not the last one.
         metric_for_best_model: Metric that chooses the best model; auto: nDCG, MRR or Spearman's
             correlation, by the data.

@@ -17,12 +17,14 @@ from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.common.locks import LOCK
+from minibert.training.embeddings import train
 from minibert.training.embeddings.config import EmbeddingConfig
 from minibert.training.embeddings.encoders import encode, open_encoder
 from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
-from minibert.training.embeddings.trainers import encoder_trainer, saving
+from minibert.training.embeddings.trainers import encoder_trainer
 from minibert.training.embeddings.trainers.embedding_trainer import DenseTrainer
 from minibert.training.embeddings.trainers.tasks import EmbeddingTask
+from minibert.training.hub.upload_mixin import HubMixin
 from minibert.training.optimization.clock import TimeBudget
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
@@ -241,7 +243,7 @@ def test_resume_with_other_settings_is_refused(toy, tmp_path, capsys, task):
                "--save_steps", "2", "--max_steps", "4", "--eval_strategy", "no", "--load_best_model_at_end", "false",
                "--save_total_limit", "9", "--output_dir", tmp_path / "out"]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saving, "remove_checkpoints", lambda folder: None)
+        patch.setattr(train, "remove_checkpoints", lambda folder: None)
         run(*command)
     for name in ("model.safetensors", "config.json", "report.json", "checkpoint-4"):
         path = tmp_path / "out" / name
@@ -255,15 +257,13 @@ def test_resume_with_other_settings_is_refused(toy, tmp_path, capsys, task):
 
 
 def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
-    """By `minibert push`, once, without pickles."""
+    """Once, without pickles."""
     pushed, output = [], tmp_path / "out"
     monkeypatch.setattr(
         Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created")
     )
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
-    monkeypatch.setattr(
-        "minibert.training.embeddings.train.push_output", lambda args: pushed.append(args)
-    )
+    monkeypatch.setattr(HubMixin, "push_to_hub", lambda trainer: pushed.append(trainer.args))
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--max_steps", "2",
         "--push_to_hub", "true", "--hub_model_id", "me/mine", *TRAINING)  # fmt: skip
     assert [(each.output_dir, each.hub_model_id) for each in pushed] == [(str(output), "me/mine")]

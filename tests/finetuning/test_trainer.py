@@ -24,7 +24,7 @@ from minibert import (
 from minibert.training.common.locks import LOCK, lock_folder
 from minibert.training.finetuning import trainer as training
 from minibert.training.finetuning.reading import examples
-from minibert.training.finetuning.saving import save_finetuned
+from minibert.training.finetuning.saving import save_results
 from minibert.training.loop.early_stopping import EarlyStopping
 from minibert.training.optimization.clock import TimeBudget
 
@@ -288,11 +288,30 @@ def test_a_process_that_does_not_save_changes_nothing(start, tmp_path, monkeypat
     folder = tmp_path / "saved"
     with monkeypatch.context() as patch:
         patch.setattr(FinetuningConfig, "should_save", False)
-        assert save_finetuned(trainer, folder) == {} and not folder.exists()
-        assert trainer.task.tokenizer.model_max_length == 8
-    report = save_finetuned(trainer, folder)
-    assert report == json.loads((folder / "metrics.json").read_text())
+        assert save_results(trainer, folder) == {} and not folder.exists()
+    trainer.save_model(str(folder))
+    assert trainer.report == json.loads((folder / "metrics.json").read_text())
     assert AutoTokenizer.from_pretrained(folder).model_max_length == 32
+    assert trainer.task.tokenizer.model_max_length == 8  # the trainer's own stays
+
+
+def test_results_are_saved_of_the_model_that_was_measured(start, tmp_path):
+    """With the model, if it was measured since it was trained."""
+    fields = {"max_steps": 1, "save_strategy": "no", "load_best_model_at_end": False}
+    trainer = trainer_on(tmp_path / "run", start, **fields)
+    trainer.train()
+    trainer.save_model(str(tmp_path / "first"))
+    trainer.measure()
+    trainer.train()
+    trainer.save_model(str(tmp_path / "second"))
+    for name in ("first", "second"):
+        files = {path.name for path in (tmp_path / name).iterdir()}
+        assert {"model.safetensors", "tokenizer.json"} <= files
+        assert not {"README.md", "metrics.json"} & files
+    trainer.measure()
+    trainer.save_model(str(tmp_path / "third"))
+    files = {path.name for path in (tmp_path / "third").iterdir()}
+    assert {"README.md", "metrics.json", "predictions.png", "errors.jsonl"} <= files
 
 
 def test_a_model_in_memory(start, tmp_path):

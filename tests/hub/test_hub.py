@@ -402,6 +402,28 @@ def test_a_public_repository_is_refused_before_the_training(
     assert not (tmp_path / "out").exists() and not hub.commits
 
 
+@pytest.mark.parametrize("road", ROADS)
+def test_a_training_pushes_its_finished_model_once(road, hub, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n\n".join(WORDS * 20))
+    write_rows(tmp_path / "labelled.jsonl", [dict(text=x, label=x[0]) for x in WORDS * 20])
+    write_rows(tmp_path / "pairs.jsonl", [dict(query=x, positive=x) for x in WORDS * 20])
+    arguments = [str(folder) if part == "MODEL" else part for part in ROADS[road]]
+    options = ["--push_to_hub", "true", "--hub_token", TOKEN, "--hub_model_id", "tester/mine",
+               "--output_dir", "out", "--max_steps", "2", "--bf16", "false", "--disable_tqdm", "true",
+               "--save_strategy", "no", "--load_best_model_at_end", "false"]  # fmt: skip
+    if road == "pretrain":
+        options += ["--size", "tiny", "--seq_length", "32"]
+    elif road in ("embed", "rerank"):
+        options += ["--validation_size", "2"]
+    assert cli.main([*arguments, *options]) == 0
+    (commit,) = hub.commits
+    assert commit.repository == "tester/mine"
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(commit.files)
+    assert not {"report.json", "metrics.json", "trainer_state.json"} & set(commit.files)
+    assert "tester/mine" in commit.files["README.md"].decode()
+
+
 def test_a_trainer_asks_before_it_begins(hub, folder, tokenizer, tmp_path):
     hub.private |= {"tester/public": False, "tester/private": True}
     where = dict(hub_private_repo=True, hub_token=TOKEN)

@@ -127,7 +127,7 @@ def test_training_locks_its_folder(text, tmp_path):
     trainer = PretrainingTrainer(config(), args, train_dataset=text, callbacks=[Look()])
     trainer.train()
     assert seen == [True] and not lock.exists()
-    trainer._save_model_files = lambda *_: seen.append(lock.exists())
+    trainer.write_model = lambda folder: seen.append(lock.exists())
     trainer.save_model(_internal_call=True)  # as a push does
     assert seen == [True, True] and not lock.exists()
 
@@ -215,6 +215,21 @@ def test_every_objective(objective, text, tmp_path):
 
 def has_text(row):
     return bool(row["text"])
+
+
+def test_the_trainer_of_a_decoder_keeps_its_tokenizer(text, tmp_path):
+    """The saved one adds no [SEP], since a text is a prompt there."""
+    args = settings(tmp_path, objective="clm")
+    trainer = PretrainingTrainer(config("modernbert"), args, train_dataset=text.filter(has_text))
+    token_ids = trainer.processing_class("some text")["input_ids"]
+    trainer.train()
+    trainer.save_model()
+    assert trainer.processing_class("some text")["input_ids"] == token_ids
+    saved = AutoTokenizer.from_pretrained(tmp_path)
+    assert saved("some text")["input_ids"] == token_ids[:-1]
+    trainer.train()  # again, as in a notebook
+    trainer.save_model()
+    assert AutoTokenizer.from_pretrained(tmp_path)("some text") == saved("some text")
 
 
 def test_a_stream_needs_an_evaluation_set(text, tokenizer, tmp_path):

@@ -35,6 +35,10 @@ class _Defaults:
         "Metric that chooses the best model; auto: nDCG, MRR or Spearman's correlation, by the"
         " data.",
     )
+    hub_strategy: str = option(
+        "end",
+        "What push_to_hub uploads: end (the finished model), or every_save (checkpoints too).",
+    )
     validation_size: float = option(
         0.05, "Queries to hold out without --validation: a share below 1, or a number."
     )

@@ -17,14 +17,13 @@ from ..common.locks import lock_output
 from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
-from ..hub.push import push_output
+from ..loop.checkpoints import remove_checkpoints
 from .config import EmbeddingConfig, EncoderConfig, RerankerConfig
 from .encoders import EncoderType
 from .evaluate import next_command_of_encoder, print_table
 from .trainers.embedding_trainer import TRAINER_CLASSES
 from .trainers.encoder_trainer import EncoderTrainerMixin
 from .trainers.reranker_trainer import RerankerTrainer
-from .trainers.saving import save_trained
 from .trainers.tasks import EmbeddingTask, EncoderTask, RerankingTask
 
 
@@ -153,17 +152,17 @@ def _train_measure_and_save(
     trainer_class: type[EncoderTrainerMixin], task: EncoderTask, args: EncoderConfig
 ) -> TrainingResult:
     """What both commands do. Only the process that saves returns the model and the report."""
+    output = Path(args.output_dir)
     with lock_output(args):
         trainer = trainer_class(task, args)
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.measure()
         print_table(trainer.scores, {"after": trainer.intervals})
-        report = save_trained(trainer)
-        if args.should_save and args.push_to_hub:
-            push_output(args)
-    output = Path(args.output_dir)
+        trainer.save_model()
+        if args.should_save:
+            remove_checkpoints(output)
     if not args.should_save:
         return TrainingResult(None, None, {}, output)
     model = trainer.model
-    print_next_step(*next_command_of_encoder(model, output), warning=report["warning"])
-    return TrainingResult(model, model.tokenizer, report, output)
+    print_next_step(*next_command_of_encoder(model, output), warning=trainer.report["warning"])
+    return TrainingResult(model, model.tokenizer, trainer.report, output)

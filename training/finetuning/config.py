@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from transformers import TrainingArguments
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.trainer_utils import HubStrategy, IntervalStrategy, SaveStrategy
 
 from ...option_checks import checked_class
 from ..common.config_fields import option
@@ -48,6 +48,10 @@ class FinetuningConfig(TrainingArguments):
     load_best_model_at_end: bool = option(True, "Keep the best model, not the last one.")
     metric_for_best_model: str | None = option(
         "auto", "Metric that chooses the best model; auto: the task's own."
+    )
+    hub_strategy: HubStrategy | str = option(
+        "end",
+        "What push_to_hub uploads: end (the finished model), or every_save (checkpoints too).",
     )
 
     freeze: str = option(

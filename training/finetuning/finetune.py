@@ -12,12 +12,10 @@ from ..common.precision import without_autocast
 from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
-from ..hub.push import check_push, push_output
-from ..loop.checkpoints import checkpoint_to_resume
+from ..loop.checkpoints import checkpoint_to_resume, remove_checkpoints
 from .command_options import ENCODER_TASKS, call_encoder_function, make_task, resolve_options
 from .config import FinetuningConfig
 from .plan import make_plan
-from .saving import save_finetuned
 from .trainer import FinetuningTrainer
 
 
@@ -88,8 +86,6 @@ def finetune(
             new_task = make_task(cls, model, task_options)
             return make_plan(new_task, model, args, sources, columns, validation_size)
         checkpoint_to_resume(args, is_quiet=True)  # refuse early: the trainer looks after reading
-        if args.push_to_hub:
-            check_push(args)
         trainer = FinetuningTrainer(
             make_task(cls, model, task_options),
             model,
@@ -104,17 +100,17 @@ def finetune(
         )
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.measure()
-        report = save_finetuned(trainer, Path(args.output_dir))
-        if args.should_save and args.push_to_hub:
-            push_output(args)
-    return report_and_return(trainer, report)
+        trainer.save_model()
+        if args.should_save:  # one of several processes
+            remove_checkpoints(Path(args.output_dir))
+    return report_and_return(trainer)
 
 
-def report_and_return(trainer: FinetuningTrainer, report: dict[str, Any]) -> TrainingResult:
+def report_and_return(trainer: FinetuningTrainer) -> TrainingResult:
     """Print the next command. Only the process that saves returns the model and the report."""
     output = Path(trainer.args.output_dir)
-    saved_model = None
-    if trainer.args.should_save:
-        print_next_step("minibert", "predict", output, "FILE", warning=report["warning"])
-        saved_model = without_autocast(trainer.model)
-    return TrainingResult(saved_model, trainer.task.tokenizer, report, output)
+    tokenizer = trainer.tokenizer_to_save()
+    if not trainer.args.should_save:
+        return TrainingResult(None, tokenizer, output_dir=output)
+    print_next_step("minibert", "predict", output, "FILE", warning=trainer.report["warning"])
+    return TrainingResult(without_autocast(trainer.model), tokenizer, trainer.report, output)

@@ -1,10 +1,10 @@
-"""What a fine-tuning leaves in its folder: the model, its tokenizer, its card and its results."""
+"""What a fine-tuning leaves beside its model: the card, the metrics, mistakes and the picture."""
 
 import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.printing import warn
 from ..hub.card import headlines, save_card
@@ -18,14 +18,15 @@ from ..hub.facts import (
     name_without_folder,
 )
 from ..hub.origin import read_origin
-from ..loop.checkpoints import remove_checkpoints
 from ..loop.divergence import few_steps_warning
 from .class_weights import describe_weights
 from .reading.columns import ROW
 from .reading.splits import FilesOrRows
 from .results import FILES_DESCRIPTION, Results
 from .tasks.base import LABEL
-from .trainer import FinetuningTrainer
+
+if TYPE_CHECKING:
+    from .trainer import FinetuningTrainer
 
 TRAINER_STATE_FILE = "trainer_state.json"
 # The last batch of an epoch may be left out.
@@ -33,33 +34,31 @@ MIN_EPOCHS = 0.95
 MAX_EXAMPLE_CHARACTERS = 500
 
 
-def save_finetuned(trainer: FinetuningTrainer, output: Path) -> dict[str, Any]:
-    """Save a model that was trained and measured into a folder, with its card, its report and its
-    results, and print its scores; checkpoints are removed. Returns the report, which is empty in a
-    process that saves nothing."""
+def save_results(trainer: "FinetuningTrainer", folder: Path) -> dict[str, Any]:
+    """Write the card, the metrics, the mistakes and the picture of a model that was trained and
+    measured beside it, and print its scores. Returns the report, which is empty in a process that
+    saves nothing."""
     if not trainer.args.should_save:  # one of several processes saves
         return {}
-    trained_length = trainer.task.tokenizer.model_max_length
     short_training = warn_of_short_training(trainer)
     results = trainer.results(training_warning=short_training)
     report = make_report(trainer, results)
-    facts = card_facts(trainer, report, results, trained_length)
+    facts = card_facts(trainer, report, results)
     if short_training is not None and short_training != results.warning:
         facts.notes.append(short_training)
 
-    saved_length = save_model_files(trainer, output)
-    save_card(output, facts, trainer.args.hub_model_id)
+    trainer.state.save_to_json(str(folder / TRAINER_STATE_FILE))
+    trainer.card = facts
+    save_card(folder, facts, trainer.args.hub_model_id)
     print_training(report)
     print(f"\n{results.describe()}\n")
-    results.save(report, output)
-    has_example = facts.example is not None
-    print(f"Saved to {output}: {describe_files(saved_length, trained_length, has_example)}")
+    results.save(report, folder)
+    print(f"Saved to {folder}: {describe_files(trainer)}")
     warn(results.warning)
-    remove_checkpoints(output)  # last: until now, they are the only copy of the model
     return report
 
 
-def make_report(trainer: FinetuningTrainer, results: Results) -> dict[str, Any]:
+def make_report(trainer: "FinetuningTrainer", results: Results) -> dict[str, Any]:
     """The report, as it stands in `metrics.json`."""
     return {
         "task": trainer.task.name,
@@ -73,18 +72,6 @@ def make_report(trainer: FinetuningTrainer, results: Results) -> dict[str, Any]:
     }
 
 
-def save_model_files(trainer: FinetuningTrainer, output: Path) -> int:
-    """Write the model, its tokenizer and the state of the training. Returns the longest input that
-    the saved tokenizer allows, in tokens: all that the model reads, even if it was trained on less,
-    but for a task that keeps the length of its training."""
-    tokenizer = trainer.task.tokenizer
-    if not trainer.task.keeps_max_length:
-        tokenizer.model_max_length = trainer.longest_input
-    trainer.save_model(str(output))
-    trainer.state.save_to_json(str(output / TRAINER_STATE_FILE))
-    return tokenizer.model_max_length
-
-
 def print_training(report: Mapping[str, Any]) -> None:
     print(
         f"\n{report['trained_parameters']:,} of {report['parameters']:,} parameters trained for"
@@ -93,24 +80,22 @@ def print_training(report: Mapping[str, Any]) -> None:
     )
 
 
-def describe_files(length: int, trained_length: int, has_example: bool) -> str:
-    """What is in the folder.
-
-    Args:
-        length: The longest input of the model, in tokens.
-        trained_length: The longest input of its training.
-        has_example: Whether the card shows an example.
-    """
+def describe_files(trainer: "FinetuningTrainer") -> str:
+    """What is in the folder."""
+    trained_length = trainer.task.tokenizer.model_max_length
+    saved_length = trainer.tokenizer_to_save().model_max_length
     model = "the model"
-    if length > trained_length:
-        model = f"the model (it reads {length:,} tokens, also if trained on {trained_length:,})"
+    if saved_length > trained_length:
+        model = (
+            f"the model (it reads {saved_length:,} tokens, also if trained on {trained_length:,})"
+        )
     card = "README.md (the card)"
-    if has_example:
+    if trainer.card.example is not None:
         card = "README.md (the card, with a row of your validation data as its example)"
     return f"{model}, the tokenizer, {card}, {FILES_DESCRIPTION}"
 
 
-def warn_of_short_training(trainer: FinetuningTrainer) -> str | None:
+def warn_of_short_training(trainer: "FinetuningTrainer") -> str | None:
     """A warning if new weights had few steps, or if some examples were not learned from; else
     None."""
     if trainer.has_new_weights:
@@ -143,16 +128,9 @@ def describe_source(source: FilesOrRows) -> str:
 
 
 def card_facts(
-    trainer: FinetuningTrainer,
-    report: Mapping[str, Any],
-    results: Results,
-    trained_length: int,
+    trainer: "FinetuningTrainer", report: Mapping[str, Any], results: Results
 ) -> CardFacts:
-    """What the card says.
-
-    Args:
-        trained_length: The longest input of the training, in tokens.
-    """
+    """What the card says."""
     files = {}
     for name, source in trainer.sources.items():
         if source is not None:
@@ -185,11 +163,11 @@ def card_facts(
     facts.notes = list(trainer.row_warnings)
     facts.example = choose_predicted_example(trainer, results)
     add_source(facts, read_origin(report["model"]))
-    facts.max_length = trained_length
+    facts.max_length = task.tokenizer.model_max_length
     return dataclasses.replace(facts, **task.card_fields())
 
 
-def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[str, SplitFacts]:
+def split_facts(trainer: "FinetuningTrainer", files: Mapping[str, str]) -> dict[str, SplitFacts]:
     """How many examples each split has, and where they are from.
 
     Args:
@@ -207,7 +185,7 @@ def split_facts(trainer: FinetuningTrainer, files: Mapping[str, str]) -> dict[st
 
 
 def measured_results(
-    trainer: FinetuningTrainer, results: Results, splits: Mapping[str, SplitFacts]
+    trainer: "FinetuningTrainer", results: Results, splits: Mapping[str, SplitFacts]
 ) -> list[CardMetric]:
     """The scores of all splits, with what stands beside them."""
     measured = []
@@ -228,7 +206,7 @@ def measured_results(
     return measured
 
 
-def describe_validation_choices(trainer: FinetuningTrainer) -> str:
+def describe_validation_choices(trainer: "FinetuningTrainer") -> str:
     """What was chosen on the validation examples, on which the scores are too high by that."""
     args = trainer.args
     choices = []
@@ -247,7 +225,7 @@ def describe_validation_choices(trainer: FinetuningTrainer) -> str:
     return f"{note} There are no test rows."
 
 
-def choose_predicted_example(trainer: FinetuningTrainer, results: Results) -> Example | None:
+def choose_predicted_example(trainer: "FinetuningTrainer", results: Results) -> Example | None:
     """The first short validation example that the model gets right, or else the first short one."""
     task = trainer.task
     split = next(iter(results.predictions))

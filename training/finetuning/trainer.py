@@ -4,20 +4,21 @@ import copy
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset, DatasetDict
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...option_checks import checked_class
-from ..common.files import printable, written_whole
+from ..common.files import printable
 from ..common.locks import lock_output
 from ..common.precision import resolve_precision
 from ..common.printing import warn
+from ..hub.push import check_push
+from ..hub.save_model_mixin import SaveModelMixin
 from ..loop.arguments import choose_best_metric
 from ..loop.callbacks import common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
@@ -32,6 +33,7 @@ from .prediction_loop import TaskPredictor
 from .reading.examples import check_before_reading, read_splits
 from .reading.splits import FilesOrRows
 from .results import Results, name_baseline, score_baseline, score_simple_model
+from .saving import save_results
 from .start_model import StartModel, longest_input
 from .survey import find_warnings, survey
 from .tasks.base import LABEL, Predictions, Scores, Task
@@ -48,7 +50,7 @@ from .thresholds import ChosenThresholds, shift_bias, undo_shift
 
 
 @checked_class
-class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
+class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     """Trains a model for a task, and measures it.
 
     ```python
@@ -69,8 +71,7 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             `trainer.task`, so that a task can be used again.
         model: A folder or a Hub name: a MiniBERT, or a model that `convert` takes. Or a model of
             the class `task.model_class`.
-        args: The settings. The trainer uploads nothing: `finetune` does with `push_to_hub`, or
-            call `minibert.push` on the saved folder.
+        args: The settings. With `push_to_hub`, `save_model` pushes the finished model.
         train_dataset: The examples to train on: a `Dataset`, a DataFrame, dictionaries, or files.
             Without them and without `data`, the model is measured only.
         eval_dataset: The examples to validate on; by default some of the training examples.
@@ -119,6 +120,9 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
             do_train = train_dataset is not None or data is not None
         start = StartModel(model)
         check_before_reading(type(task), start, args, do_train)
+        args.push_to_hub = args.push_to_hub and do_train
+        if args.push_to_hub:
+            check_push(args)
         if do_train and args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
 
@@ -167,9 +171,6 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         args = resolve_precision(args)
         if self.budget is not None:
             args.max_steps = UNREACHABLE_STEPS
-        # `finetune` pushes the finished model; `Trainer` would create a repository right here.
-        args.push_to_hub = False
-        args.hub_token = None  # checkpoints save the arguments
         return args
 
     def _load_model(
@@ -242,6 +243,8 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         with lock_output(self.args):
             checkpoint = self.find_checkpoint(resume_from_checkpoint)
             undo_shift(self.model)  # of an earlier training
+            self.predictions = {}  # of the model before
+            self.scores = {}
             result = super().train(resume_from_checkpoint=checkpoint, **options)
         # The clock of a resumed training counts from the resumption.
         self.training_seconds = None
@@ -253,21 +256,31 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
         self.model.requires_grad_(True)
         return result
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model and the tokenizer, which appear when they are whole. A ValueError if
-        another process writes in the folder."""
-        if _internal_call and output_dir is not None:  # a checkpoint
-            return super().save_model(output_dir, _internal_call=True)
-        folder = Path(output_dir or self.args.output_dir)
-        writing: AbstractContextManager[Path] = nullcontext(folder)
-        if self.args.should_save:  # one of several processes
-            writing = written_whole(folder)
-        with lock_output(self.args, folder), writing as written:
-            super().save_model(str(written), _internal_call=True)  # all processes take part
-
     def _save(self, output_dir=None, state_dict=None):
         self.reset_tokenizer()
         super()._save(output_dir, state_dict)
+
+    # --- saving: see `SaveModelMixin.save_model` ---
+
+    def write_model(self, folder: Path) -> None:
+        """Write the model and its tokenizer. All processes take part."""
+        super().write_model(folder)
+        if self.args.should_save:
+            self.tokenizer_to_save().save_pretrained(folder)
+
+    def save_results(self, folder: Path) -> None:
+        """Write the results beside the model, and print them, after `train` and `measure`."""
+        if self.scores and self.train_dataset is not None:
+            self.report = save_results(self, folder)
+
+    def tokenizer_to_save(self) -> PreTrainedTokenizerBase:
+        """A copy of the tokenizer that allows inputs as long as the model reads, even if it was
+        trained on shorter ones, but for a task that keeps the length of its training."""
+        self.reset_tokenizer()
+        tokenizer = copy.deepcopy(self.task.tokenizer)
+        if not self.task.keeps_max_length:
+            tokenizer.model_max_length = self.longest_input
+        return tokenizer
 
     def reset_tokenizer(self) -> None:
         """Undo truncation and padding, which calls of the tokenizer have set, and which would be
@@ -391,9 +404,11 @@ class FinetuningTrainer(CheckpointMixin, TimeBudgetMixin, TaskPredictor):
     def _predict_split(self, name: str) -> tuple[Predictions, float]:
         """The predictions for a split, and the loss."""
         encoded = self.encoded[name]
+        args = copy.copy(self.args)
+        args.push_to_hub = False  # else `Trainer` creates the repository
         # Another trainer, which wraps the model anew: after LoRA it is not the one that was
         # trained.
-        predictor = TaskPredictor(self.task, self.model, self.args, eval_dataset=encoded)
+        predictor = TaskPredictor(self.task, self.model, args, eval_dataset=encoded)
         output = predictor.predict(encoded)
         predictions = Predictions(self.splits[name], encoded, *output.predictions)
         return predictions, output.metrics["test_loss"]

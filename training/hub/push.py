@@ -212,17 +212,6 @@ def check_strategy(args: TrainingArguments) -> None:
         )
 
 
-def push_output(args: TrainingArguments, token: str | None = None) -> None:
-    """Push what a training has saved to where its own arguments say."""
-    push(
-        args.output_dir,
-        repository_of(args),
-        revision=args.hub_revision,
-        private=bool(args.hub_private_repo),
-        api=HfApi(token=token or args.hub_token, library_name="minibert"),
-    )
-
-
 def repository_of(args: TrainingArguments) -> str:
     return args.hub_model_id or Path(args.output_dir).absolute().name
 

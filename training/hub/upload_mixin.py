@@ -3,6 +3,7 @@
 import copy
 import tempfile
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class HubMixin:
     `Trainer` alone uploads whatever lies in the output folder. With this, uploads after every save
     and at the end have the files that `hub.uploaded_files` allows, with the model's code. Before
     the first one, the model is loaded in a process without the package, so that every commit loads.
+    With `hub_strategy="end"`, nothing touches the Hub before the end: `Trainer` would create the
+    repository before the training.
     The card is that of `save_card`, and `hub_token` is not in the arguments that are saved with
     every checkpoint.
     """
@@ -39,9 +42,11 @@ class HubMixin:
     card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run
     hub_token: str | None = None
     verified: bool = False  # whether what goes up has been loaded without the package
+    is_constructed: bool = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        self.is_constructed = True
         if self.args.hub_token is not None:
             self.hub_token = self.args.hub_token
             self.args = copy.copy(self.args)
@@ -59,12 +64,15 @@ class HubMixin:
         """As `Trainer.init_hf_repo`; a ValueError if a private repository is asked for and the one
         there is public."""
         check_strategy(self.args)
+        # `Trainer.__init__` calls this, too
+        if self.args.hub_strategy == HubStrategy.END and not self.is_constructed:
+            return
         if private is None:
             private = self.args.hub_private_repo
-        token = token or self.hub_token or self.args.hub_token  # `Trainer.__init__` calls this
+        token = token or self.hub_token or self.args.hub_token
         if private and self.is_world_process_zero():
             check_private(HfApi(token=token, library_name="minibert"), repository_of(self.args))
-        with hub_errors():
+        with self._hub_errors():
             super().init_hf_repo(token=token, private=private)
 
     def push_to_hub(
@@ -85,18 +93,26 @@ class HubMixin:
             return None
         self.create_model_card(**card_options)
         self._finish_current_push()  # private: `Trainer.push_to_hub`, which this replaces, calls it
-        options = {"revision": self.args.hub_revision, "private": self.args.hub_private_repo}
-        with hub_errors(self.args.output_dir, repository_of(self.args), **options):
+        with self._hub_errors():
             job = self._upload(self.args.output_dir, commit_message, token, revision)
             if blocking:
                 return job.result()
             return job
 
+    def _hub_errors(self) -> AbstractContextManager[None]:
+        """`hub_errors`, which end with the command that pushes the model if it is saved already."""
+        if not Path(self.args.output_dir, "config.json").exists():
+            return hub_errors()
+        options = {"revision": self.args.hub_revision, "private": self.args.hub_private_repo}
+        return hub_errors(self.args.output_dir, repository_of(self.args), **options)
+
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         # private: the method that uploads after a checkpoint; `Trainer`'s uploads the whole folder
+        if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
+            return
         current = self.push_in_progress
-        busy = current is not None and not current.is_done() and not self.args.hub_always_push
-        if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END or busy:
+        busy = current is not None and not current.is_done()
+        if busy and not self.args.hub_always_push:
             return
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         try:

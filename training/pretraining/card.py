@@ -1,12 +1,10 @@
 """The card of a pretrained model."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
 
-from ..hub.card import save_card
 from ..hub.example import Example
 from ..hub.facts import CardFacts, CardMetric, add_source, describe_data, describe_training
 from ..hub.origin import read_origin
@@ -24,8 +22,7 @@ PRETRAINING_METRICS = (
 )
 
 
-def save_pretraining_card(
-    folder: str | Path,
+def card_facts(
     report: dict[str, Any],
     data_names: Sequence[str],
     recipe: dict[str, Any],
@@ -33,8 +30,7 @@ def save_pretraining_card(
     started_from: str | None = None,
     example: Example | None = None,
 ) -> CardFacts:
-    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and
-    return what it says.
+    """What the card of a pretraining says.
 
     Args:
         report: the metrics of `minibert pretrain`.
@@ -58,14 +54,13 @@ def save_pretraining_card(
     if started_from:
         add_source(facts, read_origin(started_from))
         facts.origin = "Trained further from"
-    save_card(folder, facts, args.hub_model_id)
     return facts
 
 
 def _training_facts(
     report: dict[str, Any], recipe: dict[str, Any], args: TrainingArguments
 ) -> dict[str, str]:
-    """Recipe, machine, steps and time; the arguments are those of `save_pretraining_card`."""
+    """Recipe, machine, steps and time; the arguments are those of `card_facts`."""
     steps = f"{report['steps']:,}"
     if report["epochs"] is not None:
         steps += f" ({report['epochs']:.2f} epochs)"

@@ -77,7 +77,7 @@ def report_and_return(trainer: PretrainingTrainer) -> TrainingResult:
     """Print examples of the saved model on held-out text. Only the first process returns the
     model."""
     output = Path(trainer.args.output_dir)
-    tokenizer = trainer.processing_class
+    tokenizer = trainer.objective.tokenizer_to_save(trainer.processing_class)
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
     examples = trainer.objective.examples(output, trainer.held_out_texts(), tokenizer)

@@ -23,10 +23,9 @@ from transformers import (
 )
 from transformers.trainer_utils import has_length
 
-from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
+from ...configuration_minibert import MiniBertConfig, tokenizer_fields
 from ...option_checks import check_keywords, keyword_names
 from ...tokenization import Extension, extend_tokenizer
-from ..common.files import write_json, written_whole
 from ..common.locks import lock_output
 from ..common.paths import check_folder
 from ..common.precision import resolve_precision, without_autocast
@@ -38,9 +37,8 @@ from ..data.masking_progress import MaskingProgress
 from ..data.mixtures import TrainingSplits
 from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization
-from ..evaluation.plots import plot_training
 from ..hub.push import check_push
-from ..hub.upload_mixin import HubMixin
+from ..hub.save_model_mixin import SaveModelMixin
 from ..loading.saved_files import modules_of
 from ..loading.tokenizers import saved_tokenizer
 from ..loop.callbacks import add_callbacks, common_callbacks
@@ -49,7 +47,6 @@ from ..loop.checkpoints import kept_step
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import TimeBudget, TimeBudgetMixin
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
-from .card import save_pretraining_card
 from .config import (
     FIELDS_FREE_TO_CHANGE,
     PretrainingConfig,
@@ -61,8 +58,7 @@ from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
 from .new_words import extend_embeddings
 from .objectives import OBJECTIVES, Objective
-from .objectives.base import unigram_baseline
-from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
+from .saving import save_results
 from .sizes import LongTrainingCallback, suggest_size_for_seconds, suggest_size_for_steps
 from .text_amount import (
     count_tokens,
@@ -80,25 +76,18 @@ from .training_data import (
     take_sample,
 )
 
-FIELDS_ON_CARD = (
-    "embedding_init",
-    "validation_size",
-    "seq_length",
-    "packing",
-    "optimizer",
-    "muon_learning_rate",
-    "minutes",
-)
 
-
-class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBudgetMixin, Trainer):
+class PretrainingTrainer(
+    CpuDataParallelMixin, SaveModelMixin, CheckpointMixin, TimeBudgetMixin, Trainer
+):
     """`Trainer` for pretraining a MiniBERT.
 
     What is not given is made: documents from files, an evaluation set held out of them, a tokenizer
     trained on them, rows, and the masking collator. The objective (`args.objective`) decides which
     head is trained, with which loss. `evaluate` keeps a few sums of each batch, so that its memory
     does not grow with the data, and `log` shows each term of the loss. `save_model()` writes the
-    model, the tokenizer, the card, `report.json` and the loss curve.
+    model and the tokenizer; beside them the card, `report.json` and the loss curve; and prints the
+    report.
 
     Args:
         model: a `MiniBertConfig`, which takes the vocabulary of the tokenizer; or a model with the
@@ -213,7 +202,6 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
         self.new_ids = [] if self.extension is None else list(self.extension.pieces)
         # of the saved model before this training
         self.start_metrics: Mapping[str, float] = {}
-        self.report: dict[str, Any] | None = None
         self.training_seconds: float | None = None
         self.sum_names: list[str] = []  # of the last evaluation
         # Sums since the last log. Two threads may compute losses (`CpuDataParallelMixin`); the lock
@@ -482,57 +470,14 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             output.metrics[f"{metric_key_prefix}_{name}"] = value
         return output
 
-    # --- saving ---
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model (for rtd the discriminator), the tokenizer, the card, `report.json` and
-        the loss curve; print the report; with `args.push_to_hub`, push them."""
-        if _internal_call and output_dir is not None:  # a checkpoint
-            return super().save_model(output_dir, _internal_call=True)
-        folder = Path(output_dir or self.args.output_dir)
-        with lock_output(self.args, folder):
-            if _internal_call:  # a part of a push, which writes the card itself
-                return self._save_model_files(folder)
-            self.report = self._make_report()  # all processes take part
-            self._save_model_files(folder)
-            if self.is_world_process_zero():
-                self._save_results(folder)
-        if self.args.push_to_hub:
-            self.push_to_hub()
-
-    def _save_model_files(self, folder: Path) -> None:
-        """Write the model that the objective saves, and its tokenizer. All processes take part."""
-        trained_model = self.model
-        self.model = self.objective.model_to_save(trained_model)
-        self.processing_class = self.objective.tokenizer_to_save(self.processing_class)
-        try:
-            with written_whole(folder) if self.args.should_save else nullcontext(folder) as written:
-                super().save_model(str(written), _internal_call=True)  # it pushes nothing
-        finally:
-            self.model = trained_model
-
-    def _save_results(self, folder: Path) -> None:
-        """Write the report, the loss curve and the card into `folder`, and print the report."""
-        self.save_state()
-        baselines = {}
-        for name in BASELINE_LOSSES:
-            if self.report.get(name) is not None:
-                baselines[name] = self.report[name]
-        plot_training(self.state.log_history, folder / "loss.png", self.objective.metric, baselines)
-        write_json(folder / "report.json", self.report)
-        recipe = {name: getattr(self.args, name) for name in FIELDS_ON_CARD}
-        recipe |= self.objective.masking_options
-        self.card = save_pretraining_card(
-            folder,
-            self.report,
-            self.data_names,
-            recipe,
-            self.args,
-            started_from=self.model.config._name_or_path or None,
-            example=self.objective.card_example(self.held_out_texts(), self.processing_class),
-        )
-        print("", describe_pretraining(self.report), sep="\n")
-        warn(self.report["warning"])
+    def metrics_of_kept_model(self) -> Mapping[str, float]:
+        """The metrics of the evaluation after the step whose model is kept; measured now if there
+        was none. All processes take part."""
+        step = kept_step(vars(self.state), self.args.load_best_model_at_end)
+        for log in reversed(self.state.log_history):
+            if "eval_targets" in log and log["step"] == step:
+                return log
+        return self.evaluate()
 
     def held_out_texts(self) -> Iterable[str]:
         """The texts of the evaluation set, of rows as their tokenizer spells them."""
@@ -540,48 +485,21 @@ class PretrainingTrainer(CpuDataParallelMixin, HubMixin, CheckpointMixin, TimeBu
             return self.validation_split["text"]
         return decode_documents(self.validation_split, self.processing_class)
 
-    def _make_report(self) -> dict[str, Any]:
-        """The metrics of the last evaluation and of the whole training."""
-        state = self.state
-        tokenizer = self.processing_class
-        if self.report is not None and self.report["steps"] == state.global_step:
-            return self.report  # saved again
-        metrics = self._metrics_of_step(kept_step(vars(state), self.args.load_best_model_at_end))
-        baseline = unigram_baseline(
-            self.sample_rows,
-            self.evaluation_batches(self.eval_dataset),
-            vocabulary_size(tokenizer),
-            tokenizer.all_special_ids,
-        )
-        report = self.objective.report(metrics, baseline)
-        if self.extension is not None:
-            report["extension"] = self.extension.metrics()
-        if f"start_{self.objective.metric}" in self.start_metrics:
-            report["start_loss"] = self.start_metrics[f"start_{self.objective.metric}"]
-        if "start_accuracy" in self.start_metrics:
-            report["start_accuracy"] = self.start_metrics["start_accuracy"]
-        report["objective"] = self.objective.name
-        report["steps"] = state.global_step
-        report["epochs"] = None
-        if has_length(self.train_dataset):
-            report["epochs"] = state.epoch
-        report["training_tokens"] = state.num_input_tokens_seen
-        report["training_seconds"] = self.training_seconds
-        report["parameters"] = self.objective.model_to_save(self.model).num_parameters()
-        report["precision"] = "fp32"
-        if self.args.bf16:
-            report["precision"] = "bf16"
-        elif self.args.fp16:
-            report["precision"] = "fp16"
-        report["warning"] = judge_pretraining(report)
-        return report
+    # --- saving: see `SaveModelMixin.save_model` ---
 
-    def _metrics_of_step(self, step: int) -> Mapping[str, float]:
-        """The metrics of the evaluation after a step; measured now if there was none."""
-        for log in reversed(self.state.log_history):
-            if "eval_targets" in log and log["step"] == step:
-                return log
-        return self.evaluate()
+    def write_model(self, folder: Path) -> None:
+        """Write the model that the objective saves (for rtd the discriminator), and its tokenizer.
+        All processes take part."""
+        saved_model = self.objective.model_to_save(self.model)
+        if saved_model is self.model:
+            super().write_model(folder)  # the processes may share its weights
+        elif self.args.should_save:
+            saved_model.save_pretrained(folder)
+        if self.args.should_save:
+            self.objective.tokenizer_to_save(self.processing_class).save_pretrained(folder)
+
+    def save_results(self, folder: Path) -> None:
+        self.report = save_results(self, folder)
 
 
 # --- before anything is read ---

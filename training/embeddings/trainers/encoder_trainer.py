@@ -1,7 +1,7 @@
 """What the trainers of embedding models and of rerankers share: safe checkpoints, the clock, and
 the measures before and after."""
 
-import dataclasses
+from pathlib import Path
 from typing import Any
 
 from accelerate.utils import extract_model_from_parallel
@@ -10,7 +10,7 @@ from ...common.locks import lock_output
 from ...common.precision import resolve_precision
 from ...evaluation.intervals import Interval
 from ...hub.push import check_push
-from ...hub.upload_mixin import HubMixin
+from ...hub.save_model_mixin import SaveModelMixin
 from ...loop.arguments import check_training
 from ...loop.callbacks import add_callbacks, common_callbacks
 from ...loop.checkpoint_mixin import CheckpointMixin
@@ -25,10 +25,11 @@ from ...optimization.clock import (
 )
 from ..config import DEFAULT_EPOCHS, EncoderConfig
 from ..encoders import warn_cut
+from .saving import save_results
 from .tasks import EncoderTask
 
 
-class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
+class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
     """A mixin that stands before a trainer of sentence-transformers. `train` measures the model
     before it trains it, `measure` does so afterwards. A subclass is made of a task and settings.
 
@@ -90,6 +91,7 @@ class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
         process writes in it, or the checkpoint was trained with other settings."""
         with lock_output(self.args):
             checkpoint = self.find_checkpoint(resume_from_checkpoint)
+            self.scores.pop("after", None)  # of an earlier training
             self._measure_before()
             return self._train(checkpoint, **options)
 
@@ -124,6 +126,18 @@ class EncoderTrainerMixin(HubMixin, CheckpointMixin, TimeBudgetMixin):
         self.intervals = measured.intervals
         return self.scores
 
+    # --- saving: see `SaveModelMixin.save_model` ---
+
+    def write_model(self, folder: Path) -> None:
+        """Write the model with its tokenizer, without the card of sentence-transformers."""
+        if self.args.should_save:
+            self.model.save_pretrained(str(folder), create_model_card=False)
+
+    def save_results(self, folder: Path) -> None:
+        """Write the results beside the model, and print them, after `train` and `measure`."""
+        if "after" in self.scores:
+            self.report = save_results(self, folder)
+
 
 def check_before_reading(args: EncoderConfig) -> None:
     """Refuse (a ValueError) what would end the training only after all rows are read."""
@@ -143,8 +157,8 @@ def start_budget(args: EncoderConfig) -> TimeBudget | None:
 
 def trainer_settings(args: EncoderConfig) -> EncoderConfig:
     """A copy of the settings as `Trainer` takes them: with a number format, and steps that the
-    clock can end. The finished model is pushed, not what the trainer has."""
-    args = dataclasses.replace(resolve_precision(args), push_to_hub=False)
+    clock can end."""
+    args = resolve_precision(args)
     if args.minutes is not None:
         args.max_steps = UNREACHABLE_STEPS
     return args

@@ -1,10 +1,10 @@
-"""What a training leaves in its folder: the model, its card, its report and its picture."""
+"""What a training leaves beside its model: the card, the report and the picture."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...common.files import write_json, written_whole
+from ...common.files import write_json
 from ...common.printing import warn
 from ...evaluation.baselines import judge
 from ...evaluation.plots import plot_training
@@ -18,40 +18,36 @@ from ...hub.facts import (
     facts_from_trainer,
 )
 from ...hub.origin import read_origin
-from ...loop.checkpoints import remove_checkpoints
 from ..reading.texts import name_of_data
-from .encoder_trainer import EncoderTrainerMixin
+
+if TYPE_CHECKING:
+    from .encoder_trainer import EncoderTrainerMixin
 
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
 
-def save_trained(trainer: EncoderTrainerMixin) -> dict[str, Any]:
-    """Save a model that was trained and measured into the output folder, with its card, its report
-    and its picture; checkpoints are removed. Returns the report, which is empty in a process that
-    saves nothing."""
+def save_results(trainer: "EncoderTrainerMixin", folder: Path) -> dict[str, Any]:
+    """Write the card, the report and the picture of a model that was trained and measured beside
+    it. Returns the report, which is empty in a process that saves nothing."""
     if not trainer.args.should_save:  # one of several processes saves
         return {}
-    output = Path(trainer.args.output_dir)
-    with written_whole(output) as folder:
-        trainer.model.save_pretrained(str(folder), create_model_card=False)
     report = make_report(trainer)
-    facts = card_facts(trainer, report)
-    save_card(output, facts)
-    report["training"] = facts.training
-    write_json(output / "report.json", report)
+    trainer.card = card_facts(trainer, report)
+    save_card(folder, trainer.card, trainer.args.hub_model_id)
+    report["training"] = trainer.card.training
+    write_json(folder / "report.json", report)
     metric = report["metric"]
     baseline = {"before this training": report["before"][metric]}
-    plot_training(trainer.state.log_history, output / "training.png", metric, baseline)
-    remove_checkpoints(output)
+    plot_training(trainer.state.log_history, folder / "training.png", metric, baseline)
     warn(report["warning"])
     print(
-        f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r}), after"
+        f"Saved to {folder}: open it by {type(trainer.model).__name__}({str(folder)!r}), after"
         " import minibert"
     )
     return report
 
 
-def make_report(trainer: EncoderTrainerMixin) -> dict[str, Any]:
+def make_report(trainer: "EncoderTrainerMixin") -> dict[str, Any]:
     """The report without the recipe and the machine, which stand on the card, too."""
     metric = trainer.args.metric_for_best_model.removeprefix("eval_")
     after = trainer.scores["after"][metric]
@@ -67,7 +63,7 @@ def make_report(trainer: EncoderTrainerMixin) -> dict[str, Any]:
     }
 
 
-def card_facts(trainer: EncoderTrainerMixin, report: Mapping[str, Any]) -> CardFacts:
+def card_facts(trainer: "EncoderTrainerMixin", report: Mapping[str, Any]) -> CardFacts:
     """What the card says."""
     data_name = describe_data(trainer.task.data_names)
     held_out = trainer.evaluator.held_out

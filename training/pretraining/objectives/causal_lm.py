@@ -1,5 +1,6 @@
 """Next-token prediction: a decoder of the same blocks and the same number of parameters."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ class CausalLM(Objective):
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)
 
     def tokenizer_to_save(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        """The same, which no longer adds [SEP]: from now on, a text is a prompt."""
+        """A copy that no longer adds [SEP]: for whoever loads it, a text is a prompt."""
+        tokenizer = copy.deepcopy(tokenizer)
         tokenizer.add_bos_token = True
         return tokenizer
 
