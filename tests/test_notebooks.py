@@ -60,7 +60,10 @@ def test_exercises_are_unsolved_and_their_solutions_right(path):
 def test_check_answers_any_type(path):
     """An answer that its judge cannot read gets a sentence, and no traceback."""
     cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
-    (source,) = [cell.source for cell in cells if "def exercise(judge)" in cell.source]
+    sources = [cell.source for cell in cells if "def exercise(judge)" in cell.source]
+    if not sources:  # its checks are in a module, which imports this one
+        sources = [(FOLDER / "course.py").read_text(encoding="utf-8")]
+    (source,) = sources
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     (exercise,) = [node for node in functions if node.name == "exercise"]
     namespace = {}
@@ -107,9 +110,10 @@ def test_runs(path, tmp_path, monkeypatch):
     monkeypatch.delenv("MINIBERT_DATA", raising=False)
     folder = tmp_path / "docs" / "notebooks"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs"))
-    results = tmp_path / "benchmarks" / "results"
-    results.mkdir(parents=True)
-    shutil.copy(FOLDER.parents[1] / "benchmarks" / "results" / "pooling.json", results)
+    for name in ("results/pooling.json", "toy_world.py"):
+        copied = tmp_path / "benchmarks" / name
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FOLDER.parents[1] / "benchmarks" / name, copied)
     where = {"metadata": {"path": os.fspath(folder)}}
     NotebookClient(
         nbformat.read(path, 4), timeout=300, kernel_name="python3", resources=where

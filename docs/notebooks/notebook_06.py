@@ -1,0 +1,228 @@
+"""Notebook 6, all that is none of its ideas: the checks of its exercises (which give the answers
+away), made-up data for its quick mode, the reading of its files, and two pictures.
+"""
+
+import json
+from pathlib import Path
+
+import minibert
+import numpy as np
+import pandas as pd
+import torch
+from course import draw_seeds, exercise, interval
+from datasets import Dataset, load_dataset
+
+MARKERS = "osd^vPX"
+
+
+@exercise
+def check_rows(rows):
+    result = rows(0.8, 0.02)
+    if abs(result - 2401) <= 1:
+        return "this is for an accuracy of 0.5, the worst case; use the accuracy"
+    if abs(result - 400) <= 1:
+        return "this is for one standard error: 95 % takes 1.96 of them"
+    if abs(result - 0.8 * 0.2 * 1.96 / 0.02**2) < 2:
+        return "1.96 stands before the root: it is squared, too"
+    for accuracy, half in ((0.8, 0.02), (0.5, 0.02), (0.9, 0.01), (0.95, 0.05)):
+        right = accuracy * (1 - accuracy) * (1.96 / half) ** 2
+        if abs(rows(accuracy, half) - right) > 1:
+            return (
+                f"an accuracy of {accuracy} is known to ± {half} from {right:,.0f} rows,"
+                f" and not {rows(accuracy, half):,.0f}"
+            )
+
+
+@exercise
+def check_tags(count):
+    tags_of_four = count(4)
+    if tags_of_four == 8:
+        return "and the tag of a word that is outside"
+    if tags_of_four == 12:
+        return "O has no type: there is one for all"
+    if tags_of_four == 17:
+        return "this is BIOES, which also tags the end of an entity, and one of a single word"
+    for types in (4, 1, 2, 7, 18):
+        if count(types) != 2 * types + 1:
+            return f"{types} types gave {count(types)}: each type has B- and I-"
+
+
+@exercise
+def check_labels(align):
+    word_ids = [None, 0, 1, 1, 2, 2, 2, None]
+    word_labels = [3, 4, 0]
+    result = list(align(word_ids, word_labels))
+    if len(result) != len(word_ids):
+        return f"{len(word_ids)} tokens gave {len(result)} labels"
+    if result == [-100, 3, 4, 4, 0, 0, 0, -100]:
+        return "only the first subword of a word has its label"
+    if result != [-100, 3, 4, -100, 0, -100, -100, -100]:
+        return f"{word_ids} with the labels {word_labels} gave {result}"
+    if list(align([None, 0, 1, None], [7, 7])) != [-100, 7, 7, -100]:
+        return "two words with the same label: each has it at its first subword"
+    pair = [None, 0, 0, None, 0, 1, 1, None]
+    if list(align(pair, [5, 6])) != [-100, 5, -100, -100, 5, 6, -100, -100]:
+        return "in a pair of texts the words are counted anew: the first word of each has number 0"
+
+
+@exercise
+def check_scores(scores):
+    true = ["B-PER", "I-PER", "O", "O", "B-LOC"]
+    predicted = ["B-PER", "O", "O", "B-ORG", "B-LOC"]
+    precision, recall, f1 = scores([true], [predicted])
+    if abs(precision - 1 / 2) < 1e-6 and abs(recall - 1 / 3) < 1e-6:
+        return "precision is the share of the predicted ones, recall that of the true ones"
+    if abs(f1 - 5 / 12) < 1e-6:
+        return "this F1 is the arithmetic mean of precision and recall: it is the harmonic one"
+    cases = [
+        ([true], [predicted], (1 / 3, 1 / 2, 0.4)),
+        # The same entity in another sentence is another entity.
+        ([["B-PER"], ["O"]], [["O"], ["B-PER"]], (0, 0, 0)),
+        ([["B-PER"], ["B-PER"]], [["B-PER"], ["O"]], (1, 1 / 2, 2 / 3)),
+        ([["B-PER", "O"]], [["B-LOC", "O"]], (0, 0, 0)),
+        ([["B-PER", "O"]], [["O", "O"]], (0, 0, 0)),
+    ]
+    for true_sentences, predicted_sentences, right in cases:
+        try:
+            result = scores(true_sentences, predicted_sentences)
+        except ZeroDivisionError:
+            return f"{predicted_sentences}: where there is nothing to divide by, the score is 0"
+        if not np.allclose(result, right, atol=1e-6):
+            right = np.round(right, 3)
+            return f"true {true_sentences}, predicted {predicted_sentences}: {right}, not {result}"
+
+
+@exercise
+def check_lora(lora_class):
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(6, 4)
+    weight = linear.weight.detach().clone()
+    bias = linear.bias.detach().clone()
+    x = torch.randn(3, 6)
+    module = lora_class(linear, 2, 5)
+    if not torch.allclose(module(x), x @ weight.T + bias, atol=1e-6):
+        return "before it has learned, its output is that of the matrix: B begins as zeros"
+    count = 0
+    factors = {}  # by shape; B may be stored as it is or transposed, and A, too
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            count += parameter.numel()
+            factors[tuple(sorted(parameter.shape))] = parameter
+    if count != 2 * (6 + 4):
+        return f"{count} parameters learn; of a matrix 4 × 6 with r = 2 it is 2 · (6 + 4) = 20"
+    if set(factors) != {(2, 6), (2, 4)}:
+        return f"the matrices that learn have the shapes {[*factors]}, and not 2 × 6 and 4 × 2"
+    module(x).square().sum().backward()
+    if not factors[2, 4].grad.abs().sum():
+        return "B gets no gradient: A must not begin as zeros"
+    with torch.no_grad():
+        for parameter in factors.values():
+            parameter.normal_()
+    A = factors[2, 6].detach()
+    B = factors[2, 4].detach()
+    if A.shape[0] != 2:
+        A = A.T
+    if B.shape[1] != 2:
+        B = B.T
+    expected = x @ (weight + 5 / 2 * B @ A).T + bias
+    without_scale = x @ (weight + B @ A).T + bias
+    if torch.allclose(module(x), without_scale, atol=1e-5):
+        return "the factor α / r is missing"
+    if not torch.allclose(module(x), expected, atol=1e-5):
+        return "its output is not W x + b + α / r · B A x"
+    merged = module.merge()
+    if not isinstance(merged, torch.nn.Linear):
+        return f"merge() returns a {type(merged).__name__}, and not an nn.Linear"
+    if not torch.allclose(merged(x), expected, atol=1e-5):
+        return "the output of the merged layer is not W x + b + α / r · B A x"
+    if not torch.allclose(module(x), expected, atol=1e-5):
+        return "after merge() the module itself adds the product twice: merge a copy of the matrix"
+
+
+def made_up_rows(name):
+    """A few rows for the quick mode of the tests, in the columns of the data set `name`."""
+    rows = []
+    for word, label in [("good", 1), ("bad", 0), ("great", 1), ("dull", 0)] * 6:
+        for person in ("Ada Lovelace", "Bo Diddley"):
+            claims_good = len(rows) % 3 == 0
+            if name == "sst2":
+                row = {"text": f"a {word} film by {person}", "label": label}
+            elif name == "nli":
+                hypothesis = "it is good" if claims_good else "it is bad"
+                agrees = str(claims_good == bool(label))
+                row = {"premise": f"a {word} film", "hypothesis": hypothesis, "label": agrees}
+            else:
+                words = [*person.split(), "saw", "it"]
+                row = {"tokens": words, "ner_tags": ["B-PER", "I-PER", "O", "O"]}
+            rows.append(row)
+    return Dataset.from_list(rows)
+
+
+def load_rows(folder, name, split, count):
+    """`count` random rows of a data set; made-up ones, if there is no folder."""
+    if folder is None:
+        rows = made_up_rows(name)
+    else:
+        files = {split: f"{folder}/{name}/{split}.jsonl"}
+        rows = load_dataset("json", data_files=files, split=split)
+    return rows.shuffle(seed=0).select(range(min(count, len(rows))))
+
+
+def save_tiny_model(folder):
+    """A tiny random model for the quick mode of the tests."""
+    texts = made_up_rows("sst2")["text"][:] + made_up_rows("nli")["premise"][:]
+    tokenizer = minibert.train_tokenizer(texts, vocab_size=300, show_progress=False)
+    config = minibert.MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=3)
+    minibert.MiniBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def read_file(path):
+    """The figures of a file, and its runs as a table; prints the day and the machine."""
+    figures = json.loads(Path(path).read_text())
+    print(figures["command"], "|", figures["date"], "|", figures["machine"]["device"])
+    return figures, pd.DataFrame(figures["runs"])
+
+
+def group_scores(runs, groups, way, score):
+    """{group: {way: scores by seed}} of a table of runs.
+
+    Args:
+        groups: the columns that name a group, such as the task and the number of rows.
+        way: the column that names how it was trained.
+        score: the column of the score.
+    """
+    scores = {}
+    for (*group, name), rows in runs.groupby([*groups, way], sort=False):
+        scores.setdefault(tuple(group), {})[name] = rows.set_index("seed")[score].sort_index()
+    return scores
+
+
+def describe(values):
+    """A mean with its interval, of seeds."""
+    mean, half = interval(values)
+    if len(values) == 1:
+        return f"{mean:.3f} (one seed)"
+    return f"{mean:.3f} ± {half:.3f}"
+
+
+def score_table(scores, ways):
+    """A row for each group, a column for each way."""
+    lines = {}
+    for (name, rows), by_way in scores.items():
+        lines[f"{name}, {rows:,} rows"] = pd.Series(by_way).map(describe)
+    return pd.DataFrame(lines).T.reindex(columns=ways).fillna("not run")
+
+
+def draw_ways(axes, scores, ways):
+    """Columns of seeds: a group of them for each group of `scores`, a column for each way."""
+    for number, by_way in enumerate(scores.values()):
+        for turn, way in enumerate(ways):
+            if way in by_way:
+                position = number + 0.8 * (turn - (len(ways) - 1) / 2) / len(ways)
+                label = way if number == 0 else None
+                draw_seeds(axes, position, by_way[way], f"C{turn}", MARKERS[turn], label=label)
+        if number:
+            axes.axvline(number - 0.5, color="0.8", linewidth=0.8)
+    axes.set_xlim(-0.5, len(scores) - 0.5)
+    axes.grid(alpha=0.3, axis="y")

@@ -1,0 +1,376 @@
+"""The checks of the exercises of notebooks 4 and 6 take right answers and refuse wrong ones."""
+
+import copy
+import importlib
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import t as student
+from torch import nn
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A function that imports a module beside the notebooks, or of the benchmarks."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "notebooks"))
+    return importlib.import_module
+
+
+def answers_of(check, answers, capsys):
+    """What a check prints of each answer."""
+    lines = []
+    for answer in answers:
+        check(answer)
+        lines.append(capsys.readouterr().out.strip())
+    return lines
+
+
+def assert_checked(check, right, wrong, capsys):
+    """The right answers are right, the wrong ones are refused, and none of them by an exception."""
+    assert answers_of(check, right, capsys) == ["right"] * len(right)
+    for line in answers_of(check, wrong, capsys):
+        assert line not in ("right", "not yet", "") and "cannot be checked" not in line
+
+
+def test_interval(module, capsys):
+    def half(x, quantile=0.975, freedom=1, ddof=1):
+        return student.ppf(quantile, len(x) - freedom) * x.std(ddof=ddof) / len(x) ** 0.5
+
+    wrong = [
+        lambda x: (x.mean(), 1.96 * x.std(ddof=1) / len(x) ** 0.5),
+        lambda x: (x.mean(), half(x, ddof=0)),
+        lambda x: (x.mean(), half(x, quantile=0.95)),
+        lambda x: (x.mean(), half(x, freedom=0)),
+        lambda x: (x.mean(), half(x) * len(x) ** 0.5),
+        lambda x: (x.mean(), 2 * half(x)),
+        lambda x: (np.median(x), half(x)),
+        lambda x: (x.mean(), student.ppf(0.975, 3) * x.std(ddof=1) / len(x) ** 0.5),
+    ]
+    right = [lambda x: (x.mean(), half(x))]
+    assert_checked(module("notebook_04").check_interval, right, wrong, capsys)
+
+
+def all_means(x):
+    signs = np.array(list(itertools.product((-1, 1), repeat=len(x))))
+    return (signs * x).mean(axis=1)
+
+
+def test_signs(module, capsys):
+    right = [lambda x: np.mean(abs(all_means(x)) >= abs(x.mean()) - 1e-12)]
+    wrong = [
+        lambda x: np.mean(abs(all_means(x)) >= x.mean() - 1e-12),
+        lambda x: np.mean(all_means(x) >= abs(x.mean()) - 1e-12),
+        lambda x: np.mean(abs(all_means(x)) > abs(x.mean()) + 1e-12),
+        lambda x: 2 / 2 ** len(x),
+        lambda x: 10 / 16,
+    ]
+    assert_checked(module("notebook_04").check_signs, right, wrong, capsys)
+
+
+def test_chance(module, capsys):
+    right = [lambda n: 1 - 0.95**n]
+    wrong = [
+        lambda n: 0.05 * n,
+        lambda n: 0.95**n,
+        lambda n: 100 * (1 - 0.95**n),
+        lambda n: 1 - 0.95**18,
+        lambda n: 1 - 0.05**n,
+    ]
+    assert_checked(module("notebook_04").check_chance, right, wrong, capsys)
+
+
+class Shared(nn.Module):
+    def __init__(self, layer, times):
+        super().__init__()
+        self.layer = layer
+        self.times = times
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = self.layer(x)
+        return x
+
+
+class SharedThreeTimes(Shared):
+    def forward(self, x):
+        return self.layer(self.layer(self.layer(x)))
+
+
+class SharedCopies(Shared):
+    def __init__(self, layer, times):
+        super().__init__(layer, times)
+        self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(times - 1))
+
+
+class SharedHidden(nn.Module):
+    def __init__(self, layer, times):
+        super().__init__()
+        self.layers = [layer] * times  # a list: the module does not find its parameters
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class SharedCopy(Shared):
+    def __init__(self, layer, times):
+        super().__init__(copy.deepcopy(layer), times)
+
+
+def test_shared(module, capsys):
+    wrong = [SharedThreeTimes, SharedCopies, SharedHidden, SharedCopy]
+    assert_checked(module("notebook_04").check_shared, [Shared], wrong, capsys)
+
+
+def make_pairs(texts, draw):
+    pairs = []
+    for text in texts:
+        first, second = cut(text, draw)
+        is_next = draw.random() < 0.5
+        if not is_next:
+            second = draw.choice(cut(draw.choice(texts), draw))
+        pairs.append((first, second, is_next))
+    return pairs
+
+
+def cut(text, draw):
+    sentences = re.split(r"(?<=\.) ", text)
+    end = draw.randint(1, len(sentences) - 1)
+    return " ".join(sentences[:end]), " ".join(sentences[end:])
+
+
+def test_rule(module, capsys):
+    toy_world = module("toy_world")
+    check = module("notebook_04").rule_check(toy_world, make_pairs)
+
+    def knows_facts(first, second):
+        sentences = re.split(r"(?<=\.) ", f"{first} {second}")
+        animals = toy_world.FACTS.values()
+        return any(all(any(fact in s for fact in facts) for s in sentences) for facts in animals)
+
+    right = [lambda first, second: "The" not in second]
+    wrong = [
+        knows_facts,
+        lambda first, second: True,
+        lambda first, second: "The" in second,
+        lambda first, second: len(first) > len(second),
+    ]
+    assert_checked(check, right, wrong, capsys)
+
+
+def test_worlds_are_exchanged(module):
+    """A text of the other world has the same length, and facts of several animals."""
+    toy_world = module("toy_world")
+    texts = toy_world.texts(50, seed=0, named="first")
+    exchanged = module("notebook_04").exchange_animals(toy_world, texts)
+    facts = {fact: animal for animal, facts in toy_world.FACTS.items() for fact in facts}
+    for text, other in zip(texts, exchanged, strict=True):
+        animals = [animal for fact, animal in facts.items() if fact in other]
+        assert len(animals) == len(set(animals)) == text.count(".") == other.count(".")
+
+
+def test_rows(module, capsys):
+    right = [lambda p, half: p * (1 - p) * (1.96 / half) ** 2]
+    wrong = [
+        lambda p, half: 0.25 * (1.96 / half) ** 2,
+        lambda p, half: p * (1 - p) / half**2,
+        lambda p, half: p * (1 - p) * 1.96 / half**2,
+        lambda p, half: 1537,
+    ]
+    assert_checked(module("notebook_06").check_rows, right, wrong, capsys)
+
+
+def test_tags(module, capsys):
+    wrong = [
+        lambda n: 2 * n,
+        lambda n: 3 * n,
+        lambda n: 4 * n + 1,
+        lambda n: 9,
+        lambda n: 9 if n == 4 else 3,
+    ]
+    assert_checked(module("notebook_06").check_tags, [lambda n: 2 * n + 1], wrong, capsys)
+
+
+def test_labels(module, capsys):
+    def first(word_ids, labels):
+        result = []
+        previous = None
+        for word in word_ids:
+            result.append(-100 if word in (None, previous) else labels[word])
+            previous = word
+        return result
+
+    def by_set(word_ids, labels):
+        """Wrong in a pair of texts."""
+        result = []
+        for position, word in enumerate(word_ids):
+            is_new = word is not None and word not in word_ids[:position]
+            result.append(labels[word] if is_new else -100)
+        return result
+
+    def all_subwords(word_ids, labels):
+        return [-100 if word is None else labels[word] for word in word_ids]
+
+    def by_label(word_ids, labels):
+        """Wrong where two words have the same label."""
+        result = all_subwords(word_ids, labels)
+        pairs = zip(result, [None, *result], strict=False)
+        return [label if label != before else -100 for label, before in pairs]
+
+    def without_special(word_ids, labels):
+        return [label for label in first(word_ids, labels) if label != -100]
+
+    wrong = [by_set, all_subwords, by_label, without_special]
+    assert_checked(module("notebook_06").check_labels, [first], wrong, capsys)
+
+
+def entities_of(tags):
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return set(get_entities(tags))
+
+
+def three_scores(right, num_true, num_predicted):
+    precision = right / max(num_predicted, 1)
+    recall = right / max(num_true, 1)
+    return precision, recall, 2 * precision * recall / max(precision + recall, 1e-9)
+
+
+def test_scores(module, capsys):
+    def scores(true, predicted):
+        right = sum(
+            len(entities_of(a) & entities_of(b)) for a, b in zip(true, predicted, strict=True)
+        )
+        counts = [sum(len(entities_of(tags)) for tags in rows) for rows in (true, predicted)]
+        return three_scores(right, *counts)
+
+    def swapped(true, predicted):
+        return scores(predicted, true)
+
+    def arithmetic(true, predicted):
+        precision, recall, _ = scores(true, predicted)
+        return precision, recall, (precision + recall) / 2
+
+    def one_set(true, predicted):
+        """Entities of all sentences in one set: a hit in another sentence counts."""
+        a = set().union(*(entities_of(tags) for tags in true))
+        b = set().union(*(entities_of(tags) for tags in predicted))
+        return three_scores(len(a & b), len(a), len(b))
+
+    def words(true, predicted):
+        a = [tag for tags in true for tag in tags]
+        b = [tag for tags in predicted for tag in tags]
+        right = sum(x == y != "O" for x, y in zip(a, b, strict=True))
+        return three_scores(right, sum(x != "O" for x in a), sum(y != "O" for y in b))
+
+    def divides(true, predicted):
+        right = sum(
+            len(entities_of(a) & entities_of(b)) for a, b in zip(true, predicted, strict=True)
+        )
+        precision = right / sum(len(entities_of(tags)) for tags in predicted)
+        recall = right / sum(len(entities_of(tags)) for tags in true)
+        return precision, recall, 2 * precision * recall / (precision + recall)
+
+    wrong = [swapped, arithmetic, one_set, words, divides]
+    assert_checked(module("notebook_06").check_scores, [scores], wrong, capsys)
+
+
+class Lora(nn.Module):
+    def __init__(self, linear, r, alpha):
+        super().__init__()
+        self.linear = linear.requires_grad_(False)
+        self.A = nn.Parameter(torch.randn(r, linear.in_features))
+        self.B = nn.Parameter(torch.zeros(linear.out_features, r))
+        self.scale = alpha / r
+
+    def forward(self, x):
+        return self.linear(x) + self.scale * x @ self.A.T @ self.B.T
+
+    @torch.no_grad()
+    def merge(self):
+        merged = copy.deepcopy(self.linear)
+        merged.weight += self.scale * self.B @ self.A
+        return merged
+
+
+class LoraTransposed(Lora):
+    """Right, too: both factors the other way round."""
+
+    def __init__(self, linear, r, alpha):
+        super().__init__(linear, r, alpha)
+        self.A = nn.Parameter(self.A.detach().T)
+        self.B = nn.Parameter(self.B.detach().T)
+
+    def forward(self, x):
+        return self.linear(x) + self.scale * x @ self.A @ self.B
+
+    @torch.no_grad()
+    def merge(self):
+        merged = copy.deepcopy(self.linear)
+        merged.weight += self.scale * (self.A @ self.B).T
+        return merged
+
+
+class LoraRandomB(Lora):
+    def __init__(self, linear, r, alpha):
+        super().__init__(linear, r, alpha)
+        nn.init.normal_(self.B)
+
+
+class LoraZeroA(Lora):
+    def __init__(self, linear, r, alpha):
+        super().__init__(linear, r, alpha)
+        nn.init.zeros_(self.A)
+
+
+class LoraNotFrozen(Lora):
+    def __init__(self, linear, r, alpha):
+        super().__init__(linear, r, alpha)
+        self.linear.requires_grad_(True)
+
+
+class LoraWithoutScale(Lora):
+    def __init__(self, linear, r, alpha):
+        super().__init__(linear, r, alpha)
+        self.scale = 1
+
+
+class LoraMergesItself(Lora):
+    @torch.no_grad()
+    def merge(self):
+        self.linear.weight += self.scale * self.B @ self.A
+        return self.linear
+
+
+class LoraMergesNothing(Lora):
+    def merge(self):
+        return copy.deepcopy(self.linear)
+
+
+class LoraMergesWithoutBias(Lora):
+    @torch.no_grad()
+    def merge(self):
+        merged = nn.Linear(self.linear.in_features, self.linear.out_features, bias=False)
+        merged.weight.copy_(self.linear.weight + self.scale * self.B @ self.A)
+        return merged
+
+
+def test_lora(module, capsys):
+    wrong = [
+        LoraRandomB,
+        LoraZeroA,
+        LoraNotFrozen,
+        LoraWithoutScale,
+        LoraMergesItself,
+        LoraMergesNothing,
+        LoraMergesWithoutBias,
+    ]
+    assert_checked(module("notebook_06").check_lora, [Lora, LoraTransposed], wrong, capsys)
