@@ -88,6 +88,8 @@ MEASUREMENTS = {
         15,
         resumes=True,
     ),
+    "small": race("race", "--size small --steps 250 --evaluations 5", 35),
+    "long": race("long", "--steps 7500 --evaluations 30 --turn 0", 180),
     "tuning_modernbert": race("tuning_modernbert", "--steps 250 --evaluations 5 --turn 0", 40),
     "tuning_bert": race("tuning_bert", "--steps 250 --evaluations 5 --turn 0", 40),
     "race_0": race("race", "--steps 750 --evaluations 15 --seed 0", 30),

@@ -139,8 +139,11 @@ class TransformersClassTrainer(PretrainingTrainer):
         self.window = model.config.sliding_window
         return with_sparse_head(to_native(model)), new_weights
 
-    def _makes_unpadded_batches(self, args: PretrainingConfig) -> bool:
-        return False
+    def _make_collator(
+        self, collator: None, tokenizer: PreTrainedTokenizerBase, args: PretrainingConfig
+    ) -> MaskedLMCollator:
+        args.include_num_input_tokens_seen = "non_padding"
+        return self.objective.make_collator(tokenizer, unpadded=False)
 
     def _may_halve(self) -> bool:
         return False  # a padded batch is computed whole, by all cores

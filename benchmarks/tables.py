@@ -42,6 +42,8 @@ PEER_NAMES = {
 MIN_COSINE = 0.999
 # The folders of README's race, one for each seed.
 RACES = ("race_0", "race_1", "race_2")
+# The long run is shown at these steps; it has ten times those of the race.
+LONG_STEPS = (250, 750, 1500, 3000, 4500, 6000, 7500)
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 MODERNBERT_BY_OUR_RECIPE = "ModernBERT by MiniBERT's recipe"
 # The benchmark of README's second reason, and the other model.
@@ -372,6 +374,26 @@ def windows_table(results: Path) -> str:
     return f"{caption(facts, 1)}\n{markdown(header, rows)}"
 
 
+def long_table(results: Path) -> str:
+    """The held-out loss of each run along the way, and how far the lower one is ahead."""
+    runs_by_name = load_runs(results / "long")
+    ours = runs_by_name["window of 6, which is MiniBERT"]
+    peer = runs_by_name["window of 128, which is ModernBERT's"]
+    rows = []
+    for our_point, peer_point in zip(ours["curve"], peer["curve"], strict=True):
+        if our_point["step"] in LONG_STEPS:
+            row = [
+                f"{our_point['step']:,}",
+                f"{our_point['tokens'] / 1e6:.1f}",
+                f"{our_point['loss']:.3f}",
+                f"{peer_point['loss']:.3f}",
+                f"{peer_point['loss'] - our_point['loss']:+.3f}",
+            ]
+            rows.append(row)
+    header = ["steps", "million tokens", "window of 6", "window of 128", "difference"]
+    return f"{caption(ours, 1)}\n{markdown(header, rows)}"
+
+
 def tuning_table(folder: str) -> Callable[[Path], str]:
     """The held-out loss of each setting: learning rates are rows, the others columns. The runs are
     named by rate, share of masks, and how documents become rows."""
@@ -573,6 +595,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "race-paragraph": race_paragraph,
     "recipe": race_table("recipe"),
     "other-text": race_table("other_text"),
+    "small": race_table("small"),
+    "long": long_table,
     "windows": windows_table,
     "tuning-modernbert": tuning_table("tuning_modernbert"),
     "tuning-bert": tuning_table("tuning_bert"),

@@ -22,8 +22,6 @@ def pytest_collection_modifyitems(items):
     """`one_in(n)`: where a test has many cases that differ little, a few of them find what breaks."""
     seen = Counter()
     for item in items:
-        if "benchmarks" in item.path.parts:  # scripts that are not installed
-            item.add_marker("slow")
         marker = item.get_closest_marker("one_in")
         if marker and not item.get_closest_marker("slow"):
             if seen[item.function] % marker.args[0]:

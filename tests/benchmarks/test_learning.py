@@ -6,10 +6,22 @@ import pytest
 import torch
 import yaml
 from learning import HELD_OUT, RACES, Arguments, main, read_runs
-from learning_runs import Race, Run, make_trainer, native_matrices, with_document_masks
+from learning_runs import (
+    Race,
+    Run,
+    TransformersClassTrainer,
+    make_trainer,
+    native_matrices,
+    with_document_masks,
+)
 from transformers import AutoModelForMaskedLM, TrainerCallback
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert import (
+    MiniBertConfig,
+    MiniBertForMaskedLM,
+    PretrainingTrainer,
+    train_tokenizer,
+)
 from minibert.training.conversion import to_native
 from minibert.training.optimization.muon import block_matrices
 
@@ -90,6 +102,11 @@ class Losses(TrainerCallback):
     def on_log(self, args, state, control, logs, **kwargs):
         if "loss" in logs:
             self.losses.append(logs["loss"])
+
+
+def test_the_trainer_of_native_classes_overrides_methods_that_exist():
+    for name in vars(TransformersClassTrainer):
+        assert hasattr(PretrainingTrainer, name), f"PretrainingTrainer has no {name}"
 
 
 @pytest.mark.slow  # six trainings
