@@ -90,7 +90,9 @@ def pretrain(
         **defaults | options,
     )  # fmt: skip
     callbacks = [curve, *callbacks]
-    trainer = PretrainingTrainer(config, args, None, train, held_out, tokenizer, callbacks=callbacks)
+    trainer = PretrainingTrainer(
+        config, args, None, train, held_out, tokenizer, callbacks=callbacks
+    )
     trainer.train()
     return trainer, curve
 

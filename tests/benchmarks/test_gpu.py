@@ -19,6 +19,8 @@ from transformers.utils import import_utils
 
 from minibert import train_tokenizer
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 LENGTHS = [7, 30, 12, 32]
 # The loss of a variant may differ from the plain step's by this much; bf16 states change the
@@ -126,7 +128,6 @@ def test_seconds_to_a_loss():
     assert gpu_learning.seconds_to_loss(rows, 4.0) is None
 
 
-@pytest.mark.slow
 def test_what_takes_too_long_is_stopped_and_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "START", gpu.time.monotonic())
     options = gpu.Options(device="cpu", tiny=True, output=str(tmp_path))
@@ -143,7 +144,6 @@ def test_what_takes_too_long_is_stopped_and_noted(tmp_path, monkeypatch):
     assert all(process.poll() is not None for process in run.processes)
 
 
-@pytest.mark.slow
 def test_learning_rehearsal(tmp_path):
     """All recipes, on a text of a few words; each writes its losses as it goes."""
     words = [f"word{number} and text {number % 7}" for number in range(300)]
@@ -159,7 +159,6 @@ def test_learning_rehearsal(tmp_path):
         assert rows[-1]["loss"] < np.log(30592) + 0.2
 
 
-@pytest.mark.slow
 def test_terminating_a_run_ends_its_processes(tmp_path):
     command = [sys.executable, gpu.__file__, "--device", "cpu", "--tiny", "true"]
     run = subprocess.Popen(

@@ -10,6 +10,8 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadMode
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, train_tokenizer
 
+pytestmark = pytest.mark.slow
+
 PAIRS = [
     ("the cats sleep here", "the cats sleeps here"),
     ("a dog sleeps", "a dog sleep"),

@@ -10,6 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 WORDS = [f"w{number}" for number in range(60)]
 

@@ -55,7 +55,9 @@ def test_a_table_follows_its_file(tmp_path):
     }
     (tmp_path / "speed.json").write_text(json.dumps(facts | {"results": [result]}))
     text = fill_tables("before\n<!-- table: speed -->\nold\n<!-- end of table -->\nafter", tmp_path)
-    assert "| training, natural lengths, bert-mini | fp32 | 1.5 | BERT, sparse head | 3.46 |" in text
+    assert (
+        "| training, natural lengths, bert-mini | fp32 | 1.5 | BERT, sparse head | 3.46 |" in text
+    )
     assert "a processor with bf16 instructions, 2 threads" in text
     assert "old" not in text and text.startswith("before") and text.endswith("after")
     with pytest.raises(ValueError, match="no table 'sped'"):
