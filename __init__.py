@@ -45,7 +45,7 @@ _PUBLIC_NAMES = {
     "training.hub.push": ["push"],
     "training.embeddings.config": ["EmbeddingConfig", "RerankerConfig"],
     "training.embeddings.reading.passages": ["Passage"],
-    "training.embeddings.encoders": ["embed"],
+    "training.embeddings.embed": ["embed"],
     "training.embeddings.search": ["search", "rerank"],
     "training.conversion.folders": ["convert"],
     "training.conversion.export": ["export"],

@@ -72,7 +72,7 @@ from .training.embeddings.config import (
 from .training.embeddings.reading.passages import (
     Passage as Passage,
 )
-from .training.embeddings.encoders import (
+from .training.embeddings.embed import (
     embed as embed,
 )
 from .training.embeddings.search import (

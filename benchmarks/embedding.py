@@ -45,7 +45,8 @@ from minibert import MiniBertConfig, convert
 from minibert.training.common.files import write_json
 from minibert.training.common.printing import format_table
 from minibert.training.conversion.export import graph_inputs, write_graph, write_int8_graph
-from minibert.training.embeddings.encoders import encode, open_encoder
+from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.inference import encode
 from minibert.training.loading.load_errors import suppress_logging
 
 MEAN_WORDS, SPREAD, LONGEST = (

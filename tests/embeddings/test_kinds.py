@@ -10,10 +10,11 @@ from embedding_models import TRAINING
 from helpers import refusal, run, write_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
-from minibert.training.embeddings.encoders import encode, open_encoder
-from minibert.training.embeddings.evaluate import print_table
+from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.inference import encode
 from minibert.training.embeddings.measuring.held_out import score_embeddings
 from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
+from minibert.training.embeddings.printing import print_table
 from minibert.training.embeddings.trainers import losses
 from minibert.training.embeddings.trainers.losses import find_loss, make_loss
 

@@ -18,11 +18,12 @@ import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
-from minibert.training.embeddings.encoders import encode, open_encoder, open_reranker, score_pairs
+from minibert.training.embeddings.encoders import open_encoder, open_reranker
+from minibert.training.embeddings.index import Index
+from minibert.training.embeddings.inference import encode, score_pairs
 from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
-from minibert.training.embeddings.measuring.held_out import as_reranking
+from minibert.training.embeddings.measuring.retrieval import as_reranking
 from minibert.training.embeddings.reading.negatives import with_negatives
-from minibert.training.embeddings.search import Index
 
 PAIRS = [
     *zip(sentences(20), sentences(20, seed=1, longest=40)),

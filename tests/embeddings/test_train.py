@@ -19,7 +19,8 @@ from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.common.locks import LOCK
 from minibert.training.embeddings import train
 from minibert.training.embeddings.config import EmbeddingConfig
-from minibert.training.embeddings.encoders import encode, open_encoder
+from minibert.training.embeddings.encoders import open_encoder
+from minibert.training.embeddings.inference import encode
 from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
 from minibert.training.embeddings.trainers import encoder_trainer
 from minibert.training.embeddings.trainers.embedding_trainer import DenseTrainer

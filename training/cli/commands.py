@@ -173,7 +173,7 @@ COMMANDS = {
     ),
     "embed": Command(
         "Turn texts into vectors.",
-        "embeddings.encoders:embed",
+        "embeddings.embed:embed",
         ("text",),
         defaults={"file": "-", "output": "embeddings.npy"},
     ),

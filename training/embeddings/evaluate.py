@@ -11,15 +11,16 @@ from datasets import Dataset
 from ...option_checks import checked_keywords
 from ..common.files import write_result
 from ..common.locks import lock_result
-from ..common.printing import format_intervals, format_scores, format_table, print_next_step, warn
+from ..common.printing import print_next_step, warn
 from ..data.tables import Rows, as_dataset
 from ..evaluation.baselines import judge
-from ..evaluation.intervals import Interval
-from ..hub.card import add_table
 from .encoders import open_encoder, open_reranker
-from .measuring.held_out import HeldOut, ScoredPairs, score_embeddings
+from .measuring.held_out import HeldOut, score_embeddings
+from .measuring.mteb_tasks import evaluate_mteb_tasks, find_mteb_tasks, show_mteb_report
 from .measuring.retrieval_folders import is_folder, read_retrieval
+from .measuring.scored_pairs import ScoredPairs
 from .measuring.similarity import SharedWords, is_dense
+from .printing import next_command_of_encoder, print_table
 from .reading.pairs import read_pairs
 from .reading.texts import name_of_data
 
@@ -27,7 +28,6 @@ from .reading.texts import name_of_data
 if TYPE_CHECKING:
     from .measuring.similarity import Encoder
 
-SHOWN_METRICS = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson", "active_dims")
 SHARED_WORDS = "shared words (TF-IDF)"  # the baseline
 
 
@@ -72,7 +72,7 @@ def evaluate_embed(
             mteb_tasks = find_mteb_tasks(tasks)
             encoder = open_encoder(model, max_length=max_length)
             report = evaluate_mteb_tasks(mteb_tasks, model, encoder)
-            _show_mteb_report(report)
+            show_mteb_report(report)
         else:
             held_out = _read_held_out(data, split, columns)
             encoder = open_encoder(model, max_length=max_length)
@@ -85,18 +85,6 @@ def evaluate_embed(
         next_step = ("minibert", "push", model, "OWNER/NAME", "--dry_run")
     print_next_step(*next_step, warning=report.get("warning"))
     return report
-
-
-def next_command_of_encoder(model: Any, path: str | Path) -> tuple[Any, ...]:
-    """The words of the command that usually follows, for a model in a folder."""
-    from sentence_transformers import CrossEncoder
-
-    if isinstance(model, CrossEncoder):
-        return ("minibert", "search", "INDEX", "QUERY", "--reranker", path)
-    if is_dense(model):
-        return ("minibert", "search", "INDEX", "QUERY", "--data", "FOLDER", "--model", path)
-    # The other types have no vector of a text, which an index is made of.
-    return ("minibert", "evaluate", "embed", "FOLDER", "--model", path)
 
 
 def _read_held_out(data: str | Dataset, split: str, columns: Sequence[str]) -> HeldOut:
@@ -135,65 +123,6 @@ def _show_report(report: dict[str, Any]) -> None:
     rows = {name: report["metrics"], SHARED_WORDS: report["baseline"]}
     print_table(rows, {name: report["intervals"]})
     warn(report["warning"])
-
-
-def find_mteb_tasks(names: Sequence[Any]) -> list[Any]:
-    """Tasks of mteb, and those of its benchmarks, by name; objects stay. A ValueError for an
-    unknown name."""
-    import mteb
-
-    benchmarks = {benchmark.name: benchmark for benchmark in mteb.get_benchmarks()}
-    mteb_tasks = []
-    for name in names:
-        if not isinstance(name, str):
-            mteb_tasks.append(name)
-        elif name in benchmarks:
-            mteb_tasks += benchmarks[name].tasks
-        else:
-            try:
-                mteb_tasks.append(mteb.get_task(name))
-            except KeyError as error:
-                raise ValueError(f"tasks: mteb has no benchmark, and no task: {error}") from None
-    return mteb_tasks
-
-
-def evaluate_mteb_tasks(mteb_tasks: Sequence[Any], model: str, encoder: Encoder) -> dict[str, Any]:
-    """Measure by mteb. Returns the model, and the main metric and the score of each task. A
-    ValueError for a task that needs one vector of each text, of a model that has several."""
-    import mteb
-    from mteb.abstasks import AbsTaskRetrieval
-    from sentence_transformers import MultiVectorEncoder
-
-    for mteb_task in mteb_tasks:
-        is_retrieval = isinstance(mteb_task, AbsTaskRetrieval)
-        if isinstance(encoder, MultiVectorEncoder) and not is_retrieval:
-            metadata = mteb_task.metadata
-            raise ValueError(
-                f"tasks: {metadata.name} ({metadata.type}) needs one vector of each text,"
-                f" and {model!r} has one of each token; choose tasks of retrieval or reranking"
-            )
-    # its cache knows a model by name, also after another training
-    measured = mteb.evaluate(encoder, mteb_tasks, cache=None, show_progress_bar=False)
-    main_metrics = {}
-    for mteb_task in mteb_tasks:
-        main_metrics[mteb_task.metadata.name] = mteb_task.metadata.main_score
-    scores = {}
-    for result in measured.task_results:
-        scores[result.task_name] = float(result.get_score())
-    return {"model": model, "tasks": main_metrics, "metrics": scores}
-
-
-def _show_mteb_report(report: dict[str, Any]) -> None:
-    """Print the table of tasks, and put it on the card of a model of ours."""
-    import mteb
-
-    header = ["task", "metric", "score"]
-    rows = []
-    for name, main_score in report["metrics"].items():
-        rows.append([name, report["tasks"][name], f"{main_score:.4f}"])
-    print(format_table(header, rows))
-    introduction = f"Main scores by mteb {mteb.__version__}."
-    add_table(report["model"], "MTEB", introduction, header, rows)
 
 
 @checked_keywords
@@ -243,21 +172,3 @@ def evaluate_rerank(
         write_result(report, result)
     print_next_step(*next_command_of_encoder(reranker, model))
     return report
-
-
-def print_table(
-    rows: dict[str, dict[str, float]], intervals: dict[str, dict[str, Interval]] | None = None
-) -> None:
-    """Print the scores (columns) of models (rows), and the intervals of some of the models."""
-    table: dict[str, dict[str, float | str]] = {}
-    for name, scores in rows.items():
-        table[name] = _select_shown(scores)
-        if intervals and name in intervals:
-            cells = format_intervals(intervals[name])
-            table[f"  95 % interval ({name})"] = _select_shown(cells)
-    print(format_scores(table))
-
-
-def _select_shown(scores: dict[str, Any]) -> dict[str, Any]:
-    """Those of `SHOWN_METRICS`, in their order."""
-    return {metric: scores[metric] for metric in SHOWN_METRICS if metric in scores}

@@ -20,7 +20,7 @@ from ..data.tables import Rows, as_dataset
 from ..loop.checkpoints import remove_checkpoints
 from .config import EmbeddingConfig, EncoderConfig, RerankerConfig
 from .encoders import EncoderType
-from .evaluate import next_command_of_encoder, print_table
+from .printing import next_command_of_encoder, print_table
 from .trainers.embedding_trainer import TRAINER_CLASSES
 from .trainers.encoder_trainer import EncoderTrainerMixin
 from .trainers.reranker_trainer import RerankerTrainer

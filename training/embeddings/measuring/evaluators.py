@@ -10,9 +10,11 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 
 from ...common.precision import AUTOCAST_ATTRIBUTES, without_autocast
 from ...evaluation.intervals import Interval
-from ..encoders import score_pairs
+from ..inference import score_pairs
 from ..reading.passages import Passage
-from .held_out import HeldOut, ScoredPairs, as_reranking, score_embeddings
+from .held_out import HeldOut, score_embeddings
+from .retrieval import as_reranking
+from .scored_pairs import ScoredPairs
 
 
 class Measured(NamedTuple):

@@ -15,7 +15,7 @@ from ...common.files import printable
 from ...data.tables import read_table, to_number
 from ..reading.passages import Passage, documents_of_rows
 from ..reading.texts import texts_of
-from .held_out import Retrieval
+from .retrieval import Retrieval
 
 MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
 

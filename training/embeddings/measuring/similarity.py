@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..encoders import encode
+from ..inference import encode
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
 if TYPE_CHECKING:

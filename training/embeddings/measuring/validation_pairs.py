@@ -9,7 +9,7 @@ from datasets import Dataset
 from ...data.tables import sources_of
 from ..reading.pairs import pair_documents, read_pairs
 from ..reading.passages import read_documents
-from .held_out import Retrieval
+from .retrieval import Retrieval
 from .retrieval_folders import is_folder, read_retrieval
 
 

@@ -14,7 +14,8 @@ from ...loop.arguments import choose_best_metric
 from ..config import EmbeddingConfig
 from ..encoders import EncoderType, check_encoder, open_encoder
 from ..measuring.evaluators import EmbeddingEvaluator
-from ..measuring.held_out import RETRIEVAL_METRICS, Retrieval, ScoredPairs
+from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
+from ..measuring.scored_pairs import ScoredPairs
 from ..measuring.validation_pairs import split_pairs
 from .encoder_trainer import (
     EncoderTrainerMixin,
@@ -56,7 +57,7 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
         check_before_reading(args)
         budget = start_budget(args)
         args = trainer_settings(args)
-        check_encoder(task.model, max_length=args.max_length)
+        check_encoder(task.model, args.max_length)
 
         # Pairs and held-out rows
         pairs, held_out = split_pairs(

@@ -24,7 +24,7 @@ from ...optimization.clock import (
     check_minutes,
 )
 from ..config import DEFAULT_EPOCHS, EncoderConfig
-from ..encoders import warn_cut
+from ..inference import warn_cut
 from .saving import save_results
 from .tasks import EncoderTask
 

@@ -14,9 +14,9 @@ from ...loading.models import load_sentence_transformer, minibert_config
 from ...loading.weights import check_weights
 from ...loop.arguments import choose_best_metric
 from ..config import RerankerConfig
-from ..encoders import RERANKER_ARCHITECTURE, check_encoder, open_encoder
+from ..encoders import RERANKER_ARCHITECTURE, check_encoder, check_reranker, open_encoder
 from ..measuring.evaluators import RankingEvaluator, ScoreEvaluator
-from ..measuring.held_out import RETRIEVAL_METRICS, Retrieval
+from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.validation_pairs import split_pairs
 from ..reading.negatives import with_negatives
 from .encoder_trainer import (
@@ -49,7 +49,10 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
         budget = start_budget(args)
         args = trainer_settings(args)
         is_reranker = _is_reranker(task.model)
-        check_encoder(task.model, reranker=is_reranker, max_length=args.max_length)
+        if is_reranker:
+            check_reranker(task.model, args.max_length)
+        else:
+            check_encoder(task.model, args.max_length)
 
         # Teacher and loss
         teacher = open_teacher(task.teacher, task.model, reranker=True)

@@ -15,7 +15,8 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from ...loading.models import load_sentence_transformer, saved_config
-from ..encoders import encode, saved_encoder_type, score_pairs
+from ..encoders import saved_encoder_type
+from ..inference import encode, score_pairs
 
 
 def open_teacher(
