@@ -18,12 +18,15 @@ import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
+from minibert.training.embeddings.config import RerankerConfig
 from minibert.training.embeddings.encoders import open_encoder, open_reranker
 from minibert.training.embeddings.index import Index
-from minibert.training.embeddings.inference import encode, score_pairs
+from minibert.training.embeddings.inference import MAX_COUNTED_TEXTS, encode, score_pairs
 from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
 from minibert.training.embeddings.measuring.retrieval import as_reranking
 from minibert.training.embeddings.reading.negatives import with_negatives
+from minibert.training.embeddings.trainers.reranker_trainer import RerankerTrainer
+from minibert.training.embeddings.trainers.tasks import RerankingTask
 
 PAIRS = [
     *zip(sentences(20), sentences(20, seed=1, longest=40)),
@@ -391,6 +394,31 @@ def test_training_on_scores_and_further(toy, tmp_path):
     )
     assert set(first["after"]) == {"spearman"}
     assert second["before"]["spearman"] == pytest.approx(first["after"]["spearman"], abs=1e-4)
+
+
+def test_pairs_are_counted_as_cut_that_are_too_long_together(toy, tmp_path, capsys):
+    """No passage alone is longer than the model reads; most are so behind their query."""
+    args = RerankerConfig(tmp_path / "out", use_cpu=True, bf16=False, disable_tqdm=True)
+    task = RerankingTask(data=str(toy / "train.jsonl"), model=str(toy / "model"))
+    trainer = RerankerTrainer(task, args)
+    tokenizer = trainer.model.tokenizer
+    rows = trainer.train_dataset
+    pair_lengths = []
+    passage_lengths = []
+    for query, passage in zip(rows["first"], rows["second"]):
+        pair_lengths.append(len(tokenizer.encode(query, passage)))
+        passage_lengths.append(len(tokenizer.encode(passage)))
+    capsys.readouterr()
+    trainer.model.max_seq_length = max(pair_lengths)
+    trainer.warn_of_cut_texts()
+    assert "cut" not in capsys.readouterr().out
+    trainer.model.max_seq_length = max(passage_lengths)
+    trainer.warn_of_cut_texts()
+    counted = pair_lengths[:MAX_COUNTED_TEXTS]
+    num_cut = sum(length > max(passage_lengths) for length in counted)
+    assert num_cut > len(counted) / 2
+    message = f"{num_cut:,} of {len(counted):,} pairs of texts have more than"
+    assert message in capsys.readouterr().out
 
 
 def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch):

@@ -114,14 +114,27 @@ def _side_by_side(run: Callable[[Any], Any], batches: Sequence, cores: int) -> I
         yield from pool.map(run, batches[1:])
 
 
-def warn_cut(model: SentenceTransformer, texts: Sequence[str]) -> None:
-    """Warn if many documents, with their prompt, have more tokens than the model reads."""
-    prompt = model.prompts.get("document") or ""
-    documents = [prompt + text for text in texts[:MAX_COUNTED_TEXTS]]
-    rows = model.tokenizer(documents, verbose=False).input_ids
+def warn_cut(
+    model: SentenceTransformer | CrossEncoder,
+    texts: Sequence[str | tuple[str, str]],
+    text_role: Literal["query", "document"] | None = None,
+) -> None:
+    """Warn if many texts, with the prompt of their `text_role`, have more tokens than the model
+    reads. A reranker reads a pair of texts together, with the prompt before the first one."""
+    prompt = model.prompts.get(text_role or model.default_prompt_name) or ""
+    inputs: list[str | tuple[str, str]] = []
+    unit = "texts"
+    for text in texts[:MAX_COUNTED_TEXTS]:
+        if isinstance(text, str):
+            inputs.append(prompt + text)
+        else:
+            query, passage = text
+            inputs.append((prompt + query, passage))
+            unit = "pairs of texts"
+    rows = model.tokenizer(inputs, verbose=False).input_ids
     num_cut = sum(len(row) > model.max_seq_length for row in rows)
     if num_cut > MIN_CUT_SHARE * len(rows):
         warn(
-            f"{num_cut:,} of {len(rows):,} texts have more than {model.max_seq_length} tokens and"
+            f"{num_cut:,} of {len(rows):,} {unit} have more than {model.max_seq_length} tokens and"
             " are cut; use a larger --max_length, or shorter texts"
         )

@@ -107,7 +107,7 @@ def _build_index(
     index = Index.build(passages, encoder, model, "Embedding")
     index.save(folder)
     print(f"{folder}: {len(passages):,} passages, {index.vectors.shape[1]} numbers each")
-    warn_cut(encoder, [passage.text for passage in passages])
+    warn_cut(encoder, [passage.text for passage in passages], "document")
     return index, encoder
 
 

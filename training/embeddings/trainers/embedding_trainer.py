@@ -13,6 +13,7 @@ from ...evaluation.baselines import describe_few_rows
 from ...loop.arguments import choose_best_metric
 from ..config import EmbeddingConfig
 from ..encoders import EncoderType, check_encoder, open_encoder
+from ..inference import warn_cut
 from ..measuring.evaluators import EmbeddingEvaluator
 from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.scored_pairs import ScoredPairs
@@ -117,6 +118,9 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
                 f"task: it is for {task.encoder_type} vectors, which {type(self).__name__} does not"
                 f" train; use {TRAINER_CLASSES[task.encoder_type].__name__}"
             )
+
+    def warn_of_cut_texts(self) -> None:
+        warn_cut(self.model, self.train_dataset["second"][:], "document")
 
     def measure(self) -> dict[str, dict[str, float]]:
         """Measure the trained model, also with shortened vectors. Returns `scores`."""

@@ -24,7 +24,6 @@ from ...optimization.clock import (
     check_minutes,
 )
 from ..config import DEFAULT_EPOCHS, EncoderConfig
-from ..inference import warn_cut
 from .saving import save_results
 from .tasks import EncoderTask
 
@@ -111,13 +110,17 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         full_length = model.max_seq_length
         model.max_seq_length = self.args.max_length or full_length
         try:
-            warn_cut(model, self.train_dataset["second"][:])
+            self.warn_of_cut_texts()
             result = super().train(resume_from_checkpoint=checkpoint, **options)
         finally:
             model.max_seq_length = full_length
         # else autocast stays on it, and it is not measured as it is saved and as it began
         extract_model_from_parallel(model, keep_fp32_wrapper=False)
         return result
+
+    def warn_of_cut_texts(self) -> None:
+        """Warn if many of the rows are longer than what the model reads in training."""
+        raise NotImplementedError
 
     def measure(self) -> dict[str, dict[str, float]]:
         """Measure the trained model. Returns `scores`."""

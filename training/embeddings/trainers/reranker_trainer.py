@@ -15,6 +15,7 @@ from ...loading.weights import check_weights
 from ...loop.arguments import choose_best_metric
 from ..config import RerankerConfig
 from ..encoders import RERANKER_ARCHITECTURE, check_encoder, check_reranker, open_encoder
+from ..inference import warn_cut
 from ..measuring.evaluators import RankingEvaluator, ScoreEvaluator
 from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.validation_pairs import split_pairs
@@ -105,6 +106,11 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
             teacher_to_measure=teacher,
             has_new_weights=not is_reranker,
         )
+
+    def warn_of_cut_texts(self) -> None:
+        """Query and passage count together, since the model reads them together."""
+        pairs = list(zip(self.train_dataset["first"], self.train_dataset["second"]))
+        warn_cut(self.model, pairs)
 
 
 def _is_reranker(path: str) -> bool:
