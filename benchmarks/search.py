@@ -107,35 +107,36 @@ def ndcg(ranking: Ranking, grades: dict[str, float]) -> float:
     return float(gains @ discounts[: len(gains)] / (best @ discounts[: len(best)]))
 
 
-def training_pairs(arguments: Arguments, seed: int, count: int) -> datasets.Dataset:
+def train(arguments: Arguments, task: str, seed: int, num_pairs: int, **options: Any) -> str:
+    """The folder of a trained model. `task`: embed or rerank."""
+    folder = f"{arguments.work}/{task}-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
     file = f"{arguments.data}/train.jsonl"
     pairs = datasets.load_dataset("json", data_files=file, split="train")
-    return pairs.shuffle(seed=seed).select(range(count))
-
-
-def train(arguments: Arguments, seed: int) -> str:
-    """The folder of a trained model."""
-    folder = f"{arguments.work}/embedder-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
+    pairs = pairs.shuffle(seed=seed).select(range(num_pairs))
+    options = TRAINING | options
     with contextlib.redirect_stdout(io.StringIO()):
         minibert.finetune(
-            "embed", data=training_pairs(arguments, seed, PAIRS), model=arguments.model,
-            max_length=64, per_device_train_batch_size=64, seed=seed, output_dir=folder, **TRAINING,
-        )  # fmt: skip
+            task, data=pairs, model=arguments.model, seed=seed, output_dir=folder, **options
+        )
     return folder
+
+
+def train_embedder(arguments: Arguments, seed: int) -> str:
+    options = {"max_length": 64, "per_device_train_batch_size": 64}
+    return train(arguments, "embed", seed, PAIRS, **options)
 
 
 def train_reranker(arguments: Arguments, seed: int) -> str:
-    """The folder of a cross-encoder, trained as in notebook 8."""
-    folder = f"{arguments.work}/reranker-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.redirect_stdout(io.StringIO()):
-        minibert.finetune(
-            "rerank", data=training_pairs(arguments, seed, RERANKER_PAIRS), model=arguments.model,
-            miner=arguments.model, negatives=2, max_length=96, learning_rate=2e-4,
-            per_device_train_batch_size=16, seed=seed, output_dir=folder, **TRAINING,
-        )  # fmt: skip
-    return folder
+    """A cross-encoder, trained as in notebook 8."""
+    options = {
+        "miner": arguments.model,
+        "negatives": 2,
+        "max_length": 96,
+        "learning_rate": 2e-4,
+        "per_device_train_batch_size": 16,
+    }
+    return train(arguments, "rerank", seed, RERANKER_PAIRS, **options)
 
 
 def standardize(values: np.ndarray) -> np.ndarray:
@@ -181,7 +182,7 @@ def compare(arguments: Arguments) -> Iterator[dict[str, Any]]:
     similarity = similarity_by_model(arguments.model, collection)
     yield row("embeddings", rank(similarity, collection))
     for seed in range(arguments.seeds):
-        similarity = similarity_by_model(train(arguments, seed), collection)
+        similarity = similarity_by_model(train_embedder(arguments, seed), collection)
         yield row("embeddings, trained", rank(similarity, collection), seed)
         if arguments.reranker:
             by_scores, by_both = rerank(train_reranker(arguments, seed), similarity, collection)

@@ -92,35 +92,31 @@ class Command:
     former_names: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def finetune_commands() -> dict[str, Command]:
-    """`finetune TASK` for each of `TASKS`."""
-    commands = {}
+def task_commands() -> tuple[dict[str, Command], dict[str, Command]]:
+    """`finetune TASK` and `evaluate TASK` for each of `TASKS`."""
+    finetune = {}
+    evaluate = {}
     for task_name, task in TASKS.items():
-        commands[f"finetune {task_name}"] = Command(
+        task_class = f"finetuning.tasks.{task.reference}"
+        finetune[f"finetune {task_name}"] = Command(
             f"Train a model to {task.purpose}.",
             "finetuning.finetune:finetune",
             config="finetuning.config:FinetuningConfig",
             fixed_keywords={"task": task_name},
-            options=(f"finetuning.tasks.{task.reference}",),
+            options=(task_class,),
         )
-    return commands
-
-
-def evaluate_commands() -> dict[str, Command]:
-    """`evaluate TASK` for each of `TASKS`."""
-    commands = {}
-    for task_name, task in TASKS.items():
-        commands[f"evaluate {task_name}"] = Command(
+        evaluate[f"evaluate {task_name}"] = Command(
             f"Measure a model trained to {task.purpose}.",
             "finetuning.evaluate:evaluate",
             config="finetuning.config:EvaluationConfig",
             fixed_keywords={"task": task_name, **dict.fromkeys(task.training_options)},
-            options=(f"finetuning.tasks.{task.reference}",),
+            options=(task_class,),
             described_fields=("output_dir", "per_device_eval_batch_size", "bf16"),
         )
-    return commands
+    return finetune, evaluate
 
 
+FINETUNE_TASKS, EVALUATE_TASKS = task_commands()
 COMMANDS = {
     "pretrain": Command(
         "Train a tokenizer and pretrain a model on text.",
@@ -145,7 +141,7 @@ COMMANDS = {
     "fill": Command(
         "Fill the masks in a text with a trained model.", "pretraining.fill:fill", ("text",)
     ),
-    **finetune_commands(),
+    **FINETUNE_TASKS,
     "finetune embed": Command(
         "Train a model to turn texts into vectors.",
         "embeddings.train:finetune_embed",
@@ -158,7 +154,7 @@ COMMANDS = {
         ("data",),
         "embeddings.train:RerankerConfig",
     ),
-    **evaluate_commands(),
+    **EVALUATE_TASKS,
     "evaluate embed": Command(
         "Measure an embedding model.", "embeddings.evaluate:evaluate_embed", ("data",)
     ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import sentence_transformers as st
 from datasets import Dataset
@@ -32,14 +32,16 @@ class HeldOutEvaluator(BaseEvaluator):
     Args:
         held_out: What is held out.
         max_length: The longest text that the trained model reads, in tokens.
-        bar_title: What progress bars are called, if there are to be any.
+        has_bar: Whether to show progress bars.
     """
 
-    def __init__(self, held_out: HeldOut, max_length: int, bar_title: str | None):
+    bar_name: ClassVar[str]
+
+    def __init__(self, held_out: HeldOut, max_length: int, has_bar: bool):
         super().__init__()
         self.held_out = held_out
         self.max_length = max_length
-        self.bar_title = bar_title
+        self.bar_title = self.bar_name if has_bar else None
 
     def predict(self, model: Any) -> Any:
         """What a model predicts for what is held out, as `HeldOut.predict` returns it."""
@@ -87,6 +89,8 @@ class HeldOutEvaluator(BaseEvaluator):
 class EmbeddingEvaluator(HeldOutEvaluator):
     """The measures of an embedding model: of retrieval, or of pairs with scores."""
 
+    bar_name = "Embedding"
+
     def predict(self, model: Any) -> Any:
         return self.held_out.predict(model, self.bar_title)
 
@@ -97,8 +101,10 @@ class EmbeddingEvaluator(HeldOutEvaluator):
 class ScoreEvaluator(HeldOutEvaluator):
     """Spearman's correlation of the scores of a reranker with those of the rows."""
 
-    def __init__(self, held_out_rows: Dataset, max_length: int, bar_title: str | None):
-        super().__init__(ScoredPairs.from_rows(held_out_rows), max_length, bar_title)
+    bar_name = "Reranking"
+
+    def __init__(self, held_out_rows: Dataset, max_length: int, has_bar: bool):
+        super().__init__(ScoredPairs.from_rows(held_out_rows), max_length, has_bar)
 
     def predict(self, model: st.CrossEncoder) -> list[float]:
         pairs = list(zip(self.held_out.first, self.held_out.second))
@@ -111,9 +117,11 @@ class ScoreEvaluator(HeldOutEvaluator):
 class RankingEvaluator(HeldOutEvaluator):
     """How a reranker ranks the passages of a query among their negatives, in rows with labels."""
 
-    def __init__(self, held_out_rows: Dataset, max_length: int, bar_title: str | None):
+    bar_name = "Reranking"
+
+    def __init__(self, held_out_rows: Dataset, max_length: int, has_bar: bool):
         held_out, self.candidates = as_reranking(held_out_rows)
-        super().__init__(held_out, max_length, bar_title)
+        super().__init__(held_out, max_length, has_bar)
 
     def predict(self, model: st.CrossEncoder) -> list[list[Passage]]:
         return self.held_out.reorder(model, self.candidates, self.bar_title)

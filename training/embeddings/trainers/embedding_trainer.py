@@ -91,7 +91,8 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
         )
 
         # Rows and their settings
-        rows = teach(teacher, pairs, encoder, label_type, has_bar=not args.disable_tqdm)
+        has_bars = not args.disable_tqdm
+        rows = teach(teacher, pairs, encoder, label_type, has_bars)
         args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
         print(
             f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {len(held_out):,}"
@@ -99,13 +100,12 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
         warn(describe_few_rows(len(held_out)))
 
         # Trainer
-        bar_title = None if args.disable_tqdm else "Embedding"
         super().__init__(
             model=encoder,
             args=args,
             train_dataset=rows,
             loss=loss,
-            evaluator=EmbeddingEvaluator(held_out, encoder.max_seq_length, bar_title),
+            evaluator=EmbeddingEvaluator(held_out, encoder.max_seq_length, has_bars),
             task=task,
             budget=budget,
             teacher_to_measure=teacher if label_type == "vectors" else None,

@@ -81,7 +81,8 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
         encoder = _open_reranker_to_train(task.model, is_reranker)
 
         # Rows and their settings
-        rows = teach(teacher, rows, encoder, "scores", has_bar=not args.disable_tqdm)
+        has_bars = not args.disable_tqdm
+        rows = teach(teacher, rows, encoder, "scores", has_bars)
         args = dataclasses.replace(
             args,
             prompts=encoder.prompts.get(encoder.default_prompt_name),  # as `predict` has
@@ -94,13 +95,12 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
         warn(describe_few_rows(len(held_out)))
 
         # Trainer
-        bar_title = None if args.disable_tqdm else "Reranking"
         super().__init__(
             model=encoder,
             args=args,
             train_dataset=rows,
             loss=loss_class(encoder),
-            evaluator=evaluator_class(held_out_rows, encoder.max_seq_length, bar_title),
+            evaluator=evaluator_class(held_out_rows, encoder.max_seq_length, has_bars),
             task=task,
             budget=budget,
             teacher_to_measure=teacher,
