@@ -172,3 +172,7 @@ def evaluate_rerank(
         write_result(report, result)
     print_next_step(*next_command_of_encoder(reranker, model))
     return report
+
+
+# What `minibert.evaluate` calls for its tasks of these names.
+EVALUATE_FUNCTIONS = {"embed": evaluate_embed, "rerank": evaluate_rerank}

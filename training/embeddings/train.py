@@ -148,6 +148,10 @@ def finetune_rerank(
     return _train_measure_and_save(RerankerTrainer, task, args)
 
 
+# What `minibert.finetune` calls for its tasks of these names.
+FINETUNE_FUNCTIONS = {"embed": finetune_embed, "rerank": finetune_rerank}
+
+
 def _train_measure_and_save(
     trainer_class: type[EncoderTrainerMixin], task: EncoderTask, args: EncoderConfig
 ) -> TrainingResult:

@@ -2,7 +2,6 @@
 other functions do."""
 
 import dataclasses
-import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -15,7 +14,8 @@ from .start_model import load_tokenizer, read_config
 from .tasks import REMOVED_OPTIONS, task_class
 from .tasks.base import Task
 
-# Tasks that `training.embeddings` does.
+# Tasks that `training.embeddings` does: the rows of `FINETUNE_FUNCTIONS` in its `train.py`, and of
+# `EVALUATE_FUNCTIONS` in its `evaluate.py`.
 ENCODER_TASKS = ("embed", "rerank")
 
 
@@ -58,12 +58,9 @@ def make_task(cls: type[Task], model: str | os.PathLike, task_options: Mapping[s
     return cls(load_tokenizer(path), **task_options)
 
 
-def call_encoder_function(reference: str, arguments: Mapping[str, Any]) -> Any:
-    """Call "module:function" of `training.embeddings` with the arguments that are not None. A
-    ValueError for one that it does not take."""
-    module_name, _, name = reference.partition(":")
-    module = importlib.import_module(f"minibert.training.embeddings.{module_name}")
-    function = getattr(module, name)
+def call_encoder_function(function: Callable, arguments: Mapping[str, Any]) -> Any:
+    """Call a function that does one of `ENCODER_TASKS`, such as `finetune_embed`, with the
+    arguments that are not None. A ValueError for one that it does not take."""
     parameters = inspect.signature(function).parameters
     arguments = {key: value for key, value in arguments.items() if value is not None}
     for key in arguments:
@@ -72,7 +69,7 @@ def call_encoder_function(reference: str, arguments: Mapping[str, Any]) -> Any:
             if not advice:
                 usable = ", ".join(inspect.signature(inspect.unwrap(function)).parameters)
                 advice = f"; it takes {usable}"
-            raise UnknownOptionError(f"{key}: {name} does not take it{advice}")
+            raise UnknownOptionError(f"{key}: {function.__name__} does not take it{advice}")
     if "data" not in arguments and parameters["data"].default is inspect.Parameter.empty:
         raise ValueError("data: none given; give a table, or a data set of the Hub")
     return function(**arguments)

@@ -14,6 +14,7 @@ from ..common.paths import check_folder
 from ..common.printing import print_next_step, warn, without_bars
 from ..common.random_state import random_state_kept
 from ..data.tables import Rows
+from ..embeddings.evaluate import EVALUATE_FUNCTIONS
 from .command_options import ENCODER_TASKS, call_encoder_function, make_task, resolve_options
 from .config import EvaluationConfig
 from .results import FILES_DESCRIPTION
@@ -66,7 +67,7 @@ def evaluate(
             "args": args,
             **options,
         }
-        return call_encoder_function(f"evaluate:evaluate_{task}", arguments)
+        return call_encoder_function(EVALUATE_FUNCTIONS[task], arguments)
     if model is None:
         model = "runs/finetune"
     cls, task_options, args = resolve_options(evaluate, task, args, options, EvaluationConfig)

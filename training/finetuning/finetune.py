@@ -79,7 +79,10 @@ def finetune(
             "args": args,
             **options,
         }
-        return call_encoder_function(f"train:finetune_{task}", arguments)
+        # here, since it imports sentence-transformers, which takes seconds
+        from ..embeddings.train import FINETUNE_FUNCTIONS
+
+        return call_encoder_function(FINETUNE_FUNCTIONS[task], arguments)
     cls, task_options, args = resolve_options(finetune, task, args, options, FinetuningConfig)
     with lock_output(args):
         if plan:
