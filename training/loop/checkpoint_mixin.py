@@ -23,7 +23,7 @@ class CheckpointMixin:
     saved before the error.
 
     `Trainer` has no public method for these moments: its private ones are overridden, and
-    tests/test_private_names.py lists them.
+    tests/loop/test_private_names.py lists them.
 
     Attributes:
         resume_guard: The settings that must be the same when a training is resumed.

@@ -1,5 +1,6 @@
 """What libraries around Transformers do with a MiniBERT: each against what the model itself gives.
-More of them: `embeddings/` (sentence-transformers, CrossEncoder), `test_peft.py`, `test_export.py`."""
+More of them: `tests/embeddings/` (sentence-transformers, CrossEncoder), `test_peft.py`, `test_gliner.py`,
+`tests/conversion/test_export.py`."""
 
 import ast
 import inspect

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import minibert
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_public_name_has_an_entry_that_exists():

@@ -172,7 +172,7 @@ def torchrun(*arguments, options: tuple = (), **environment) -> subprocess.Popen
         "2",
         *options,
     ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environment}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return subprocess.Popen([*command, __file__, *map(str, arguments)], env=environment, **pipes)
 
@@ -291,7 +291,7 @@ def test_fsdp2_trains_as_the_whole_model_does():
 def share_weights() -> None:
     distributed.init_process_group("gloo")
     rank, mesh = distributed.get_rank(), init_device_mesh("cpu", (2,))
-    settings = yaml.safe_load((Path(__file__).parents[1] / "docs/fsdp2.yaml").read_text())[
+    settings = yaml.safe_load((Path(__file__).parents[2] / "docs/fsdp2.yaml").read_text())[
         "fsdp_config"
     ]
     # which is what `Trainer` wraps where nobody says it
@@ -497,12 +497,12 @@ def read_unreadable(folder: Path) -> None:
 
 def test_documented_commands_run(tmp_path):
     """Those of docs/pretraining.md on a machine without a GPU, as they stand but for two processes."""
-    page = (Path(__file__).parents[1] / "docs" / "pretraining.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "pretraining.md").read_text()
     commands = [line.split() for line in page.splitlines() if line.startswith("torchrun ")]
     assert len(commands) == 2
     (tmp_path / "text.txt").write_text("\n".join(sentences(0, 60)))
     minibert.prepare(str(tmp_path / "text.txt"), output_dir=str(tmp_path / "runs/rows"), vocab_size=150)
-    package = str(Path(__file__).parents[2])
+    package = str(Path(__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": package, "CUDA_VISIBLE_DEVICES": ""}
     port = 20_000 + os.getpid() % 10_000
     for command in commands:
@@ -537,7 +537,7 @@ def test_finetune_without_a_gpu(trained, tmp_path, job):
     command += ["--data", str(data), "--max_steps", "2", "--output_dir", str(tmp_path / "out")]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
         "CUDA_VISIBLE_DEVICES": "",
     }
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

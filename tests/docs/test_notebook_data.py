@@ -8,7 +8,7 @@ import datasets
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
-FILE = Path(__file__).parent.parent / "docs" / "notebooks" / "data.py"
+FILE = Path(__file__).parents[2] / "docs" / "notebooks" / "data.py"
 WIKIGOLD = Features(
     {
         "id": Value("string"),

@@ -13,7 +13,7 @@ import pytest
 
 import minibert
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STUB = ROOT / "__init__.pyi"
 # The libraries whose configs ours extend.
 STUBBED_LIBRARIES = ("transformers", "sentence-transformers", "accelerate")

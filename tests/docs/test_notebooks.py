@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
+FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w.:/-])/(?:home|root|tmp|usr|opt|var|work|mnt|Users)/|[A-Z]:\\\\"

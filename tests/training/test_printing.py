@@ -7,7 +7,7 @@ from helpers import build, run, sentences
 
 from minibert.training.common.printing import print_next_step
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_next_step_can_be_pasted_into_a_shell(capsys):

@@ -25,7 +25,7 @@ from minibert.training.optimization.clock import TimeBudgetMixin
 from minibert.training.pretraining.data_parallel import CpuDataParallelMixin
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = Path(__file__).parents[2] / "training"
 OUR_CLASSES = (
     CheckpointMixin,
     CpuDataParallelMixin,

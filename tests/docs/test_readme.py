@@ -15,7 +15,7 @@ from minibert.training.cli.command_line import split_command
 from minibert.training.cli.parser import parse
 from minibert.training.data.builtin_corpus import builtin_files
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 TEXTS = {
     file.name: file.read_text(encoding="utf-8")

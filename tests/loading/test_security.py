@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import refusal, save_model, sentences
-from optimization.test_checkpoints import make_trainer
+from loop.test_checkpoints import make_trainer
 from safetensors.torch import load_file
 
 import minibert.modeling_minibert as modeling
@@ -18,7 +18,7 @@ from minibert.training import cli
 from minibert.training.conversion.folders import convert
 from minibert.training.loop.callbacks import add_callbacks, common_callbacks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Not all below the root: an environment or runs may lie there too.
 CODE = sorted(
     [*ROOT.glob("*.py"), *(ROOT / "tokenization").rglob("*.py"), *(ROOT / "training").rglob("*.py")]
@@ -228,7 +228,7 @@ def test_names_lead_to_no_other_folder(name, model, tmp_path, monkeypatch, capsy
 
 # --- saved by an earlier version ---
 
-RELEASED = Path(__file__).parent / "released"
+RELEASED = Path(__file__).parents[1] / "released"
 
 
 @pytest.mark.parametrize("folder", sorted(RELEASED.iterdir()), ids=lambda folder: folder.name)
