@@ -40,7 +40,7 @@ from .tasks.base import LABEL, Predictions, Scores, Task
 from .thresholds import ChosenThresholds, shift_bias, undo_shift
 
 # Private methods of `Trainer` that `FinetuningTrainer` and `TaskPredictor` override, because no
-# public method is called there (tests/loop/test_private_names.py fails where Transformers has changed
+# public method is called there (tests/loop/test_private_names.py fails where Transformers changed
 # one):
 # - `_get_eval_sampler`: predictions belong to examples by their order, which
 #   `train_sampling_strategy` would change;

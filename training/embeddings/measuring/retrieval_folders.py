@@ -13,7 +13,8 @@ from typing import Any
 
 from ...common.files import printable
 from ...data.tables import read_table, to_number
-from ..reading.passages import Passage, documents_of_rows
+from ..reading.documents import documents_of_rows
+from ..reading.passages import Passage
 from ..reading.texts import texts_of
 from .retrieval import Retrieval
 

@@ -7,8 +7,9 @@ from typing import Any
 from datasets import Dataset
 
 from ...data.tables import sources_of
-from ..reading.pairs import pair_documents, read_pairs
-from ..reading.passages import read_documents
+from ..reading.document_pairs import pair_documents
+from ..reading.documents import read_documents
+from ..reading.pairs import read_pairs
 from .retrieval import Retrieval
 from .retrieval_folders import is_folder, read_retrieval
 
