@@ -18,7 +18,7 @@ from minibert.training.finetuning.prediction_files import as_json
 from minibert.training.hub import card, facts, uploaded_files
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.example import run_example
-from minibert.training.loading import foreign_code
+from minibert.training.loading import code_references
 from minibert.training.loading.models import load_pretrained, saved_config
 from minibert.training.loading.tokenizers import saved_tokenizer
 
@@ -406,9 +406,9 @@ def test_an_old_folder_keeps_its_own_model_files(saved, tmp_path, monkeypatch):
 
 
 def test_our_files_are_those_of_the_package():
-    assert {"configuration_minibert.py", "modeling_minibert.py"} <= set(foreign_code.OUR_FILES)
-    assert set(foreign_code.OUR_FILES) == {
-        path.name for path in foreign_code.PACKAGE.glob("*_minibert.py")
+    assert {"configuration_minibert.py", "modeling_minibert.py"} <= set(code_references.OUR_FILES)
+    assert set(code_references.OUR_FILES) == {
+        path.name for path in code_references.PACKAGE.glob("*_minibert.py")
     }
 
 

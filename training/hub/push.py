@@ -24,7 +24,7 @@ from ...configuration_minibert import MiniBertConfig
 from ...option_checks import checked_keywords
 from ..common.files import printable
 from ..common.printing import format_table, print_next_step, warn
-from ..loading.foreign_code import read_settings
+from ..loading.code_references import read_settings
 from .card import card_to_upload
 from .uploaded_files import ALLOWED, CARD_FILE, stage
 

@@ -8,13 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..loading.foreign_code import (
-    OUR_FILES,
-    PACKAGE,
-    check_published_code,
-    read_settings,
-    relative_imports,
-)
+from ..loading.code_references import OUR_FILES, PACKAGE, read_settings
+from .published_code import check_published_code, relative_imports
 
 # Nothing else goes up: no state of a training (a pickle, in which a token may be), no report (which
 # has paths of this machine; the card has its metrics), no file of the user's beside the model.

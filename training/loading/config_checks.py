@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...configuration_minibert import MAX_LABELS
-from .foreign_code import check_kernels
+from .code_references import check_kernels
 
 
 def check_config_values(path: str, saved: Any) -> None:

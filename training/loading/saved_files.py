@@ -7,7 +7,8 @@ from typing import Any
 from huggingface_hub import hf_hub_download, is_offline_mode
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-from .foreign_code import check_links, check_modules
+from .foreign_code import check_modules
+from .linked_files import check_links
 from .load_errors import wrap_load_errors
 
 RUNS_FOLDER = "runs/"  # where commands save by default
@@ -65,7 +66,7 @@ def modules_of(source: str | Path) -> list[dict[str, str]]:
 
 def check_exists(path: str | Path) -> None:
     """Refuse (a ValueError) the name of a folder that does not exist and can be no Hub name: our
-    commands save in `runs`; and a folder whose files are elsewhere (`foreign_code.check_links`)."""
+    commands save in `runs`; and a folder whose files are elsewhere (`linked_files.check_links`)."""
     name = str(path)
     if Path(name).is_dir():
         check_links(Path(name))

@@ -1,0 +1,47 @@
+"""Whether the files of a saved model are where they seem to be."""
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from ..common.files import printable
+from .code_references import LONGEST_NAME, strings_in
+
+# Files whose text a model or tokenizer takes up, and so may save again.
+SETTINGS_SUFFIXES = (".json", ".jinja", ".txt", ".model", ".codes")
+WEIGHT_INDEXES = (
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+)  # of weights in several
+
+
+def check_links(folder: Path) -> None:
+    """Refuse (a ValueError) a folder of a model whose files are elsewhere on this machine: links
+    out of it, but for weights, or an index of weights in another folder. What is there would be
+    saved with the model, and be published. The cache of the Hub has links to its own files."""
+    root = folder.resolve()
+    roots = (root, root.parent.parent / "blobs")
+    module_files = [path for path in folder.glob("[0-9]*/*") if path.is_file()]
+    settings = [path for path in folder.glob("*") if path.suffix in SETTINGS_SUFFIXES]
+    for path in sorted([*settings, *module_files]):
+        real_path = path.resolve()
+        if not any(real_path.is_relative_to(allowed) for allowed in roots):
+            name = path.relative_to(folder).as_posix()
+            raise ValueError(
+                f"{printable(folder)}: {printable(name)} is a link to {printable(real_path)};"
+                " put a copy in its place if the model needs it"
+            )
+    for name in WEIGHT_INDEXES:
+        index = None
+        with suppress(OSError, ValueError, RecursionError):  # loading it says what is wrong
+            index = json.loads((folder / name).read_text(encoding="utf-8"))
+        weight_map = None
+        if isinstance(index, dict):
+            weight_map = index.get("weight_map")
+        for file in strings_in(weight_map):
+            if re.search(r"[/\\:]", file):
+                raise ValueError(
+                    f"{printable(folder)}: {name} names {printable(repr(file[:LONGEST_NAME]))};"
+                    " all weights have to lie beside it"
+                )
