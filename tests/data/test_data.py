@@ -13,8 +13,8 @@ import pytest
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
 from minibert.training.data.documents import load_documents
-from minibert.training.data.records import ReadError
 from minibert.training.data.tables import read_table
+from minibert.training.data.text_files import ReadError
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.data.validation_documents import held_out_mask
 

@@ -6,7 +6,7 @@ import pytest
 
 from minibert.training.common.paths import files_under, matching_paths, unique_files
 from minibert.training.data.documents import load_documents
-from minibert.training.data.tables import find_files
+from minibert.training.data.sources import find_files
 from minibert.training.embeddings.reading.documents import read_documents
 from minibert.training.finetuning.data import load_splits
 

@@ -12,17 +12,11 @@ import pytest
 
 from minibert.training.data.documents import load_documents, load_sources
 from minibert.training.data.mixtures import Corpus
-from minibert.training.data.number_columns import with_numbers
-from minibert.training.data.records import ReadError, read_records, read_text
-from minibert.training.data.tables import (
-    as_dataset,
-    find_files,
-    from_records,
-    load_hub,
-    read_table,
-    sources_of,
-    to_number,
-)
+from minibert.training.data.number_columns import to_number, with_numbers
+from minibert.training.data.records import read_records
+from minibert.training.data.sources import find_files, load_hub
+from minibert.training.data.tables import as_dataset, from_records, read_table, sources_of
+from minibert.training.data.text_files import ReadError, read_text
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -8,8 +8,8 @@ from toy_reviews import load, sentences
 
 import minibert
 from minibert import train_tokenizer
-from minibert.training.data.records import ReadError
 from minibert.training.data.tables import read_table
+from minibert.training.data.text_files import ReadError
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.problem_types import MULTI_LABEL, SINGLE_LABEL
 from minibert.training.finetuning.tasks.tagging import Tag

@@ -17,13 +17,16 @@ import numpy as np
 from datasets.fingerprint import Hasher
 
 from ..common.paths import matching_paths
-from . import tables
 from .builtin_corpus import builtin_documents, builtin_files
+from .dataset_calls import DatasetOrStream, checksum, load_files, map_tables, revision_of
 from .formats import FORMATS
-from .number_columns import with_numbers
-from .records import ReadError, detect_encoding, read_records
+from .number_columns import string_columns, with_numbers
+from .parquet_files import parquet_features
+from .records import read_records
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
-from .tables import DatasetOrStream, map_tables, revision_of
+from .sources import find_files, load_hub
+from .tables import from_numbered_records, from_records
+from .text_files import ReadError, detect_encoding
 
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 RECORDS_TO_GUESS_FROM = 100  # the column of the text is guessed from so many
@@ -51,7 +54,7 @@ def load_documents(
         # `version` is a part of the cache's key: the corpus is read again when a file or our code
         # has changed
         files = list(map(str, builtin_files()))
-        version = tables.checksum(files) + revision_of(builtin_documents)
+        version = checksum(files) + revision_of(builtin_documents)
         return datasets.Dataset.from_generator(
             _builtin_texts, gen_kwargs={"files": tuple(files), "version": version}
         )
@@ -115,7 +118,7 @@ def check_sources(data: Sequence[DataEntry]) -> None:
     """Refuse (a ValueError) a path without files, before any work."""
     for entry in data:
         if isinstance(entry, (str, Path)):
-            tables.find_files(language_of(entry)[1])
+            find_files(language_of(entry)[1])
 
 
 def language_of(entry: DataEntry) -> tuple[str | None, DataEntry]:
@@ -176,7 +179,7 @@ def _group_files(entry: DataEntry, sample_by: str) -> dict[FileGroup, Any]:
             f"data: {path!r} holds prepared rows, but text is needed; give the text that they were"
             " made of"
         )
-    files = tables.find_files(path)
+    files = find_files(path)
     if not files:
         return {FileGroup("hub"): path}
     groups: dict[FileGroup, list[str]] = {}
@@ -218,11 +221,11 @@ def _load_texts(
     if group.file_format == "loaded":
         return _select_text(source, column)
     if group.file_format == "hub":
-        return _select_text(tables.load_hub(source, split="train", streaming=streaming), column)
-    version = tables.checksum(source, group.encoding)
+        return _select_text(load_hub(source, split="train", streaming=streaming), column)
+    version = checksum(source, group.encoding)
     if group.file_format == "text":
         options = dict(encoding=group.encoding, sample_by=group.layout, streaming=streaming)
-        return tables.load_files("text", source, name=version, **options)
+        return load_files("text", source, name=version, **options)
     if group.file_format == "parquet":
         return _load_parquet(source, column, version, streaming)
     return _load_records(source, column, version, streaming)
@@ -231,9 +234,9 @@ def _load_texts(
 def _load_parquet(
     files: list[str], column: str | None, version: str, streaming: bool
 ) -> DatasetOrStream:
-    features = tables.parquet_features(files)
-    column = _choose_column(tables.string_columns(features), column)
-    loaded = tables.load_files(
+    features = parquet_features(files)
+    column = _choose_column(string_columns(features), column)
+    loaded = load_files(
         "parquet",
         files,
         columns=[column],
@@ -249,10 +252,10 @@ def _load_records(
 ) -> DatasetOrStream:
     """The texts of JSON, csv and tsv files."""
     first_records = islice(read_records(files[0]), RECORDS_TO_GUESS_FROM)
-    table = tables.from_numbered_records(files[0], first_records)
+    table = from_numbered_records(files[0], first_records)
     # a column of numbers is not a text, though its cells in a csv file are
     converted = with_numbers([table])[0]
-    column = _choose_column(tables.string_columns(converted), column, table.column_names)
+    column = _choose_column(string_columns(converted), column, table.column_names)
     features = datasets.Features({"text": datasets.Value("string")})
     arguments = {"files": files, "column": column}
     if streaming:
@@ -283,21 +286,21 @@ def _texts(files: list[str], column: str, version: str = "") -> Iterator[dict[st
 
 
 def _choose_column(
-    string_columns: Sequence[str], name: str | None, other_columns: Sequence[str] = ()
+    text_columns: Sequence[str], name: str | None, other_columns: Sequence[str] = ()
 ) -> str:
     """The column of the text: `name`, or else "text", or the only column of strings. By its name,
     it may be one of `other_columns` too."""
-    string_names = ", ".join(string_columns) or "there is none"
-    if name is None and "text" in string_columns:
+    string_names = ", ".join(text_columns) or "there is none"
+    if name is None and "text" in text_columns:
         name = "text"
-    elif name is None and len(string_columns) == 1:
-        name = string_columns[0]
+    elif name is None and len(text_columns) == 1:
+        name = text_columns[0]
     if name is None:
         raise ValueError(
             "text_column: the column of the text is not clear; use one of the columns of strings:"
             f" {string_names}"
         )
-    if name not in string_columns and name not in other_columns:
+    if name not in text_columns and name not in other_columns:
         raise ValueError(
             f"text_column: {name!r} is not a column of strings; use one of the columns of strings:"
             f" {string_names}"
@@ -309,8 +312,8 @@ def _select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """Reduce a data set to its column of text, renamed to "text"."""
     table = dataset
     if not dataset.features:  # a stream may not know its columns before it is read
-        table = tables.from_records(list(islice(dataset, RECORDS_TO_GUESS_FROM)))
-    name = _choose_column(tables.string_columns(table), name)
+        table = from_records(list(islice(dataset, RECORDS_TO_GUESS_FROM)))
+    name = _choose_column(string_columns(table), name)
     dataset = dataset.select_columns(name)
     return dataset if name == "text" else dataset.rename_column(name, "text")
 

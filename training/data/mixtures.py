@@ -25,8 +25,9 @@ from tqdm.auto import tqdm
 
 from ...option_checks import check_choice, checked_class
 from ..common.printing import format_table
+from .dataset_calls import DatasetOrStream
 from .documents import DataEntry, language_of, load_documents, load_sources, names_of_sources
-from .tables import DatasetOrStream, Rows, sources_of
+from .tables import Rows, sources_of
 from .validation_documents import held_out_mask, split_stream
 
 SampleBy = Literal["auto", "line", "paragraph", "document", "sentence"]

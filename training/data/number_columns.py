@@ -1,10 +1,33 @@
-"""Columns of text whose cells are numbers."""
+"""Columns of text, and cells that are numbers."""
 
+import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import datasets
 
-from .tables import string_columns
+from .dataset_calls import DatasetOrStream
+
+STRING_TYPES = (
+    datasets.Value("string"),
+    datasets.Value("large_string"),
+    datasets.Value("string_view"),
+)
+
+
+def string_columns(table: DatasetOrStream | datasets.Features) -> list[str]:
+    """The columns of plain strings."""
+    features = getattr(table, "features", table)
+    return [name for name, feature in features.items() if feature in STRING_TYPES]
+
+
+def to_number(cell: Any) -> float:
+    """A cell as a number; NaN if it is not one, or has no end."""
+    try:
+        number = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def with_numbers(parts: Sequence[datasets.Dataset]) -> list[datasets.Dataset]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import special_ids
-from .tables import DatasetOrStream, map_tables
+from .dataset_calls import DatasetOrStream, map_tables
 from .tokenized import smallest_dtype, tokenize_documents
 
 PACKING_MODES = ("packed", "padded")

@@ -1,14 +1,8 @@
-"""One reader of tables: JSON, csv, tsv and parquet files, tagged words (CoNLL), and data sets of
-the Hub. How the records of a file are parsed is in `records`."""
+"""One reader of tables: JSON, csv, tsv and parquet files, tagged words (CoNLL), data sets of the
+Hub, and rows in memory."""
 
-import codecs
-import glob
-import hashlib
-import inspect
-import math
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,34 +10,20 @@ from typing import Any
 import datasets
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
-from datasets.fingerprint import Hasher
 
-from ..common.paths import files_under, matching_paths, unique_files
-from ..common.printing import warn
-from .formats import COMPRESSED_SUFFIXES, FORMATS, TABLE_SUFFIXES
-from .records import ReadError, conll_records, is_conll, read_records
+from .conll import conll_records, is_conll
+from .dataset_calls import error_reason
+from .formats import FORMATS, TABLE_SUFFIXES
+from .headers import check_no_header
+from .parquet_files import plain_type, read_parquet
+from .records import read_records
+from .sources import check_regular, load_hub
+from .text_files import ReadError
 
-DatasetOrStream = datasets.Dataset | datasets.IterableDataset
 # Rows in memory, which are data wherever a file is.
 Rows = datasets.Dataset | pd.DataFrame | Sequence[Mapping[str, Any]]
-# "name" or "owner/name", and perhaps a configuration.
-HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
-STRING_TYPES = (
-    datasets.Value("string"),
-    datasets.Value("large_string"),
-    datasets.Value("string_view"),
-)
 # What `datasets` raises for values that Arrow cannot hold.
 STORAGE_ERRORS = (OverflowError, RecursionError, ValueError, pa.ArrowException)
-# A first line of such names is a header, not data.
-USUAL_COLUMNS = {
-    "id", "idx", "index", "text", "sentence", "content", "review", "document", "tweet", "comment",
-    "message", "title", "body", "question", "answer", "query", "passage", "context", "premise",
-    "hypothesis", "sentence1", "sentence2", "text1", "text2", "text_a", "text_b", "question1",
-    "question2", "label", "labels", "class", "category", "target", "score", "rating", "stars",
-    "similarity", "sentiment", "source", "date", "language",
-}  # fmt: skip
 
 
 def read_table(
@@ -91,7 +71,7 @@ def read_table(
 
 
 def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset:
-    _check_regular(file, field)
+    check_regular(file, field)
     file_format = "conll" if is_conll(file) else FORMATS.get(Path(file).suffix.lower(), "text")
     if header and file_format != "csv":
         raise ValueError(
@@ -103,14 +83,17 @@ def _read_file(file: str, field: str, header: Sequence[str]) -> datasets.Dataset
             f" {', '.join(TABLE_SUFFIXES)}"
         )
     if file_format == "parquet":
-        return _read_parquet(file)
+        return read_parquet(file)
     if file_format == "conll":
         return from_numbered_records(file, conll_records(file))
     # JSON, csv and tsv
     numbered_records = list(read_records(file, header))
     if header:
-        _check_no_header(file, header, [record for _, record in numbered_records])
+        check_no_header(file, header, [record for _, record in numbered_records])
     return from_numbered_records(file, numbered_records)
+
+
+# --- Rows in memory, and records of a file ---
 
 
 def as_dataset(data: Any, field: str = "data") -> Any:
@@ -126,7 +109,8 @@ def as_dataset(data: Any, field: str = "data") -> Any:
         if isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping):
             return from_records(data)
     except (TypeError, *STORAGE_ERRORS) as error:
-        raise ValueError(f"{field}: the rows cannot be made a table: {_reason(error)}") from error
+        reason = error_reason(error)
+        raise ValueError(f"{field}: the rows cannot be made a table: {reason}") from error
     return data
 
 
@@ -143,10 +127,10 @@ def _from_frame(frame: pd.DataFrame) -> datasets.Dataset:
     table = pa.Table.from_pandas(frame, preserve_index=False)
     fields = []
     for column in table.schema:
-        plain_type = _plain_type(column.type)
-        if plain_type == pa.large_string():  # as pandas stores text
-            plain_type = pa.string()
-        fields.append(column.with_type(plain_type))
+        column_type = plain_type(column.type)
+        if column_type == pa.large_string():  # as pandas stores text
+            column_type = pa.string()
+        fields.append(column.with_type(column_type))
     # without what pandas notes about its own types
     return datasets.Dataset(table.cast(pa.schema(fields)).replace_schema_metadata(None))
 
@@ -188,9 +172,10 @@ def from_numbered_records(
         return from_records(records)
     except STORAGE_ERRORS as error:
         line = lines[_first_unstorable(records)]
+        reason = error_reason(error)[:100]
         raise ReadError(
-            f"{file}, line {line}: a value cannot be stored in a table ({_reason(error)[:100]}); "
-            "write it as text, or leave it out"
+            f"{file}, line {line}: a value cannot be stored in a table ({reason}); write it as"
+            " text, or leave it out"
         ) from None
 
 
@@ -208,261 +193,3 @@ def _first_unstorable(records: Sequence[dict[str, Any]]) -> int:
             first += half
             count -= half
     return first
-
-
-def _check_no_header(file: str, header: Sequence[str], records: Sequence[dict[str, str]]) -> None:
-    """Refuse names for the columns of a file whose first line is a header; warn if it may
-    be one."""
-    if not records:
-        return
-    first_record = records[0]
-    first_cells = {cell.strip().casefold() for cell in first_record.values()}
-    is_header = first_cells <= USUAL_COLUMNS
-    for name in header:
-        cell = first_record[name].strip()
-        other_cells = [record[name].strip() for record in records[1:]]
-        if cell.casefold() == name.casefold() or _is_only_text(cell, other_cells):
-            is_header = True
-        elif _is_only_rare(cell, other_cells):
-            warn(
-                f"columns: {cell[:50]!r} in the first row of {file!r} is in no other row of the "
-                f"column {name!r}; if that row is a header, leave --columns out"
-            )
-    if is_header:
-        names = ", ".join(repr(cell[:50]) for cell in first_record.values())
-        raise ReadError(
-            f"columns: the first row of {file!r} is a header ({names}); leave --columns out, or "
-            "remove that row"
-        )
-
-
-def _is_only_text(cell: str, other_cells: Sequence[str]) -> bool:
-    """Whether a cell is not a number, but all others of its column that are not blank are."""
-    if not cell or not math.isnan(to_number(cell)):
-        return False
-    filled_cells = list(filter(None, other_cells))
-    return len(filled_cells) > 1 and not any(map(math.isnan, map(to_number, filled_cells)))
-
-
-def _is_only_rare(cell: str, other_cells: Sequence[str]) -> bool:
-    """Whether a cell occurs once, but the others of its column again and again, as classes do."""
-    classes = set(other_cells)
-    have_classes = len(other_cells) >= 10 and len(classes) <= len(other_cells) // 5
-    return have_classes and cell not in classes
-
-
-# --- Parquet, and other files that `datasets` reads ---
-
-
-def _read_parquet(file: str) -> datasets.Dataset:
-    features = parquet_features([file])
-    table = load_files("parquet", [file], name=checksum([file]), features=features)
-    try:
-        table.data.table.validate(full=True)  # the reader does not look into the texts
-    except pa.ArrowInvalid as error:
-        raise ReadError(f"{file!r} cannot be read as parquet: {_reason(error)}") from error
-    return table
-
-
-def parquet_features(files: Sequence[str]) -> datasets.Features:
-    """The features of the columns of the first of several shards. The type of a column that has
-    only nulls there is that of the first shard with values in it."""
-    features: datasets.Features = datasets.Features()
-    for number, file in enumerate(files):
-        try:
-            schema = pq.read_schema(file)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ReadError(f"{file!r} cannot be read as parquet: {_reason(error)}") from error
-        for index, column in enumerate(schema):
-            schema = schema.set(index, column.with_type(_plain_type(column.type)))
-        for name, feature in datasets.Features.from_arrow_schema(schema).items():
-            if number == 0 or features.get(name) == datasets.Value("null"):
-                features[name] = feature
-    return features
-
-
-def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type with the same values that all of `datasets` knows: views (as Polars writes them) and
-    dictionaries (categories of pandas) are only other ways to store them."""
-    if arrow_type == pa.string_view():
-        return pa.string()
-    if arrow_type == pa.binary_view():
-        return pa.binary()
-    if pa.types.is_dictionary(arrow_type):
-        return _plain_type(arrow_type.value_type)
-    if pa.types.is_list(arrow_type):
-        return pa.list_(_plain_type(arrow_type.value_type))
-    return arrow_type
-
-
-def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
-    """Call `datasets.load_dataset` for files; a `ReadError` if they cannot be read."""
-    # `datasets` reads names as patterns
-    literal_names = [glob.escape(os.path.abspath(file)) for file in files]
-    try:
-        return datasets.load_dataset(loader, data_files=literal_names, split="train", **options)
-    except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid, OSError) as error:
-        names = ", ".join(map(repr, files[:3]))
-        if len(files) > 3:
-            names += ", …"
-        raise ReadError(f"{names} cannot be read as {loader}: {_reason(error)}") from error
-
-
-def checksum(files: Iterable[str], encoding: str | None = None) -> str:
-    """A checksum of the contents of files, by which what is read of them is cached. (A file may
-    change and keep its date.) A ReadError for bytes that are no text in the `encoding`, if one is
-    given."""
-    digest = hashlib.blake2b(digest_size=16)
-    for file in files:
-        digest.update(file.encode(errors="surrogateescape") + b"\0")
-        decoder = codecs.getincrementaldecoder(encoding or "utf-8")()
-        block = b"..."
-        with open(file, "rb") as stream:
-            while block:
-                block = stream.read(1 << 24)
-                digest.update(block)
-                if encoding is None:
-                    continue
-                try:
-                    decoder.decode(block, final=not block)
-                except UnicodeDecodeError as error:
-                    offset = stream.tell() - len(error.object) + error.start
-                    name = error.encoding.upper()
-                    raise ReadError(
-                        f"{file!r} is not {name} text: {error.reason} at offset {offset}"
-                    ) from None
-    return digest.hexdigest()
-
-
-# --- Files and the Hub ---
-
-
-def find_files(item: str, field: str = "data") -> list[str]:
-    """The files of a path, a folder or a glob, sorted; an empty list for a name that may be a data
-    set of the Hub. A ValueError if there are no files."""
-    if os.path.isfile(item):
-        return [item]
-    if os.path.isdir(item):
-        files = files_in(item, FORMATS)
-    elif glob.has_magic(item):
-        files = unique_files(matching_paths(item))
-    else:
-        _split_hub_name(item, field)
-        return []
-    if not files:
-        suffixes = ", ".join(FORMATS)
-        raise ValueError(
-            f"{field}: there is no file in {item!r}; use names that end in one of {suffixes}"
-        )
-    return files
-
-
-def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
-    """`files_under` a folder with these suffixes. Compressed files are reported."""
-    paths = files_under(folder)
-    compressed = [
-        Path(path).name for path in paths if Path(path).suffix.lower() in COMPRESSED_SUFFIXES
-    ]
-    if compressed:
-        print(
-            f"{str(folder)!r}: {len(compressed)} compressed files ({compressed[0]!r}, …) are left "
-            "out; unpack them to use them"
-        )
-    return [path for path in paths if Path(path).suffix.lower() in suffixes]
-
-
-def load_hub(item: str, field: str = "data", **options: Any) -> Any:
-    """Call `datasets.load_dataset` for "owner/name" or "owner/name:config"; a ValueError if it is
-    not found, cannot be reached, or lacks the configuration or split."""
-    name, config = _split_hub_name(item, field)
-    try:
-        return datasets.load_dataset(name, config, **options)
-    except (OSError, ValueError) as error:
-        reason = _reason(error)
-        raise ValueError(
-            f"{field}: {item!r} is neither a path nor a data set of the Hub: {reason}"
-        ) from error
-
-
-def _split_hub_name(item: str, field: str) -> tuple[str, str | None]:
-    """Split the name of a data set of the Hub into name and configuration; a ValueError for a
-    missing file, and for a path that is no file."""
-    _check_regular(item, field)
-    parts = HUB_NAME.fullmatch(item)
-    if parts is None or Path(item).suffix.lower() in FORMATS:
-        raise ValueError(f"{field}: {item!r} does not exist")
-    return parts["name"], parts["config"]
-
-
-def _check_regular(path: str, field: str) -> None:
-    """Refuse what could be read once only, or has no end."""
-    if os.path.lexists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise ValueError(
-            f"{field}: {path!r} is not a regular file (but a pipe, a device or a broken link);"
-            " write the data into a file"
-        )
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of the cause of an error of `datasets`."""
-    cause = error.__cause__ or error
-    lines = str(cause).strip().splitlines()
-    return lines[0] if lines else type(cause).__name__
-
-
-# --- Columns ---
-
-
-def string_columns(table: DatasetOrStream | datasets.Features) -> list[str]:
-    """The columns of plain strings."""
-    features = getattr(table, "features", table)
-    return [name for name, feature in features.items() if feature in STRING_TYPES]
-
-
-def to_number(cell: Any) -> float:
-    """A cell as a number; NaN if it is not one, or has no end."""
-    try:
-        number = float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan
-
-
-# --- Steps from one Arrow table to another ---
-
-
-def map_tables(
-    dataset: DatasetOrStream,
-    function: Callable[..., pa.Table],
-    *,
-    desc: str,
-    batch_size: int,
-    num_proc: int | None = None,
-    **kwargs,
-) -> DatasetOrStream:
-    """Map a function from Arrow table to Arrow table over a data set; its result replaces all
-    columns and records.
-
-    `datasets` keys its cache by the name of the function, not by its code. The source of its module
-    is added here, so that rows made by an older version are not used.
-    """
-    options: dict = {
-        "fn_kwargs": {"function": function, "revision": revision_of(function), **kwargs}
-    }
-    is_stream = isinstance(dataset, datasets.IterableDataset)
-    if not is_stream:
-        options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    return (
-        dataset.with_format("arrow")
-        .map(_call, batched=True, batch_size=batch_size, **options)
-        .with_format(None)
-    )
-
-
-def revision_of(function: Callable) -> str:
-    """A hash of the source of the module that a function is in."""
-    return Hasher.hash(inspect.getsource(inspect.getmodule(function)))
-
-
-def _call(table: pa.Table, function: Callable[..., pa.Table], revision: str, **kwargs) -> pa.Table:
-    return function(table, **kwargs)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import Coverage, check_coverage, tokenizer_json
-from .tables import DatasetOrStream, map_tables
+from .dataset_calls import DatasetOrStream, map_tables
 
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the
 # encodings of long documents (100 bytes a token and more) stay small.

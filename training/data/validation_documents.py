@@ -12,7 +12,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from .tables import map_tables
+from .dataset_calls import map_tables
 
 
 def held_out_mask(

@@ -13,15 +13,14 @@ import datasets
 from ..common.files import UNPRINTABLE, atomic_write, printable
 from ..common.locks import lock_file
 from ..common.paths import check_folder
+from ..data.conll import conll_records, is_conll
+from ..data.dataset_calls import load_files
 from ..data.formats import CSV_SUFFIXES, FORMATS
 from ..data.number_columns import with_numbers
-from ..data.records import conll_records, detect_encoding, is_conll, read_records
-from ..data.tables import (
-    Rows,
-    from_numbered_records,
-    load_files,
-    parquet_features,
-)
+from ..data.parquet_files import parquet_features
+from ..data.records import read_records
+from ..data.tables import Rows, from_numbered_records
+from ..data.text_files import detect_encoding
 from .reading.columns import FILE, ROW, with_column
 
 ROWS_PER_CHUNK = 1_000

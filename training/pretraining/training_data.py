@@ -18,6 +18,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..common.config_fields import check_same_settings
 from ..data.builtin_corpus import BUILTIN
+from ..data.dataset_calls import DatasetOrStream
 from ..data.documents import check_sources, name_of_entry
 from ..data.mixtures import (
     SAMPLE_ROWS,
@@ -30,7 +31,7 @@ from ..data.mixtures import (
 )
 from ..data.packing import pack_documents, tokenize_and_pack
 from ..data.prepared import PreparedRows
-from ..data.tables import DatasetOrStream, as_dataset
+from ..data.tables import as_dataset
 from ..data.validation_documents import held_out_mask
 from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective

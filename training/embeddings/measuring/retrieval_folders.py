@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...common.files import printable
-from ...data.tables import read_table, to_number
+from ...data.number_columns import to_number
+from ...data.tables import read_table
 from ..reading.documents import documents_of_rows
 from ..reading.passages import Passage
 from ..reading.texts import texts_of

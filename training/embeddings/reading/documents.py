@@ -9,8 +9,9 @@ from typing import NamedTuple
 from datasets import Dataset
 
 from ...data.formats import TABLE_SUFFIXES
-from ...data.records import read_text
-from ...data.tables import files_in, find_files, read_table
+from ...data.sources import files_in, find_files
+from ...data.tables import read_table
+from ...data.text_files import read_text
 from .texts import is_table, name_of_data, texts_of
 
 # A heading of Markdown: "# Title", or a line with a line of = or - below it.

@@ -8,7 +8,8 @@ from itertools import chain
 from datasets import ClassLabel, Dataset
 
 from ...common.files import printable
-from ...data.tables import read_table, sources_of, to_number
+from ...data.number_columns import to_number
+from ...data.tables import read_table, sources_of
 from .texts import TableOrPath, name_of_data, numbers_of, texts_of
 
 # What columns are guessed from: the first and the second text, then the negatives or the score.

@@ -8,8 +8,9 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 
 from ...data.formats import TABLE_SUFFIXES
-from ...data.records import read_text
-from ...data.tables import Rows, to_number
+from ...data.number_columns import to_number
+from ...data.tables import Rows
+from ...data.text_files import read_text
 
 TableOrPath = str | Path | Rows | DatasetDict  # of a table
 

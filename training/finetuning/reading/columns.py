@@ -6,8 +6,8 @@ from typing import Any
 
 import datasets
 
-from ...data import tables
 from ...data.formats import CSV_SUFFIXES
+from ...data.number_columns import string_columns
 
 # Columns of every split: the file of an example, and its number there.
 FILE = "_file"
@@ -72,7 +72,7 @@ def check_column(split: datasets.Dataset, column: str) -> None:
 
 def plain_text_columns(split: datasets.Dataset) -> list[str]:
     """The columns of plain strings, without `FILE`."""
-    return [name for name in tables.string_columns(split) if name != FILE]
+    return [name for name in string_columns(split) if name != FILE]
 
 
 def check_text_columns(

@@ -14,9 +14,10 @@ import datasets
 from ...common.files import printable
 from ...common.paths import unique_files
 from ...data import tables
+from ...data.conll import is_conll
 from ...data.formats import CSV_SUFFIXES, TABLE_SUFFIXES
 from ...data.number_columns import with_numbers
-from ...data.records import is_conll
+from ...data.sources import load_hub
 from .annotations import find_format, from_annotations
 from .columns import FILE, with_location
 from .validation_examples import hold_out
@@ -134,7 +135,7 @@ def _find_splits(data: FilesOrRows | datasets.DatasetDict) -> dict[str, list[Par
     if os.path.isdir(data):
         return _choose_splits(_tables_in(Path(data)))
     loaded = {}
-    for name, rows in tables.load_hub(data).items():
+    for name, rows in load_hub(data).items():
         loaded[name] = [with_location(_flatten_squad(rows), f"{data} ({name})")]
     return _choose_splits(loaded)
 

@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerBase
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForPreTraining
 from ....tokenization import special_ids, tokenizer_json
+from ...data.dataset_calls import map_tables
 from ...data.masking import IGNORE_INDEX
 from ...data.sentences import sentences_by_line
-from ...data.tables import map_tables
 from ...data.tokenized import tokenize_table
 from .base import UnigramBaseline, mean_metrics, token_sums
 from .masked_lm import MaskedLM
