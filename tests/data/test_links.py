@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from minibert.training.common.paths import files_under, matching_paths, unique_files
 from minibert.training.data.documents import load_documents
+from minibert.training.data.file_search import files_under, matching_paths, unique_files
 from minibert.training.data.sources import find_files
 from minibert.training.embeddings.reading.documents import read_documents
 from minibert.training.finetuning.data import load_splits

@@ -15,7 +15,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
-from minibert.training.common.files import printable
+from minibert.training.common.printable import printable
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import HEADS, card_to_upload, render_card, save_card
 from minibert.training.hub.example import Example

@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import minibert
 from minibert import train_tokenizer
-from minibert.training.common.files import UNPRINTABLE
+from minibert.training.common.printable import UNPRINTABLE
 from minibert.training.finetuning.prediction_files import as_json
 from minibert.training.hub import card, facts, uploaded_files
 from minibert.training.hub import push as hub_push

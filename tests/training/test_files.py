@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from minibert.training import cli
-from minibert.training.common.files import atomic_write, printable, write_json, written_whole
+from minibert.training.common.files import atomic_write, write_json, written_whole
 from minibert.training.common.locks import lock_file, lock_folder
 from minibert.training.common.paths import check_folder, use_writable_cache
+from minibert.training.common.printable import printable
 
 
 def half(path, *_, **__):

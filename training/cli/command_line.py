@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from ... import __version__
 from ...option_checks import close_matches
-from ..common.files import printable
 from ..common.paths import use_writable_cache
+from ..common.printable import printable
 from ..data.formats import FORMATS
 from .commands import COMMANDS
 from .parser import build_parser, parse

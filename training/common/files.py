@@ -1,4 +1,4 @@
-"""Files and folders that appear only when they are whole, and text that is safe to print.
+"""Files and folders that appear only when they are whole.
 
 Three functions write whole: `atomic_write` a file, `new_folder` a folder that is new, and
 `written_whole` several files of a folder that may hold others.
@@ -24,10 +24,6 @@ RETIRED_FILES = ("embeddings_minibert.py",)
 # Files that a killed process leaves: half-written ones of `atomic_write`, `new_folder` and
 # `safetensors`, and its locks.
 HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|.*{re.escape(LOCK)}")
-UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
 
 
 @contextmanager
@@ -71,13 +67,6 @@ def written_whole(folder: Path) -> Iterator[Path]:
                 (folder / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
-
-
-def printable(text: object) -> str:
-    """Make text from a file safe for a terminal, on one line: control characters (such as line ends
-    and terminal escapes), marks that change the direction of writing, and invisible tags become
-    Python escapes."""
-    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
 
 def holds_something(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from tqdm.auto import tqdm
 from transformers.utils import logging
 
-from .files import printable
+from .printable import printable
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:

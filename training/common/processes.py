@@ -1,9 +1,8 @@
-"""Several processes that train together, and several threads that share the cores of one."""
+"""Several processes that train together."""
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -54,60 +53,6 @@ def largest_of_ranks(*numbers: int) -> list[int]:
     return largest.tolist()
 
 
-def check_batches(count: int, error: Exception | None) -> None:
-    """Raise in all processes what keeps one of them from its next batches; the others would wait
-    for it forever.
-
-    Args:
-        count: the number of batches that this process has taken, the same on all of them.
-        error: why it has no more, if reading them has failed.
-    """
-    failed, most, least_negated = largest_of_ranks(int(error is not None), count, -count)
-    if error is not None:
-        raise error
-    if failed:
-        raise ValueError("another process could not read its rows; its message says which")
-    if most != -least_negated:
-        raise ValueError(
-            "some processes have no rows left while others have; give as many files as processes,"
-            " of about the same size, or a stream that begins again (`stream.repeat(None)`)"
-        )
-
-
-class StepwiseLoader:
-    """A data loader of which all processes take a batch at the same time, so that an error of one
-    (kept as `error`) ends them all."""
-
-    def __init__(self, loader: Iterable):
-        self.loader = loader
-        self.error: Exception | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator:
-        batches = iter(self.loader)
-        has_batch = True
-        while has_batch:
-            batch = None
-            error = None
-            try:
-                batch = next(batches, None)
-            except Exception as raised:
-                error = raised
-            has_batch = batch is not None
-            try:
-                check_batches(int(has_batch), error)
-            except Exception as raised:
-                self.error = raised
-                raise
-            if has_batch:
-                yield batch
-
-
 @contextmanager
 def first_process_first() -> Iterator[None]:
     """The first process of every machine does what follows alone; then the others do, and find in
@@ -152,21 +97,3 @@ def leave_group(worker_init_fn: Callable[[int], None] | None, worker: int) -> No
         os.setpgrp()
     if worker_init_fn is not None:
         worker_init_fn(worker)
-
-
-@contextmanager
-def shared_cores(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads of which each computes on its share of the cores that torch uses; an error ends all
-    that wait."""
-    cores = torch.get_num_threads()
-
-    def begin():
-        torch.set_num_threads(cores // workers)
-        torch.get_num_threads()  # only now it holds for this thread, whatever others set
-
-    pool = ThreadPoolExecutor(workers, initializer=begin)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(cores)  # some of it is for the process, not for a thread

@@ -16,9 +16,9 @@ import datasets
 import numpy as np
 from datasets.fingerprint import Hasher
 
-from ..common.paths import matching_paths
 from .builtin_corpus import builtin_documents, builtin_files
 from .dataset_calls import DatasetOrStream, checksum, load_files, map_tables, revision_of
+from .file_search import matching_paths
 from .formats import FORMATS
 from .number_columns import string_columns, with_numbers
 from .parquet_files import parquet_features

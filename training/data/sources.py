@@ -9,8 +9,8 @@ from typing import Any
 
 import datasets
 
-from ..common.paths import files_under, matching_paths, unique_files
 from .dataset_calls import error_reason
+from .file_search import files_under, matching_paths, unique_files
 from .formats import COMPRESSED_SUFFIXES, FORMATS
 
 # "name" or "owner/name", and perhaps a configuration.

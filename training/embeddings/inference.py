@@ -12,7 +12,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..common.printing import warn
-from ..common.processes import shared_cores
+from ..common.threads import shared_cores
 from ..data.packing import group_by_length
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...option_checks import checked_keywords
-from ..common.files import printable
 from ..common.locks import lock_folder
 from ..common.paths import check_folder
+from ..common.printable import printable
 from ..common.printing import print_next_step
 from ..data.tables import Rows, sources_of
 from .encoders import DtypeName, open_encoder, open_reranker

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..common.files import printable
+from ..common.printable import printable
 
 # Classes or labels: a picture of more cannot be read.
 MAX_NAMES_IN_PICTURE = 60

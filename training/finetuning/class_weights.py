@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..common.files import printable
+from ..common.printable import printable
 
 # Labels that an error lists.
 MAX_LISTED_LABELS = 20

@@ -8,9 +8,9 @@ from typing import Any
 from datasets import DatasetDict
 
 from ..common.config_fields import checked_options
-from ..common.files import printable
 from ..common.locks import lock_output
 from ..common.paths import check_folder
+from ..common.printable import printable
 from ..common.printing import print_next_step, warn, without_bars
 from ..common.random_state import random_state_kept
 from ..data.tables import Rows

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 
-from ..common.files import printable
+from ..common.printable import printable
 from ..common.training_result import TrainingResult
 from .config import FinetuningConfig
 from .reading.examples import check_before_reading, read_splits

@@ -10,9 +10,10 @@ from typing import Any
 
 import datasets
 
-from ..common.files import UNPRINTABLE, atomic_write, printable
+from ..common.files import atomic_write
 from ..common.locks import lock_file
 from ..common.paths import check_folder
+from ..common.printable import UNPRINTABLE, printable
 from ..data.conll import conll_records, is_conll
 from ..data.dataset_calls import load_files
 from ..data.formats import CSV_SUFFIXES, FORMATS

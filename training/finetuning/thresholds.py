@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..common.files import printable
+from ..common.printable import printable
 
 # A threshold is kept if it beats ½ in this share of the resamplings of the validation examples.
 MIN_SHARE_BETTER = 0.95

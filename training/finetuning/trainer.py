@@ -13,9 +13,9 @@ from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...option_checks import checked_class
-from ..common.files import printable
 from ..common.locks import lock_output
 from ..common.precision import resolve_precision
+from ..common.printable import printable
 from ..common.printing import warn
 from ..hub.push import check_push
 from ..hub.save_model_mixin import SaveModelMixin

@@ -14,7 +14,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
-from ..common.files import atomic_write, printable
+from ..common.files import atomic_write
+from ..common.printable import printable
 from ..evaluation.baselines import is_better
 from ..loading.load_errors import wrap_load_errors
 from ..loading.saved_files import read_json

@@ -2,7 +2,7 @@
 
 import re
 
-from ..common.files import printable
+from ..common.printable import printable
 
 LONGEST_VALUE = 1000  # characters of one value on a card
 

@@ -4,7 +4,7 @@ that lie in its folder. A name that leads out of the folder is never allowed."""
 import re
 from pathlib import Path
 
-from ..common.files import printable
+from ..common.printable import printable
 from ..loading.code_references import FILE_AND_CLASS, LONGEST_NAME, PYLATE_PREFIX, references_in
 
 RELATIVE_IMPORT = re.compile(r"^\s*(?:from|import)\s+\.(\S+)", re.MULTILINE)

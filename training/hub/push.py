@@ -22,7 +22,7 @@ from transformers.trainer_utils import HubStrategy
 
 from ...configuration_minibert import MiniBertConfig
 from ...option_checks import checked_keywords
-from ..common.files import printable
+from ..common.printable import printable
 from ..common.printing import format_table, print_next_step, warn
 from ..loading.code_references import read_settings
 from .card import card_to_upload

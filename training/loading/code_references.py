@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..common.files import printable
+from ..common.printable import printable
 
 PACKAGE = Path(__file__).parents[2]
 # The model files, which go up with every model.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..common.files import printable
+from ..common.printable import printable
 from .code_references import (
     ACTIVATION_KEYS,
     FILE_AND_CLASS,

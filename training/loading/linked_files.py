@@ -5,7 +5,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from ..common.files import printable
+from ..common.printable import printable
 from .code_references import LONGEST_NAME, strings_in
 
 # Files whose text a model or tokenizer takes up, and so may save again.

@@ -11,10 +11,10 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import rotate_checkpoints
 
-from ..common.processes import StepwiseLoader, check_batches
 from .checkpoints import RESUME_ADVICE, checkpoint_to_resume, write_manifest
 from .resume_guard import ResumeGuardCallback
 from .signals import SaveAndStop
+from .stepwise_loader import StepwiseLoader, check_batches
 
 
 class CheckpointMixin:

@@ -11,8 +11,9 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from ..common.files import printable, write_json
+from ..common.files import write_json
 from ..common.paths import check_folder
+from ..common.printable import printable
 from ..common.processes import of_first_rank
 
 RESUME_ADVICE = "resume with --resume_from_checkpoint true"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..common.processes import shared_cores
+from ..common.threads import shared_cores
 from ..data.masking import IGNORE_INDEX
 from .config import ADAMW_OPTIMIZERS
 

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import AutoModelForMaskedLM, pipeline
 
 from ...option_checks import checked_keywords
-from ..common.files import printable
+from ..common.printable import printable
 from ..loading.load_errors import wrap_load_errors
 from ..loading.models import load_masked_lm, saved_config
 from ..loading.tokenizers import saved_tokenizer

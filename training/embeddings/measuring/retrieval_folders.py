@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...common.files import printable
+from ...common.printable import printable
 from ...data.number_columns import to_number
 from ...data.tables import read_table
 from ..reading.documents import documents_of_rows

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 
-from ...common.files import printable
-from ...common.paths import unique_files
+from ...common.printable import printable
 from ...data import tables
 from ...data.conll import is_conll
+from ...data.file_search import unique_files
 from ...data.formats import CSV_SUFFIXES, TABLE_SUFFIXES
 from ...data.number_columns import with_numbers
 from ...data.sources import load_hub

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from ....modeling_minibert import MiniBertPreTrainedModel
-from ...common.files import printable
+from ...common.printable import printable
 from ...evaluation.baselines import is_better, random_scores
 from ...evaluation.intervals import Interval, intervals_of_means
 from ...evaluation.plots import plot_scores

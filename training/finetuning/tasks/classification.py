@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ....option_checks import checked_class
-from ...common.files import printable
+from ...common.printable import printable
 from ...data.number_columns import to_number
 from ...evaluation import word_classifier
 from ...evaluation.intervals import Interval

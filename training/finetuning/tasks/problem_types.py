@@ -16,7 +16,7 @@ import datasets
 import numpy as np
 import torch
 
-from ...common.files import printable
+from ...common.printable import printable
 from ...data.number_columns import to_number
 from ...evaluation.classification_metrics import (
     score_classes,
