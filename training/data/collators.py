@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
 from transformers import DataCollatorForLanguageModeling
 from transformers.utils import logging
 
@@ -24,7 +23,7 @@ from .masking import (
     choose_targets,
     draw_row_samples,
 )
-from .masking_progress import TrainingProgress
+from .masking_progress import SharedProgress, TrainingProgress
 
 logger = logging.get_logger(__name__)
 
@@ -107,11 +106,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             self._word_starts = word_start_table(self.tokenizer)
         # The number of regular tokens with a smaller id, [V + 1].
         self._num_regular_below = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])
-        # The workers of a data loader are other processes, with copies of this collator. All read
-        # the same `TrainingProgress` from shared memory; each counts its own batches.
-        self._shared_progress = torch.tensor(TrainingProgress()).share_memory_()
-        self._num_calls_seen = 0  # `num_calls` when this process made its last batch
-        self.num_batches = 0
+        self._shared_progress = SharedProgress()
 
     def set_progress(
         self,
@@ -131,21 +126,23 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows come from a stream; the same row gets other masks in another batch.
         """
-        num_calls = self._progress.num_calls + 1
-        self._write_progress(
+        num_calls = self._shared_progress.read().num_calls + 1
+        self._shared_progress.write(
             TrainingProgress(epoch, step, total_steps, batches_per_step, streamed, num_calls)
         )
 
     def set_total_steps(self, total_steps: int) -> None:
         """Correct the number of steps in the whole training, within an epoch."""
-        self._write_progress(self._progress._replace(total_steps=total_steps))
-
-    def _write_progress(self, progress: TrainingProgress) -> None:
-        self._shared_progress.copy_(torch.tensor(progress))
+        progress = self._shared_progress.read()
+        self._shared_progress.write(progress._replace(total_steps=total_steps))
 
     @property
-    def _progress(self) -> TrainingProgress:
-        return TrainingProgress(*self._shared_progress.tolist())
+    def num_batches(self) -> int:
+        return self._shared_progress.num_batches
+
+    @num_batches.setter
+    def num_batches(self, count: int) -> None:
+        self._shared_progress.num_batches = count
 
     def for_evaluation(
         self, mlm_probability: float = EVALUATION_RATE, seed: int = 0
@@ -262,7 +259,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         at_least_one = self.at_least_one_target
         if at_least_one is None:
             at_least_one = "position_ids" in token_columns
-        progress, batch_number = self._count_batch()
+        progress, batch_number = self._shared_progress.count_batch()
+        self._warn_of_unknown_epoch(progress)
         rows = np.split(input_ids, np.flatnonzero(np.diff(row_of_token)) + 1)
         uniform_samples = self._draw_samples(rows, progress, batch_number)
         targets, span_first_token = choose_targets(
@@ -314,23 +312,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     # --- reproducible draws ---
 
-    def _count_batch(self) -> tuple[TrainingProgress, int]:
-        """The progress as of the last `set_progress`, and the number of this batch since the
-        training began."""
-        progress = self._progress
-        self._warn_of_unknown_epoch(progress)
-        if progress.num_calls != self._num_calls_seen:
-            self._num_calls_seen = progress.num_calls
-            self.num_batches = 0
-        # A data loader gives its batches to its workers in turn (unless
-        # `dataloader_in_order=False`).
-        number_in_epoch = self.num_batches
-        worker = get_worker_info()
-        if worker is not None:
-            number_in_epoch = self.num_batches * _num_busy_workers(worker) + worker.id
-        self.num_batches += 1
-        return progress, progress.step * progress.batches_per_step + number_in_epoch
-
     def _warn_of_unknown_epoch(self, progress: TrainingProgress) -> None:
         """Warn once of masks that depend on the epoch, if `set_progress` was never called."""
         depends_on_epoch = self.last_mlm_probability is not None or self.seed is not None
@@ -378,20 +359,6 @@ def check_masking(collator: MaskedLMCollator) -> None:
     for name, rate in rates.items():
         if rate is not None and not -1e-9 <= rate <= 1:
             raise ValueError(f"{name} must be from 0 to 1, got {rate:g}")
-
-
-def _num_busy_workers(worker: Any) -> int:
-    """The number of workers that make batches. Of a stream with fewer files than workers,
-    `datasets` gives each of the first ones a file, and nothing to the others.
-
-    Args:
-        worker: what `get_worker_info` returns.
-    """
-    if not isinstance(worker.dataset, IterableDataset):
-        return worker.num_workers
-    stream = getattr(worker.dataset, "dataset", worker.dataset)  # out of accelerate's wrapper
-    files = getattr(stream, "num_shards", worker.num_workers)
-    return min(worker.num_workers, files)
 
 
 def _read_columns(

@@ -108,6 +108,8 @@ class FinetuningConfig(TrainingArguments):
 @checked_class
 @dataclass
 class EvaluationConfig(FinetuningConfig):
-    """The settings of an evaluation, of which only those of `Trainer.predict` have an effect."""
+    """The settings of an evaluation. It takes those of a fine-tuning too, so that one recipe serves
+    both; only those that `Trainer.predict` reads have an effect: the size of batches, the number
+    format, the device and the data loader."""
 
     output_dir: str | None = option("runs/evaluate", "Folder of the metrics and the picture.")
