@@ -18,6 +18,15 @@ from minibert.training.embeddings.measuring import similarity
 from minibert.training.embeddings.measuring.retrieval import Retrieval
 from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
 from minibert.training.embeddings.measuring.scored_pairs import ScoredPairs
+from minibert.training.embeddings.reading.passages import Passage
+
+
+def test_the_example_of_a_card_is_relevant():
+    """A passage that was judged irrelevant is the other one, though it comes first."""
+    passages = [Passage("zero", "judged irrelevant"), Passage("one", "relevant")]
+    relevant = {"q": {"zero": 0.0, "one": 1.0}}
+    example = Retrieval(passages, {"q": "a query"}, relevant).example(max_characters=100)
+    assert example.inputs["passages"] == ["relevant", "judged irrelevant"]
 
 
 def test_query_is_not_its_own_result(monkeypatch):
