@@ -17,10 +17,10 @@ import numpy as np
 from datasets.fingerprint import Hasher
 
 from .builtin_corpus import builtin_documents, builtin_files
+from .cell_types import string_columns, with_numbers
 from .dataset_calls import DatasetOrStream, checksum, load_files, map_tables, revision_of
 from .file_search import matching_paths
 from .formats import FORMATS
-from .number_columns import string_columns, with_numbers
 from .parquet_files import parquet_features
 from .records import read_records
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank

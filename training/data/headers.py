@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from ..common.printing import warn
-from .number_columns import to_number
+from .cell_types import to_number
 from .text_files import ReadError
 
 # A first line of such names is a header, not data.

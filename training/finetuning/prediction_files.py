@@ -14,10 +14,10 @@ from ..common.files import atomic_write
 from ..common.locks import lock_file
 from ..common.paths import check_folder
 from ..common.printable import UNPRINTABLE, printable
+from ..data.cell_types import with_numbers
 from ..data.conll import conll_records, is_conll
 from ..data.dataset_calls import load_files
 from ..data.formats import CSV_SUFFIXES, FORMATS
-from ..data.number_columns import with_numbers
 from ..data.parquet_files import parquet_features
 from ..data.records import read_records
 from ..data.tables import Rows, from_numbered_records

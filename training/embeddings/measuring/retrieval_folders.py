@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common.printable import printable
-from ...data.number_columns import to_number
+from ...data.cell_types import to_number
 from ...data.tables import read_table
 from ..reading.documents import documents_of_rows
 from ..reading.passages import Passage

@@ -8,7 +8,7 @@ from itertools import chain
 from datasets import ClassLabel, Dataset
 
 from ...common.printable import printable
-from ...data.number_columns import to_number
+from ...data.cell_types import to_number
 from ...data.tables import read_table, sources_of
 from .texts import TableOrPath, name_of_data, numbers_of, texts_of
 

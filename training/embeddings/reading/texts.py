@@ -7,8 +7,8 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
+from ...data.cell_types import to_number
 from ...data.formats import TABLE_SUFFIXES
-from ...data.number_columns import to_number
 from ...data.tables import Rows
 from ...data.text_files import read_text
 

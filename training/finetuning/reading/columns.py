@@ -6,8 +6,8 @@ from typing import Any
 
 import datasets
 
+from ...data.cell_types import string_columns
 from ...data.formats import CSV_SUFFIXES
-from ...data.number_columns import string_columns
 
 # Columns of every split: the file of an example, and its number there.
 FILE = "_file"

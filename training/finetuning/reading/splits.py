@@ -13,10 +13,10 @@ import datasets
 
 from ...common.printable import printable
 from ...data import tables
+from ...data.cell_types import with_numbers
 from ...data.conll import is_conll
 from ...data.file_search import unique_files
 from ...data.formats import CSV_SUFFIXES, TABLE_SUFFIXES
-from ...data.number_columns import with_numbers
 from ...data.sources import load_hub
 from .annotations import find_format, from_annotations
 from .columns import FILE, with_location

@@ -21,7 +21,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ....option_checks import checked_class
 from ...common.printable import printable
-from ...data.number_columns import to_number
+from ...data.cell_types import to_number
 from ...evaluation import word_classifier
 from ...evaluation.intervals import Interval
 from ...evaluation.word_classifier import WordClassifier

@@ -6,7 +6,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from ...data.number_columns import to_number
+from ...data.cell_types import to_number
 from ..reading.columns import FILE, as_list
 
 # Of more labels, there must be two training examples for each.

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ...common.printable import printable
-from ...data.number_columns import to_number
+from ...data.cell_types import to_number
 from ...evaluation.classification_metrics import (
     score_classes,
     score_labels,

@@ -1,4 +1,4 @@
-"""Columns of text, and cells that are numbers."""
+"""What the cells of a table are: text or numbers."""
 
 import math
 from collections.abc import Iterable, Sequence
