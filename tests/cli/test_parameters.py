@@ -39,15 +39,18 @@ def test_every_parameter_is_read(name):
 @pytest.mark.parametrize("task", ["embed", "rerank"])
 @pytest.mark.parametrize("verb", ["finetune", "evaluate"])
 def test_what_other_tasks_take_reaches_an_encoder_or_is_refused(verb, task, monkeypatch):
-    module = encoder_training if verb == "finetune" else encoder_evaluation
-    function = getattr(module, f"{verb}_{task}")
+    functions = {
+        "finetune": encoder_training.FINETUNE_FUNCTIONS,
+        "evaluate": encoder_evaluation.EVALUATE_FUNCTIONS,
+    }[verb]
+    function = functions[task]
     calls = []
 
     def spy(*args, **keywords):
         calls.append(inspect.signature(function).bind(*args, **keywords).arguments)
 
     spy.__signature__ = inspect.signature(function)
-    monkeypatch.setattr(module, f"{verb}_{task}", spy)
+    monkeypatch.setitem(functions, task, spy)
     values = {"validation_size": 0.1, "plan": True, "model": "runs/finetune", "columns": ["a", "b"]}
     public = getattr(minibert, verb)
     for name in inspect.signature(public).parameters.keys() - {"task", "options"}:
