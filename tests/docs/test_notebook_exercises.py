@@ -12,7 +12,7 @@ import torch
 from scipy.stats import t as student
 from torch import nn
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
