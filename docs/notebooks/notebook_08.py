@@ -1,0 +1,334 @@
+"""Notebook 8, all that is none of its ideas: the data, the checks of its exercises (which give the
+answers away), its three seeds, the memory of a call, and its pictures.
+"""
+
+import ctypes
+import json
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import datasets
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from course import exercise, interval
+from datasets import Dataset, load_dataset
+from scipy.stats import norm
+from torch.nn import functional as F
+from transformers.utils import logging as transformers_logging
+
+import minibert
+
+STATUS = Path("/proc/self/status")  # of Linux
+
+
+class Collection(NamedTuple):
+    """A search to measure, and pairs to train on."""
+
+    train: Dataset  # the columns query and positive
+    questions: list
+    passages: list
+    grades: list  # of each question, {number of a right passage: its grade}
+
+
+def set_style():
+    """Small pictures, and no bars and notes of libraries between the outputs."""
+    plt.rcParams |= {"figure.dpi": 72, "figure.constrained_layout.use": True, "font.size": 9}
+    datasets.disable_progress_bars()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
+
+
+def load_collection(folder, num_questions, num_passages):
+    """Some test questions, their right passages and other ones at random; all pairs to train on."""
+    folder = Path(folder, "retrieval")
+
+    def rows(name, file_format="json"):
+        return load_dataset(file_format, data_files=str(folder / name), split="train")
+
+    rng = np.random.default_rng(0)
+    all_passages = {row["_id"]: row["text"] for row in rows("corpus.jsonl")}
+    all_questions = {row["_id"]: row["text"] for row in rows("queries_test.jsonl")}
+    chosen = rng.permutation(sorted(all_questions))[:num_questions]
+    questions = {str(name): all_questions[name] for name in chosen}
+    grades = {name: {} for name in questions}
+    for row in rows("qrels_test.csv", "csv"):
+        if row["query-id"] in questions:
+            grades[row["query-id"]][row["corpus-id"]] = row["score"]
+    right = {name for of_question in grades.values() for name in of_question}
+    others = [name for name in rng.permutation(sorted(all_passages)) if name not in right]
+    names = [*sorted(right), *others[: num_passages - len(right)]]
+    numbers = {name: number for number, name in enumerate(names)}
+    return Collection(
+        rows("train.jsonl").shuffle(seed=0),
+        list(questions.values()),
+        [all_passages[name] for name in names],
+        [{numbers[name]: grade for name, grade in row.items()} for row in grades.values()],
+    )
+
+
+def made_up_collection():
+    """For the quick mode of the tests."""
+    things = ("river", "bridge", "tower", "engine", "garden", "school", "market", "island")
+    rows = []
+    for town in ("rome", "york", "bern", "oslo"):
+        for thing in things:
+            question = f"who built the {thing} of {town}"
+            rows.append({"query": question, "positive": f"the {thing} of {town} was a king's"})
+    train = Dataset.from_list(rows)
+    passages = train["positive"][:]
+    return Collection(train, train["query"][:8], passages, [{number: 1} for number in range(8)])
+
+
+def make_start(folder, model, passages):
+    """The model that the notebook starts from: MODEL converted, or a random one if that is None."""
+    if model is None:
+        tokenizer = minibert.train_tokenizer(passages, vocab_size=150, show_progress=False)
+        config = minibert.MiniBertConfig.from_tokenizer(tokenizer, size="tiny")
+        minibert.MiniBertModel(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    elif not os.path.exists(folder):
+        minibert.convert(model, folder)
+    return folder
+
+
+def save_collection(folder, collection):
+    """Write questions, passages and grades in BEIR's form, for `minibert.evaluate`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    Path(folder).mkdir(parents=True)
+    files = {"corpus": collection.passages, "queries_test": collection.questions}
+    for name, texts in files.items():
+        rows = [{"_id": f"{name[0]}{number}", "text": text} for number, text in enumerate(texts)]
+        Dataset.from_list(rows).to_json(f"{folder}/{name}.jsonl")
+    judgements = []
+    for question, row in enumerate(collection.grades):
+        for passage, grade in row.items():
+            judgements.append((f"q{question}", f"c{passage}", grade))
+    table = pd.DataFrame(judgements, columns=["query-id", "corpus-id", "score"])
+    table.to_csv(f"{folder}/qrels_test.csv", index=False)
+
+
+def compare_seeds(file_name):
+    """{way to search: (the differences of its trainings from the embeddings before, half of the
+    interval of questions, half of that of seeds or NaN)}, and the file's contents."""
+    contents = json.loads(Path(file_name).read_text())
+    by_way = {}  # [trainings, questions]
+    for run in contents["runs"]:
+        by_way.setdefault(run["search"], []).append(run["ndcg"])
+    before = np.array(by_way.pop("embeddings")[0])
+    results = {}
+    for way, values in by_way.items():
+        differences = np.array(values) - before
+        by_question = differences.mean(0)
+        quantile = norm.ppf(1 - 0.025 / len(by_way))
+        of_questions = quantile * by_question.std(ddof=1) / len(before) ** 0.5
+        _, of_seeds = interval(differences.mean(1), len(by_way))
+        results[way] = (differences.mean(1), of_questions, of_seeds)
+    return results, contents
+
+
+def draw_differences(results, title, xlabel, file_name=None):
+    """Draw points with bars around their mean, a row for each way to search.
+
+    Args:
+        results: {name: (array of values, half of the interval of their mean)}.
+    """
+    figure, axes = plt.subplots(figsize=(6.5, 0.8 + 0.5 * len(results)))
+    for position, (values, half) in enumerate(results.values()):
+        middle = np.mean(values)
+        axes.errorbar(middle, position, xerr=half, capsize=3, color="C0", alpha=0.6)
+        axes.plot(values, [position] * len(values), "o", color="C0", markersize=5)
+    axes.axvline(0, color="0.5", linestyle=":")
+    axes.set_yticks(range(len(results)), results)
+    axes.set_ylim(len(results) - 0.5, -0.5)
+    axes.set(xlabel=xlabel, ylabel="way to search", title=title)
+    axes.grid(alpha=0.3, axis="x")
+    if file_name:
+        figure.savefig(file_name)
+    plt.show()
+
+
+def megabytes(name):
+    """A line of STATUS."""
+    lines = STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+def measure(function):
+    """Seconds of computing of a call, and the most memory that it takes, in megabytes (NaN if this
+    is not Linux)."""
+    resting = float("nan")
+    if STATUS.exists():
+        ctypes.CDLL(None).malloc_trim(0)  # give back what is free: else it is used again unseen
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of memory
+        resting = megabytes("VmRSS")
+    started = time.process_time()
+    function()
+    seconds = time.process_time() - started
+    if not STATUS.exists():
+        return seconds, resting
+    return seconds, megabytes("VmHWM") - resting
+
+
+def draw_costs(costs, tokens):
+    """Draw seconds and memory by the length of the texts.
+
+    Args:
+        costs: a table with the columns attention, tokens, seconds and MB.
+        tokens: how many each measurement reads.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4))
+    for (name, rows), marker in zip(costs.groupby("attention", sort=False), "os^"):
+        left.plot(rows["tokens"], rows["seconds"], marker=marker, label=name)
+        right.plot(rows["tokens"], rows["MB"], marker=marker, label=name)
+    lengths = sorted(set(costs["tokens"]))
+    first = costs.iloc[0]
+    by_pairs = [first["seconds"] * length / first["tokens"] for length in lengths]
+    left.plot(lengths, by_pairs, ":", color="0.5", label="if seconds grew as the pairs")
+    for panel, unit in ((left, "seconds"), (right, "megabytes")):
+        panel.set(xscale="log", xlabel="tokens of a text", ylabel=f"{unit} for {tokens:,} tokens")
+        panel.set_xticks(lengths, [f"{length:,}" for length in lengths])
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+    left.set_yscale("log", base=2)
+    left.yaxis.set_major_formatter("{x:g}")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    plt.show()
+
+
+def is_near(value, expected, tolerance=1e-3):
+    return abs(value - expected) < tolerance
+
+
+@exercise
+def check_ndcg(value):
+    """nDCG@10 with right passages in the places 1 and 3."""
+    gain = 1 + 1 / 2
+    best = 1 + 1 / np.log2(3)
+    if is_near(value, gain):
+        return "this is the sum of the ranking: divide it by that of the best possible order"
+    if is_near(value, gain / 2):
+        return "in the best possible order, the places 1 and 2 are right: what is its sum?"
+    if is_near(value, (1 + 1 / 3) / (1 + 1 / 2)) or is_near(value, (1 + 1 / 3) / 2):
+        return "you divide by the rank: nDCG divides by the logarithm of 1 + rank"
+    if is_near(value, best):
+        return "this is the sum of the best possible order: what is that of the ranking?"
+    if not is_near(value, gain / best):
+        return (
+            "no: the ranking has 1/log₂(2) + 1/log₂(4), and the best possible order has"
+            " 1/log₂(2) + 1/log₂(3)"
+        )
+
+
+@exercise
+def check_reciprocal_rank(reciprocal_rank):
+    """The reciprocal rank of the first right passage among ten."""
+    ranking = list(range(100, 120))
+    if reciprocal_rank(ranking, {103: 1, 101: 1}) == 0.25:
+        return "103 and 101 are right, and 101 comes first: its rank counts"
+    if reciprocal_rank(ranking, {100: 1}) != 1:
+        return "100 is right and stands in the first place: the reciprocal rank is 1"
+    if reciprocal_rank(ranking, {103: 1, 101: 1}) != 0.5:
+        return (
+            "103 and 101 are right, and 101 stands in the second place: the reciprocal rank is 1/2"
+        )
+    if reciprocal_rank(ranking, {109: 1}) != 0.1:
+        return "109 is the last of the first ten: the reciprocal rank is 1/10"
+    if reciprocal_rank(ranking, {110: 1}) != 0:
+        return "110 is not among the first ten: return 0"
+    if reciprocal_rank(ranking, {100: 0, 104: 2}) != 0.2:
+        return "100 has the grade 0, so it is not right; 104 is: the reciprocal rank is 1/5"
+
+
+@exercise
+def check_loss_with_negatives(loss_of):
+    """The contrastive loss over n passages and n hard negatives."""
+    generator = torch.Generator().manual_seed(0)
+    questions, passages, negatives = torch.randn(3, 4, 8, generator=generator) * 3
+    loss = float(loss_of(questions.clone(), passages.clone(), negatives.clone()))
+
+    questions = F.normalize(questions)
+    to_passages = questions @ F.normalize(passages).T
+    to_negatives = questions @ F.normalize(negatives).T
+    both = torch.cat([to_passages, to_negatives], dim=1)
+    to_own_negative = torch.cat([to_passages, to_negatives.diagonal()[:, None]], dim=1)
+    labels = torch.arange(4)
+    hints = {
+        "this is the loss without the hard negatives": 20 * to_passages,
+        "this is the loss of the hard negatives: their column is not the right one": 20
+        * to_negatives,
+        "this has only a question's own hard negative: those of the other questions are wrong"
+        " passages, too": 20 * to_own_negative,
+        "the cosines are multiplied by 20": both,
+    }
+    for hint, scores in hints.items():
+        if is_near(loss, F.cross_entropy(scores, labels)):
+            return hint
+    expected = F.cross_entropy(20 * both, labels)
+    if is_near(loss, expected * 4):
+        return "this is the sum of the losses: take the mean over the questions"
+    negatives_first = torch.cat([to_negatives, to_passages], dim=1)
+    if is_near(loss, F.cross_entropy(20 * negatives_first, labels)):
+        return "the right passages must stay in the first n columns"
+    if not is_near(loss, expected):
+        return (
+            f"the loss of four random questions became {loss:.3f}; it should be {expected:.3f}. Are"
+            " all vectors normalized, and has each question 2n scores?"
+        )
+
+
+@exercise
+def check_miner(mine):
+    """The most similar passages that are not the right ones."""
+    similarity = torch.tensor([[0.9, 0.1, 0.8, 0.3], [0.2, 0.5, 0.7, 0.4], [0.6, 0.3, 0.1, -0.2]])
+    right = torch.tensor([0, 1, 3])
+    expected = [[2, 3], [2, 3], [0, 1]]
+    argument = similarity.clone()
+    result = mine(argument, right.clone(), 2)
+    if not torch.equal(argument, similarity):
+        return "your function changes the similarities that it is given: work on a copy (`clone`)"
+    mined = torch.as_tensor(result).tolist()
+    if mined == similarity.topk(2).indices.tolist():
+        return "these are the nearest passages, the right ones among them: leave those out"
+    if mined == [[1, 3], [0, 3], [2, 1]]:
+        return "these are the passages farthest from the question: hard negatives are near to it"
+    if mined == [[3, 2], [3, 2], [1, 0]]:
+        return "the most similar one comes first"
+    if mined != expected:
+        return (
+            f"of the similarities {similarity.tolist()} with the right passages [0, 1, 3], you"
+            f" chose {mined}; it should be {expected}"
+        )
+    if torch.as_tensor(mine(similarity.clone(), right.clone(), 1)).tolist() != [[2], [2], [0]]:
+        return "`count` says how many passages to return for each question"
+    negative = torch.tensor([[-0.5, -0.1, -0.9]])
+    if torch.as_tensor(mine(negative, torch.tensor([1]), 2)).tolist() != [[0, 2]]:
+        return "cosines can be below 0: a right passage that is set to 0 is then still the nearest"
+
+
+@exercise
+def check_pairs(count_pairs):
+    """The pairs of tokens that see each other in local attention."""
+    if count_pairs(5, 1) == 15:
+        return "a token at the border has fewer neighbours: the first sees itself and one more"
+    if count_pairs(5, 1) == 8:
+        return "a token sees itself, too"
+    if count_pairs(5, 1) == 9:
+        return "a token sees `reach` tokens on each side: one before and one after it"
+    if count_pairs(5, 1) == 25:
+        return "these are all pairs: local attention has those with a distance of at most `reach`"
+    for length, reach in ((5, 1), (4, 0), (3, 10), (7, 2), (200, 64)):
+        positions = np.arange(length)
+        expected = (abs(positions[:, None] - positions) <= reach).sum()
+        result = count_pairs(length, reach)
+        if result != expected:
+            return (
+                f"{length} tokens with a reach of {reach}: {expected} pairs; your function says"
+                f" {result}"
+            )

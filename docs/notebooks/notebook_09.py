@@ -1,0 +1,354 @@
+"""Notebook 9, all that is none of its ideas: the data, the checks of its exercises (which give the
+answers away), the reading of its files, words and passages as tokens, and its pictures.
+"""
+
+import json
+import re
+import tempfile
+import unicodedata
+from collections import Counter, defaultdict
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from course import exercise
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+ROW_CHARACTERS = 200
+PUNCTUATION = ".,;:!?()[]{}\"'«»“”„‘’…–—-।،؛؟·%"  # at the ends of words
+BYTE_OF_CHARACTER = {character: byte for byte, character in bytes_to_unicode().items()}
+
+
+def made_up_texts(codes):
+    """For the quick mode of the tests: a folder with passages of random words."""
+    folder = Path(tempfile.mkdtemp())
+    generator = np.random.default_rng(0)
+    for code in codes:
+        words = ["".join(generator.choice(list("abcdefghij"), 4)) for _ in range(100)]
+        for name, count in ((f"{code}/train.txt", 60), (f"parallel/{code}.txt", 20)):
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            passages = [" ".join(generator.choice(words, 30)) for _ in range(count)]
+            path.write_text("\n".join(passages), "utf-8")
+    return folder
+
+
+def set_style():
+    plt.rcParams |= {"figure.dpi": 90, "font.size": 9, "figure.constrained_layout.use": True}
+
+
+def read_lines(path, count=None):
+    return path.read_text("utf-8").splitlines()[:count]
+
+
+def read_rows(folder, codes, small, num_passages):
+    """{language: its text in rows of 200 characters}, the largest language first. Of the small
+    languages only the first passages are taken."""
+    rows = {}
+    for code in codes:
+        count = num_passages if code in small else None
+        text = "\n".join(read_lines(folder / code / "train.txt", count))
+        starts = range(0, len(text), ROW_CHARACTERS)
+        rows[code] = [text[start : start + ROW_CHARACTERS] for start in starts]
+    return dict(sorted(rows.items(), key=lambda item: -len(item[1])))
+
+
+def read_parallel(folder, codes):
+    """{language: its passages}: the n-th passage says the same in all languages."""
+    passages = {}
+    for code in codes:
+        path = folder / "parallel" / f"{code}.txt"
+        if path.exists():
+            passages[code] = read_lines(path)
+    return passages
+
+
+def pieces(tokenizer, word):
+    """The tokens of a word as text. A token that is no whole letter stands as its bytes."""
+    texts = []
+    for token in tokenizer.tokenize(word):
+        token_bytes = bytes(BYTE_OF_CHARACTER[character] for character in token)
+        try:
+            texts.append(token_bytes.decode().replace(" ", "_"))
+        except UnicodeDecodeError:
+            texts.append(f"<{' '.join(map(str, token_bytes))}>")
+    return texts
+
+
+def draw_costs(costs, file_name):
+    """Draw {α: {language: (cost, lower end, upper end)}}, and save the picture."""
+    figure, axes = plt.subplots(figsize=(7, 2.8))
+    for number, (alpha, by_language) in enumerate(costs.items()):
+        middle, low, high = np.array(list(by_language.values())).T
+        positions = np.arange(len(middle)) + 0.2 * number - 0.2
+        bars = [middle - low, high - middle]
+        label = f"α = {alpha}"
+        axes.errorbar(positions, middle, bars, fmt="o", capsize=3, markersize=4, label=label)
+    axes.axhline(1, color="0.6", linewidth=1)
+    axes.set_xticks(range(len(by_language)), by_language)
+    axes.set(xlabel="language, the largest first")
+    axes.set(ylabel="tokens of a passage\n/ of its English version")
+    axes.legend()
+    figure.savefig(file_name)
+    plt.show()
+
+
+def read_losses(name):
+    """{(α, language): its losses by seed}, the rows of each language, and the file's contents."""
+    contents = json.loads(Path(name).read_text())
+    losses = defaultdict(list)
+    for run in sorted(contents["runs"], key=lambda run: run["seed"]):
+        for code, loss in run["losses"].items():
+            losses[run["mixture"], code].append(loss)
+    by_size = sorted(contents["runs"][0]["rows"].items(), key=lambda item: -item[1])
+    arrays = {key: np.array(values) for key, values in losses.items()}
+    return arrays, dict(by_size), contents
+
+
+def draw_losses(losses, codes):
+    """Draw the difference of the loss for each seed: a dot, above 0 if it is worse than α = 1."""
+    _, axes = plt.subplots(figsize=(7, 2.6))
+    for number, alpha in enumerate((0.3, 0.0)):
+        for position, code in enumerate(codes):
+            differences = losses[alpha, code] - losses[1.0, code]
+            positions = [position + 0.24 * number - 0.12] * len(differences)
+            label = f"α = {alpha:g} − α = 1" if position == 0 else None
+            axes.plot(
+                positions, differences, "os"[number], color=f"C{number + 1}", ms=4, label=label
+            )
+    axes.axhline(0, color="0.6", linewidth=1)
+    axes.set_xticks(range(len(codes)), codes)
+    axes.set(xlabel="language, the largest first", ylabel="difference of the held-out loss")
+    axes.legend()
+    plt.show()
+
+
+def read_company(name):
+    """{(language, alone or not): its runs by seed}, and the file's contents."""
+    contents = json.loads(Path(name).read_text())
+    runs = defaultdict(list)
+    for run in sorted(contents["runs"], key=lambda run: run["seed"]):
+        for code in run["test"]:
+            runs[code, len(run["company"]) == 1].append(run)
+    return runs, contents
+
+
+def draw_company(runs, codes, num_rows):
+    """Draw the test losses while the models train, with a dot at the best validation loss."""
+    _, panels = plt.subplots(1, 2, figsize=(8, 2.8))
+    for code, panel in zip(codes, panels):
+        for alone, color in ((True, "C0"), (False, "C1")):
+            name = "alone" if alone else "in company"
+            for run in runs[code, alone]:
+                label = name if run["seed"] == 0 else None
+                panel.plot(run["steps"], run["test"][code], color=color, alpha=0.7, label=label)
+                best = int(np.argmin(run["validation"][code]))
+                panel.plot(run["steps"][best], run["test"][code][best], "o", color=color, ms=4)
+        panel.set(xlabel="step (dots: best on validation rows)", ylabel="loss on test rows")
+        panel.set_title(f"{code}: {num_rows[code]:,} rows")
+        panel.legend()
+    plt.show()
+
+
+class Encoded(NamedTuple):
+    """The passages of a language in windows that a model reads. Of a token, −1 says: none."""
+
+    inputs: dict  # what the model takes, [windows, tokens]
+    passage_of_token: torch.Tensor  # [windows, tokens]
+    words: list  # the most frequent ones
+    word_of_token: torch.Tensor  # [windows, tokens]: its place in `words`
+
+
+def find_words(text):
+    """(first character, end, word) of each word: what stands between spaces, in lower case and
+    without signs at its ends, if it has letters only. A vowel sign of Hindi is a mark of Unicode,
+    and belongs to a letter."""
+    for match in re.finditer(r"\S+", text):
+        word = match.group().strip(PUNCTUATION)
+        if word and all(unicodedata.category(character)[0] in "LM" for character in word):
+            start = match.start() + match.group().index(word)
+            yield start, start + len(word), word.lower()
+
+
+def encode(tokenizer, passages, length, num_words):
+    """Cut whole passages into windows of so many tokens, and say which token belongs to what."""
+    words_by_passage = [list(find_words(passage)) for passage in passages]
+    counts = Counter(word for words in words_by_passage for _, _, word in words)
+    words = [word for word, _ in counts.most_common(num_words)]
+    numbers = {word: number for number, word in enumerate(words)}
+    word_of_character = []  # of each passage
+    for passage, words_of_passage in zip(passages, words_by_passage):
+        by_character = [-1] * len(passage)
+        for start, end, word in words_of_passage:
+            by_character[start:end] = [numbers.get(word, -1)] * (end - start)
+        word_of_character.append(by_character)
+
+    encoding = tokenizer(
+        passages,
+        truncation=True,
+        max_length=length,
+        return_overflowing_tokens=True,
+        padding=True,
+        return_tensors="pt",
+    )
+    shape = encoding["input_ids"].shape
+    passage_of_token = torch.full(shape, -1)
+    word_of_token = torch.full(shape, -1)
+    for window, passage in enumerate(encoding["overflow_to_sample_mapping"].tolist()):
+        for position in range(shape[1]):
+            span = encoding.token_to_chars(window, position)
+            if span is None:
+                continue  # a special token, or padding
+            passage_of_token[window, position] = passage
+            if span.start < span.end:
+                last_character = span.end - 1  # a token may begin with the space before a word
+                word_of_token[window, position] = word_of_character[passage][last_character]
+    inputs = {name: encoding[name] for name in ("input_ids", "attention_mask")}
+    return Encoded(inputs, passage_of_token, words, word_of_token)
+
+
+def draw_neighbours(shares_by_title, codes, num_seeds):
+    """Draw [language, language of the nearest word] for each title."""
+    figure, panels = plt.subplots(1, len(shares_by_title), figsize=(9, 2.8), sharey=True)
+    for (title, shares), panel in zip(shares_by_title.items(), panels):
+        drawn = panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        panel.set(title=title, xlabel="language of\nthe nearest word")
+        panel.set_xticks(range(len(codes)), codes)
+    panels[0].set_yticks(range(len(codes)), codes)
+    panels[0].set_ylabel("language of a word")
+    figure.colorbar(drawn, ax=panels, label=f"share (mean of {num_seeds} seeds)")
+    plt.show()
+
+
+def is_near(value, expected, tolerance=1e-3):
+    return abs(value - expected) < tolerance
+
+
+@exercise
+def check_shares(shares):
+    """The shares of languages by temperature."""
+    first = np.array(shares([16, 1], 0.5), dtype=float)
+    if not is_near(first.sum(), 1, 1e-6):
+        return f"shares sum to 1; those of [16, 1] at α = 0.5 sum to {first.sum():.3f}"
+    if is_near(first[0], 16 / 17, 1e-6):
+        return "these are the shares at α = 1"
+    if is_near(first[0], 0.5, 1e-6):
+        return "α is an exponent of the sizes"
+    cases = (
+        ([16, 1], 0.5, [4, 1]),
+        ([16, 1], 1, [16, 1]),
+        ([3, 5, 2], 0, [1, 1, 1]),
+        ([8, 27, 1], 1 / 3, [2, 3, 1]),
+    )
+    for sizes, alpha, weights in cases:
+        result = np.array(shares(sizes, alpha), dtype=float)
+        expected = np.array(weights) / sum(weights)
+        if result.shape != expected.shape or not np.allclose(result, expected):
+            return (
+                f"{sizes} at α = {alpha:.2g} became {result.round(3).tolist()}; it should be"
+                f" {expected.round(3).tolist()}"
+            )
+
+
+@exercise
+def check_sampler(sampler):
+    """An endless sampler of languages, which reads the rows of a language in turns."""
+    texts = {"a": [f"a{number}" for number in range(12)], "b": ["b0", "b1", "b2"]}
+    probabilities = [0.3, 0.7]
+    rows = list(islice(sampler(texts, probabilities, np.random.default_rng(0)), 6_000))
+    if len(rows) < 6_000:
+        return f"your sampler ended after {len(rows)} rows: where a language ends, it begins anew"
+    for code, text in rows[:100]:
+        if text not in texts.get(code, ()):
+            return f"a row is (language, text of this language); one was {(code, text)!r}"
+    share = sum(code == "a" for code, _ in rows) / len(rows)
+    if abs(share - 12 / 15) < 0.03:
+        return (
+            "this draws in proportion to the number of rows: draw the language by `probabilities`"
+        )
+    if abs(share - 0.5) < 0.03:
+        return "this draws all languages equally often: draw the language by `probabilities`"
+    if abs(share - 0.3) > 0.03:
+        return f"language a has the probability 0.3, and a share of {share:.2f} of 6,000 rows"
+    orders = set()
+    for code, of_language in texts.items():
+        drawn = [text for language, text in rows if language == code]
+        count = len(of_language)
+        for start in range(0, len(drawn) - count + 1, count):
+            turn = drawn[start : start + count]
+            if len(set(turn)) < count:
+                return (
+                    f"a row of {code} came again before all {count} of its rows were read: go"
+                    " through them in turns"
+                )
+            if code == "a":
+                orders.add(tuple(turn))
+    if len(orders) == 1:
+        return (
+            "each turn through a language has the same order: shuffle its rows anew for each turn"
+        )
+    if tuple(texts["a"]) in orders and len(orders) < 20:
+        return "shuffle the rows of the first turn, too"
+
+
+@exercise
+def check_most_frequent_pair(most_frequent_pair):
+    """The pair of neighbouring tokens that BPE merges first."""
+    words = [["a", "b", "c"], ["b", "c", "a", "b"], ["x", "b", "c"]]
+    result = most_frequent_pair(words)
+    if isinstance(result, str):
+        return "return the pair as a tuple of two tokens"
+    if tuple(result) in {("c", "b"), ("c", "x"), ("b", "x")}:
+        return "pairs do not cross the border between two words"
+    if tuple(result) != ("b", "c"):
+        return f"in {words}, ('b', 'c') stands three times; your function returns {result!r}"
+    if tuple(most_frequent_pair([[1, 1, 1, 1], [2, 1], [2, 1]])) != (1, 1):
+        return "in [[1, 1, 1, 1], [2, 1], [2, 1]], (1, 1) stands three times and (2, 1) twice"
+    if tuple(most_frequent_pair([["b", "a"], ["b", "a"], ["a", "b"]])) != ("b", "a"):
+        return "('a', 'b') and ('b', 'a') are two pairs: the order counts"
+    words = [["p"], ["p"], ["p"], ["p"], [], ["q", "r"], ["q", "r"]]
+    if tuple(most_frequent_pair(words)) != ("q", "r"):
+        return "pairs do not cross the border between two words: a word of one token has no pair"
+
+
+@exercise
+def check_early_stopping(loss_at_best):
+    """The test loss at the best validation loss."""
+    validation = [3.0, 2.4, 2.5, 2.0, 2.6]
+    test = [3.2, 2.8, 2.2, 2.3, 2.7]
+    result = loss_at_best(list(validation), list(test))
+    hints = {
+        2.8: "this stops where the loss first rises; a later step has a better validation loss",
+        2.2: "this is the best test loss: who chooses by the test rows, cannot measure on them",
+        2.7: "this is the last one",
+        2.0: "this is the validation loss: return the test loss of that step",
+        3: "this is the place of the best step: return its test loss",
+        3.2: "this is the test loss of the worst validation loss: the lowest one is the best",
+    }
+    if result in hints:
+        return hints[result]
+    if result != 2.3:
+        return f"validation {validation} and test {test} became {result}; it should be 2.3"
+
+
+@exercise
+def check_centring(centre):
+    """Vectors less the mean of their language."""
+    x = np.array([[1.0, 2.0], [10.0, 0.0], [3.0, 2.0]])
+    result = np.array(centre(x.copy(), ["de", "el", "de"]))  # a copy: the answer may change it
+    if result.shape != x.shape:
+        return f"the result should have the shape {x.shape}; it has {result.shape}"
+    if np.allclose(result, x):
+        return "these are the vectors themselves: subtract the means, and return the result"
+    if np.allclose(result, x - x.mean(0)):
+        return "this subtracts the mean of all words: take the mean of each language"
+    if np.allclose(result, x - x.mean(1, keepdims=True)):
+        return "this subtracts the mean of each vector's own values: take the mean over words"
+    if not np.allclose(result, [[-1, 0], [0, 0], [1, 0]]):
+        return f"the vectors {x.tolist()} of de, el, de became {result.tolist()}"
+    other = np.array([[2.0], [4.0], [9.0], [5.0]])
+    if not np.allclose(centre(other.copy(), ["tr", "tr", "ru", "ru"]), [[-1], [1], [2], [-2]]):
+        return "[[2], [4], [9], [5]] of tr, tr, ru, ru should become [[-1], [1], [2], [-2]]"

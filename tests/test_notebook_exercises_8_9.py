@@ -1,0 +1,280 @@
+"""The checks of the exercises of notebooks 8 and 9 accept right answers, and refuse wrong ones with
+a hint that names the error."""
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(FOLDER))
+    import notebook_08
+    import notebook_09
+
+# Answers to the exercises of notebook 8
+
+
+def reciprocal_rank(ranking, grades, depth=10, first_rank=1, is_right=lambda grade: grade > 0):
+    for rank, number in enumerate(ranking[:depth], first_rank):
+        if is_right(grades.get(number, -1)):
+            return 1 / rank
+    return 0
+
+
+def rank_of_first_named(ranking, grades):
+    first_named = next(iter(grades))
+    return 1 / (list(ranking).index(first_named) + 1)
+
+
+def loss_with_negatives(questions, passages, negatives, scale=20, normalize=True, flip=False):
+    candidates = torch.cat([passages, negatives])
+    if flip:
+        candidates = torch.cat([negatives, passages])
+    if normalize:
+        questions = F.normalize(questions)
+        candidates = F.normalize(candidates)
+    return F.cross_entropy(scale * questions @ candidates.T, torch.arange(len(questions)))
+
+
+def loss_without_negatives(questions, passages, negatives):
+    return loss_with_negatives(questions, passages, passages[:0])
+
+
+def loss_with_own_negative(questions, passages, negatives):
+    questions, passages, negatives = map(F.normalize, (questions, passages, negatives))
+    scores = torch.cat([questions @ passages.T, (questions * negatives).sum(1)[:, None]], dim=1)
+    return F.cross_entropy(20 * scores, torch.arange(len(questions)))
+
+
+def miner(similarity, right, count, fill=-torch.inf, largest=True):
+    scores = similarity.clone()
+    scores[torch.arange(len(right)), right] = fill
+    return scores.topk(count, largest=largest).indices
+
+
+def miner_in_place(similarity, right, count):
+    similarity[torch.arange(len(right)), right] = -torch.inf
+    return similarity.topk(count).indices
+
+
+def count_pairs(length, reach):
+    return sum(min(length - 1, i + reach) - max(0, i - reach) + 1 for i in range(length))
+
+
+# Answers to the exercises of notebook 9
+
+
+def shares(sizes, alpha):
+    weights = np.array(sizes, dtype=float) ** alpha
+    return weights / weights.sum()
+
+
+def sampler(rows, probabilities, generator):
+    codes = list(rows)
+    waiting = {code: [] for code in codes}
+    while True:
+        code = codes[generator.choice(len(codes), p=probabilities)]
+        if not waiting[code]:
+            waiting[code] = generator.permutation(rows[code]).tolist()
+        yield code, waiting[code].pop()
+
+
+def sampler_with_replacement(rows, probabilities, generator):
+    codes = list(rows)
+    while True:
+        code = codes[generator.choice(len(codes), p=probabilities)]
+        yield code, generator.choice(rows[code])
+
+
+def sampler_in_file_order(rows, probabilities, generator):
+    codes = list(rows)
+    position = Counter()
+    while True:
+        code = codes[generator.choice(len(codes), p=probabilities)]
+        yield code, rows[code][position[code] % len(rows[code])]
+        position[code] += 1
+
+
+def sampler_by_size(rows, probabilities, generator):
+    sizes = [len(of_language) for of_language in rows.values()]
+    return sampler(rows, shares(sizes, 1), generator)
+
+
+def sampler_of_equal_shares(rows, probabilities, generator):
+    return sampler(rows, [1 / len(rows)] * len(rows), generator)
+
+
+def sampler_that_ends(rows, probabilities, generator):
+    for code, of_language in rows.items():
+        for row in of_language:
+            yield code, row
+
+
+def most_frequent_pair(words):
+    counts = Counter()
+    for word in words:
+        counts.update(pairwise(word))
+    return counts.most_common(1)[0][0]
+
+
+def most_frequent_pair_across_words(words):
+    return most_frequent_pair([[token for word in words for token in word]])
+
+
+def most_frequent_unordered_pair(words):
+    counts = Counter()
+    for word in words:
+        counts.update(tuple(sorted(pair)) for pair in pairwise(word))
+    return counts.most_common(1)[0][0]
+
+
+def most_frequent_token(words):
+    return Counter(token for word in words for token in word).most_common(1)[0][0]
+
+
+def first_rise(validation, test):
+    for step in range(1, len(validation)):
+        if validation[step] > validation[step - 1]:
+            return test[step - 1]
+    return test[-1]
+
+
+def centre(vectors, languages):
+    languages = np.array(languages)
+    result = np.array(vectors, dtype=float)
+    for language in set(languages):
+        result[languages == language] -= result[languages == language].mean(0)
+    return result
+
+
+def divide_by_deviation(vectors, languages):
+    return centre(vectors, languages) / (np.std(vectors, axis=0) + 1)
+
+
+CASES = {  # the check: right answers, then wrong ones with a part of the hint
+    notebook_08.check_ndcg: (
+        [(1 + 1 / 2) / (1 + 1 / np.log2(3)), 0.9197],
+        [
+            (1.5, "divide it by that of the best possible order"),
+            (0.75, "the places 1 and 2"),
+            (2 / 3, "you divide by the rank"),
+            (1.0, "1/log₂(2) + 1/log₂(4)"),
+        ],
+    ),
+    notebook_08.check_reciprocal_rank: (
+        [reciprocal_rank],
+        [
+            (rank_of_first_named, "101 comes first"),
+            (lambda *args: reciprocal_rank(*args, depth=5), "the last of the first ten"),
+            (lambda *args: reciprocal_rank(*args, depth=20), "return 0"),
+            (lambda *args: reciprocal_rank(*args, first_rank=2), "the reciprocal rank is 1"),
+            (lambda *args: reciprocal_rank(*args, is_right=lambda grade: grade >= 0), "grade 0"),
+            (lambda *args: reciprocal_rank(*args, is_right=lambda grade: grade == 1), "104 is"),
+        ],
+    ),
+    notebook_08.check_loss_with_negatives: (
+        [loss_with_negatives],
+        [
+            (loss_without_negatives, "without the hard negatives"),
+            (loss_with_own_negative, "only a question's own hard negative"),
+            (lambda *args: loss_with_negatives(*args, scale=1), "multiplied by 20"),
+            (lambda *args: loss_with_negatives(*args, normalize=False), "normalized"),
+            (lambda *args: loss_with_negatives(*args, flip=True), "first n columns"),
+            (lambda *args: 4 * loss_with_negatives(*args), "take the mean"),
+        ],
+    ),
+    notebook_08.check_miner: (
+        [miner],
+        [
+            (lambda similarity, right, count: similarity.topk(count).indices, "leave those out"),
+            (lambda *args: miner(*args, largest=False, fill=torch.inf), "near to it"),
+            (lambda *args: miner(*args).flip(1), "comes first"),
+            (lambda *args: miner(*args, fill=0), "below 0"),
+            (lambda similarity, right, count: miner(similarity, right, 2), "`count` says"),
+            (miner_in_place, "work on a copy"),
+        ],
+    ),
+    notebook_08.check_pairs: (
+        [count_pairs],
+        [
+            (lambda length, reach: length * (2 * reach + 1), "at the border"),
+            (lambda length, reach: count_pairs(length, reach) - length, "sees itself, too"),
+            (lambda length, reach: (count_pairs(length, reach) + length) // 2, "each side"),
+            (lambda length, reach: length**2, "these are all pairs"),
+        ],
+    ),
+    notebook_09.check_shares: (
+        [shares, lambda sizes, alpha: shares(sizes, alpha).tolist()],
+        [
+            (lambda sizes, alpha: np.array(sizes) ** alpha, "shares sum to 1"),
+            (lambda sizes, alpha: shares(sizes, 1), "α = 1"),
+            (lambda sizes, alpha: shares(sizes, 0.5), "it should be"),
+            (lambda sizes, alpha: shares(alpha * np.array(sizes), 0), "exponent"),
+            (lambda sizes, alpha: shares(sizes, 1 / alpha if alpha else 0), "it should be"),
+        ],
+    ),
+    notebook_09.check_sampler: (
+        [sampler],
+        [
+            (sampler_with_replacement, "before all"),
+            (sampler_in_file_order, "shuffle its rows anew"),
+            (sampler_by_size, "in proportion to the number of rows"),
+            (sampler_of_equal_shares, "all languages equally often"),
+            (sampler_that_ends, "it begins anew"),
+            (lambda *args: ((row, code) for code, row in sampler(*args)), "(language, text"),
+        ],
+    ),
+    notebook_09.check_most_frequent_pair: (
+        [most_frequent_pair],
+        [
+            (most_frequent_pair_across_words, "border between two words"),
+            (most_frequent_unordered_pair, "the order counts"),
+            (most_frequent_token, "tuple of two tokens"),
+        ],
+    ),
+    notebook_09.check_early_stopping: (
+        [lambda validation, test: test[int(np.argmin(validation))]],
+        [
+            (first_rise, "a later step"),
+            (lambda validation, test: min(test), "best test loss"),
+            (lambda validation, test: test[-1], "the last one"),
+            (lambda validation, test: min(validation), "return the test loss"),
+            (lambda validation, test: validation.index(min(validation)), "the place"),
+        ],
+    ),
+    notebook_09.check_centring: (
+        [centre],
+        [
+            (lambda vectors, languages: vectors - vectors.mean(0), "mean of all words"),
+            (lambda vectors, languages: vectors, "the vectors themselves"),
+            (lambda vectors, languages: vectors - vectors.mean(1, keepdims=True), "own values"),
+            (divide_by_deviation, "became"),
+        ],
+    ),
+}
+RIGHT = [(check, answer) for check, (answers, _) in CASES.items() for answer in answers]
+WRONG = [(check, *wrong) for check, (_, answers) in CASES.items() for wrong in answers]
+
+
+@pytest.mark.parametrize(("check", "answer"), RIGHT)
+def test_a_right_answer_is_accepted(check, answer, capsys):
+    check(answer)
+    assert capsys.readouterr().out == "right\n"
+
+
+@pytest.mark.parametrize(("check", "answer", "hint"), WRONG)
+def test_a_wrong_answer_is_refused_with_a_hint(check, answer, hint, capsys):
+    check(answer)
+    printed = capsys.readouterr().out
+    assert hint in printed and "cannot be checked" not in printed
+
+
+@pytest.mark.parametrize("check", CASES)
+def test_no_answer_is_not_yet_one(check, capsys):
+    check(None)
+    assert capsys.readouterr().out == "not yet\n"
