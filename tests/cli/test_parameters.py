@@ -179,6 +179,9 @@ def test_signatures_name_the_fields_of_configs():
     assert (
         list(inspect.signature(minibert.finetune).parameters)[-1] == "options"
     )  # those of the task
+    evaluation = inspect.signature(minibert.evaluate).parameters
+    assert {"output_dir", "per_device_eval_batch_size", "bf16", "options"} <= set(evaluation)
+    assert "learning_rate" not in evaluation  # it would have no effect
 
 
 def test_keywords_replace_fields_of_args(tmp_path):

@@ -19,6 +19,7 @@ def option(default: Any, help: str) -> Any:
 
 def checked_options(
     *config_classes: type,
+    described_fields: Iterable[str] | None = None,
     has_task_options: bool = False,
     former_names: Mapping[str, str] | None = None,
 ) -> Callable[[Function], Function]:
@@ -28,6 +29,7 @@ def checked_options(
     Args:
         config_classes: Dataclasses whose fields the function takes as `**options`.
             `inspect.signature`, and so `help` and notebooks, lists them as keywords.
+        described_fields: The fields that it lists, if some of them have no effect; by default all.
         has_task_options: Whether the function takes further `**options`, which depend on the task.
             It checks their names itself.
         former_names: Keywords of earlier versions, which still work, and their names today. A
@@ -36,7 +38,9 @@ def checked_options(
     former_names = former_names or {}
 
     def decorate(function: Function) -> Function:
-        signature = spell_out(inspect.signature(function), config_classes, has_task_options)
+        signature = spell_out(
+            inspect.signature(function), config_classes, described_fields, has_task_options
+        )
         names = list(signature.parameters)
 
         @functools.wraps(function)
@@ -61,13 +65,19 @@ def checked_options(
 
 
 def spell_out(
-    signature: inspect.Signature, config_classes: Iterable[type], has_task_options: bool
+    signature: inspect.Signature,
+    config_classes: Iterable[type],
+    described_fields: Iterable[str] | None,
+    has_task_options: bool,
 ) -> inspect.Signature:
-    """A signature with the fields of dataclasses as keywords in the place of `**options`."""
+    """A signature with fields of dataclasses as keywords in the place of `**options`: all of them,
+    or the described ones."""
     parameters = dict(signature.parameters)
     options = parameters.pop("options", None)
     for config_class in config_classes:
         for name, field in fields_of(config_class).items():
+            if described_fields is not None and name not in described_fields:
+                continue
             default = field.default
             if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()

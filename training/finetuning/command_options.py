@@ -39,8 +39,9 @@ def resolve_options(
         if name in config_fields:
             config_options[name] = value
         elif name not in parameters:
-            names = [*sorted(parameters), *inspect.signature(function).parameters]
-            raise unknown_option(name, f"{function.__name__} {task_name}", names)
+            names = [*sorted(parameters), *inspect.signature(function).parameters, *config_fields]
+            distinct_names = dict.fromkeys(names)
+            raise unknown_option(name, f"{function.__name__} {task_name}", distinct_names)
     args = make_config(config_class, args, config_options)
     args = dataclasses.replace(args, output_dir=str(args.output_dir))
     task_options = {}

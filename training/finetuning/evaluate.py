@@ -23,7 +23,11 @@ from .tasks.base import Scores
 from .trainer import FinetuningTrainer
 
 
-@checked_options(EvaluationConfig, has_task_options=True)
+@checked_options(
+    EvaluationConfig,
+    described_fields=("output_dir", "per_device_eval_batch_size", "bf16"),
+    has_task_options=True,
+)
 @without_bars()
 def evaluate(
     task: str,
