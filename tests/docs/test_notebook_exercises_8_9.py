@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
+FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(FOLDER))
     import notebook_08
