@@ -48,6 +48,8 @@ from .training.finetuning.trainer import (
 )
 from .training.finetuning.tasks.classification import (
     Classify as Classify,
+)
+from .training.finetuning.tasks.inference import (
     Nli as Nli,
 )
 from .training.finetuning.tasks.choice import (

@@ -18,8 +18,9 @@ from transformers import AutoTokenizer
 from minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
-from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_tokens, best_answer
-from minibert.training.finetuning.tasks.base import Predictions
+from minibert.training.finetuning.tasks.answer_windows import answer_tokens, best_answer
+from minibert.training.finetuning.tasks.answering import AnswerQuestions
+from minibert.training.finetuning.tasks.predictions import Predictions
 
 CONTEXT = "one two three four five six seven eight nine ten"
 OFFSETS = [(i, i + len(word)) for word in CONTEXT.split() for i in [CONTEXT.index(word)]]

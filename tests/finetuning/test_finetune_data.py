@@ -11,9 +11,10 @@ from minibert import train_tokenizer
 from minibert.training.finetuning.reading.columns import FILE, ROW
 from minibert.training.finetuning.reading.examples import drop_unlabelled_test
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
-from minibert.training.finetuning.tasks.base import LABEL
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
-from minibert.training.finetuning.tasks.classification import Classify, Nli
+from minibert.training.finetuning.tasks.classification import Classify
+from minibert.training.finetuning.tasks.inference import Nli
+from minibert.training.finetuning.tasks.predictions import LABEL
 from minibert.training.finetuning.tasks.problem_types import (
     MULTI_LABEL,
     REGRESSION,

@@ -21,7 +21,7 @@ from minibert.training.finetuning.results import (
     score_simple_model,
 )
 from minibert.training.finetuning.tasks import label_schemes, task_class
-from minibert.training.finetuning.tasks.base import LABEL
+from minibert.training.finetuning.tasks.predictions import LABEL
 from minibert.training.finetuning.tasks.problem_types import Binary, MultiLabel, Regression
 from minibert.training.hub import uploaded_files
 from minibert.training.loop.divergence import (

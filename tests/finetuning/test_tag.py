@@ -26,13 +26,13 @@ from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.prediction_loop import TaskPredictor
-from minibert.training.finetuning.tasks.base import IS_CUT, Predictions
 from minibert.training.finetuning.tasks.label_schemes import (
     are_entities,
     best_path,
     may_follow,
     to_bio,
 )
+from minibert.training.finetuning.tasks.predictions import IS_CUT, Predictions
 from minibert.training.finetuning.tasks.tagging import Tag, encode_sentences
 
 ALPHABET = ["O", *(f"{prefix}-{kind}" for kind in ("PER", "creative-work") for prefix in "BIES")]
@@ -208,7 +208,9 @@ class TestTask:
         rows = [{"words": ["Cats", "sleep", "now"], "upos": ["NOUN", "VERB", "ADV"]},
                 {"words": ["Dogs", "\x00"], "upos": ["NOUN", "VERB"]}]  # fmt: skip
         task, split = make_task(tokenizers["bpe"], rows, tmp_path)
-        assert task.label_names == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
+        assert (
+            task.label_names == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
+        )
         prediction = as_prediction(task, split, said=lambda tag: "NOUN" if tag == "NOUN" else "ADV")
         scores = task.compute_metrics(prediction)
         predicted, true = (
@@ -372,7 +374,10 @@ class TestTraining:
                 scores = model(**inputs).logits[0].log_softmax(-1).numpy()
             first = [inputs.word_ids().index(word) for word in range(len(tokens))]
             expected.append(
-                [task.label_names[i] for i in best_path(scores[first], may_follow(task.label_names))]
+                [
+                    task.label_names[i]
+                    for i in best_path(scores[first], may_follow(task.label_names))
+                ]
             )
         prediction = predictions["test"]
         assert task.decode(prediction) == expected

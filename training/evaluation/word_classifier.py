@@ -66,3 +66,24 @@ class WordClassifier:
         for vectorizer, texts in zip(self.vectorizers, columns):
             features.append(vectorizer.transform(texts))
         return self.classifier.predict(sparse.hstack(features).tocsr()).tolist()
+
+
+def learn_and_predict(
+    training_texts: Sequence[Sequence[str]],
+    training_labels: Sequence[int | list[float]],
+    texts_of_splits: Sequence[Sequence[Sequence[str]]],
+    balanced: bool,
+) -> list[list[int] | list[list[int]]] | None:
+    """What a `WordClassifier` predicts for each of several splits; None if the training texts have
+    no words.
+
+    Args:
+        training_texts: Columns of texts, of pairs two; so for each split in `texts_of_splits`.
+        balanced: As of `WordClassifier`.
+    """
+    classifier = WordClassifier(balanced)
+    try:
+        classifier.fit(training_texts, training_labels)
+    except ValueError:  # texts without words
+        return None
+    return [classifier.predict(columns) for columns in texts_of_splits]

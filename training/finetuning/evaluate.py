@@ -19,7 +19,7 @@ from .command_options import ENCODER_TASKS, call_encoder_function, make_task, re
 from .config import EvaluationConfig
 from .results import FILES_DESCRIPTION
 from .tasks import TASKS
-from .tasks.base import Scores
+from .tasks.predictions import Scores
 from .trainer import FinetuningTrainer
 
 

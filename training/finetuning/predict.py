@@ -48,7 +48,8 @@ from .start_model import (
     read_config,
 )
 from .tasks import task_class
-from .tasks.base import IS_CUT, Predictions, Task
+from .tasks.base import Task
+from .tasks.predictions import IS_CUT, Predictions
 
 TASK_OF_HEAD = {
     "ForSequenceClassification": "classify",

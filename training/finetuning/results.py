@@ -13,7 +13,8 @@ from ..common.files import atomic_write, write_json
 from ..common.printing import format_intervals, format_scores, format_table
 from ..evaluation.baselines import is_better, judge, judge_simple
 from .reading.columns import ROW
-from .tasks.base import LABEL, Predictions, Scores, Task
+from .tasks.base import Task
+from .tasks.predictions import LABEL, Predictions, Scores
 
 REPORT_FILE = "metrics.json"
 PICTURE_FILE = "predictions.png"

@@ -23,7 +23,7 @@ from .class_weights import describe_weights
 from .reading.columns import ROW
 from .reading.splits import FilesOrRows
 from .results import FILES_DESCRIPTION, Results
-from .tasks.base import LABEL
+from .tasks.predictions import LABEL
 
 if TYPE_CHECKING:
     from .trainer import FinetuningTrainer

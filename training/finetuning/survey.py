@@ -12,8 +12,9 @@ import numpy as np
 
 from ...tokenization.coverage import MAX_LOST_SHARE, Coverage, measure_coverage
 from ..evaluation.baselines import describe_few_rows
-from .tasks.base import IS_CUT, Task
+from .tasks.base import Task
 from .tasks.label_cells import UNREAD_SEPARATORS
+from .tasks.predictions import IS_CUT
 
 # The share of cut texts that gives a warning.
 MIN_CUT_SHARE = 0.01

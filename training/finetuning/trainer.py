@@ -36,7 +36,8 @@ from .results import Results, name_baseline, score_baseline, score_simple_model
 from .saving import save_results
 from .start_model import StartModel, longest_input
 from .survey import find_warnings, survey
-from .tasks.base import LABEL, Predictions, Scores, Task
+from .tasks.base import Task
+from .tasks.predictions import LABEL, Predictions, Scores
 from .thresholds import ChosenThresholds, shift_bias, undo_shift
 
 # Private methods of `Trainer` that `FinetuningTrainer` and `TaskPredictor` override, because no

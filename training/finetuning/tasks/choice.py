@@ -24,7 +24,9 @@ from ..reading.columns import (
     map_examples,
     with_column,
 )
-from .base import (
+from .base import Task
+from .display import shortened
+from .predictions import (
     IS_CUT,
     LABEL,
     SCORE_FEATURE,
@@ -32,8 +34,6 @@ from .base import (
     Labels,
     Predictions,
     Scores,
-    Task,
-    shortened,
 )
 
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
@@ -86,6 +86,8 @@ class Choose(Task):
     label_column: str | None = None
     max_length: int | None = None
     pooling: Literal["mean", "cls"] | None = None
+
+    # --- columns ---
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the
@@ -153,6 +155,8 @@ class Choose(Task):
             _, keys = texts_and_keys(cell)
             keys_of_examples.append(keys)
         return keys_of_examples
+
+    # --- labelled examples ---
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
         return split[self.learned.label_column][:]
@@ -223,8 +227,7 @@ class Choose(Task):
             choices = with_prefix
         return super().with_labels(with_column(split, CHOICE_TEXTS, choices), labels)
 
-    def encode(self, split: datasets.Dataset) -> datasets.Dataset:
-        return self.map_columns(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices)
+    # --- examples without labels, for `predict` ---
 
     @property
     def required_columns(self) -> list[str]:
@@ -232,6 +235,20 @@ class Choose(Task):
 
     def placeholders(self, split: datasets.Dataset) -> list[int]:
         return [0] * len(split)
+
+    # --- the model's inputs and outputs ---
+
+    def encode(self, split: datasets.Dataset) -> datasets.Dataset:
+        return self.map_columns(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices)
+
+    # --- metrics ---
+
+    def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
+        from sklearn.metrics import accuracy_score
+
+        return {"accuracy": float(accuracy_score(references, predictions))}
+
+    # --- how they are shown ---
 
     @property
     def prediction_features(self) -> datasets.Features:
@@ -251,10 +268,11 @@ class Choose(Task):
             "score": self.confidence_of_examples(predictions),
         }
 
-    def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
-        from sklearn.metrics import accuracy_score
+    def show_input(self, example: Mapping[str, Any]) -> str:
+        return shortened(example[self.text_columns[0]])
 
-        return {"accuracy": float(accuracy_score(references, predictions))}
+    def show_label(self, example: Mapping[str, Any], label: int) -> str:
+        return shortened(example[CHOICE_TEXTS][label])
 
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         num_choices = len(predictions.examples[0][CHOICE_TEXTS])
@@ -263,12 +281,6 @@ class Choose(Task):
 
     def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
         return {"text": example[self.text_columns[0]], "choices": example[CHOICE_TEXTS]}
-
-    def show_input(self, example: Mapping[str, Any]) -> str:
-        return shortened(example[self.text_columns[0]])
-
-    def show_label(self, example: Mapping[str, Any], label: int) -> str:
-        return shortened(example[CHOICE_TEXTS][label])
 
 
 def letter_of(index: int) -> str:

@@ -1,10 +1,9 @@
-"""Classify texts or pairs of texts: one class, several labels, or a value; and entailment.
+"""Classify texts or pairs of texts: one class, several labels, or a value.
 
 `Classify` finds the columns, reads the labels and chooses what is learned from them: one of the
 classes in `problem_types`, which has the metrics.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,6 @@ from ...common.printable import printable
 from ...data.cell_types import to_number
 from ...evaluation import word_classifier
 from ...evaluation.intervals import Interval
-from ...evaluation.word_classifier import WordClassifier
 from ..class_weights import class_weights, describe_weights
 from ..reading.columns import (
     FILE,
@@ -35,23 +33,21 @@ from ..reading.columns import (
     plain_text_columns,
 )
 from ..thresholds import ChosenThresholds
-from .base import (
-    IS_CUT,
-    LABEL,
-    Labels,
-    Learned,
-    Predictions,
-    Scores,
-    Task,
-    saved_labels,
-)
+from .base import Learned, Task
 from .label_cells import (
     LIST_EXAMPLE,
     are_classes_with_gaps,
     is_list_of_one,
     plain_label,
 )
-from .label_names import find_label, learn_label_names, names_of_feature
+from .label_names import (
+    all_label_names,
+    find_label,
+    learn_label_names,
+    names_of_feature,
+    saved_labels,
+)
+from .predictions import IS_CUT, LABEL, Labels, Predictions, Scores
 from .problem_types import (
     MULTI_LABEL,
     REGRESSION,
@@ -72,16 +68,9 @@ PAIR_COLUMNS = (
     ("question", "sentence"),
     ("question", "passage"),
 )
-# Names of the labels of inference in other data sets, such as supports, refutes, not enough info.
-ENTAILMENT_NAME = re.compile(r"supports?|supported|supporting|implie[sd]|follows|yes|true")
-CONTRADICTION_NAME = re.compile(
-    r"contradict|refut|denie[sd]|unsupported|not?$|false$|not[ _-]?(support|true)"
-)
 MAX_LISTED_LABELS = 20
 # Of more whole numbers, it is said that they may be values.
 MAX_NUMBERED_CLASSES = 20
-# How SNLI marks pairs that its annotators did not agree on; in numbers it is -1.
-NO_GOLD_LABELS = ("-", "-1")
 
 
 @dataclass
@@ -222,7 +211,7 @@ class Classify(Task):
             return candidates
         return [find_column(split, "text_column", None, usual_names)]
 
-    # --- labels ---
+    # --- labelled examples ---
 
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
@@ -313,46 +302,11 @@ class Classify(Task):
             self._balance(encoded["train"])
         return encoded
 
-    def use_labels_of(self, config: PreTrainedConfig) -> None:
-        label_names = [config.id2label[label_id] for label_id in sorted(config.id2label)]
-        self._choose_problem(problem_type_of(config) or SINGLE_LABEL, label_names)
-        self.learned.thresholds = getattr(config, "thresholds", None)
-
     def _choose_problem(self, problem_type: str, label_names: Sequence[str]) -> None:
         """Choose what is learned: all that depends on it is in `self.problem` from here on."""
         self.learned.label_names = label_names
         self.learned.problem = choose_problem(problem_type, label_names)
         self.learned.metric_for_best_model = self.problem.metric_for_best_model
-
-    def _encode_labels(self, splits: datasets.DatasetDict, labels: Labels) -> Labels:
-        """What the model learns of each label; a ValueError for a label that has no id."""
-        different_labels = set()
-        for label in chain.from_iterable(labels.values()):
-            different_labels.update(as_list(label))
-        id_of = {label: find_label(self.label_names, label) for label in different_labels}
-
-        def find_id(label: Any) -> int:
-            label_id = id_of[label]
-            if label_id is None:
-                raise self._unknown_label(label)
-            return label_id
-
-        def encode(label: Any) -> Any:
-            return self.problem.encode_label(label, self.learned.label_column, find_id)
-
-        return {name: map_examples(splits[name], encode, labels[name]) for name in labels}
-
-    def _unknown_label(self, label: Any) -> ValueError:
-        reason = " was never seen in training"
-        if self.labels:
-            reason = " is none of --labels"
-        listed = ", ".join(self.label_names[:MAX_LISTED_LABELS])
-        if len(self.label_names) > MAX_LISTED_LABELS:
-            listed += " …"
-        return bad_value(self.learned.label_column, label, f"one of {listed}", reason)
-
-    def placeholders(self, split: datasets.Dataset) -> list[Any]:
-        return [self.problem.placeholder()] * len(split)
 
     def _mention_numbers(self, split: datasets.Dataset, labels: Sequence[Any]) -> None:
         """Say how many whole numbers could be learned as values, if they are that many."""
@@ -397,17 +351,7 @@ class Classify(Task):
                 counts[self.label_names[label_id]] += 1
         return counts
 
-    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
-        if len(self.label_names) < 2:
-            return Counter(), 0
-        return self._count(examples[LABEL]), len(examples)
-
-    def count_labelled(self, class_counts: Mapping[str, int], num_examples: int) -> int:
-        if self.problem_type == MULTI_LABEL:
-            return num_examples
-        return super().count_labelled(class_counts, num_examples)
-
-    # --- the names of the labels ---
+    # --- the names and ids of the labels ---
 
     def _label_names(
         self,
@@ -433,9 +377,46 @@ class Classify(Task):
             )
         if model_labels or option_labels:
             return model_labels or option_labels
-        return [config.id2label[label_id] for label_id in sorted(config.id2label)]  # LABEL_0, …
+        return all_label_names(config)  # LABEL_0, …
 
-    # --- the model's inputs ---
+    def _encode_labels(self, splits: datasets.DatasetDict, labels: Labels) -> Labels:
+        """What the model learns of each label; a ValueError for a label that has no id."""
+        different_labels = set()
+        for label in chain.from_iterable(labels.values()):
+            different_labels.update(as_list(label))
+        id_of = {label: find_label(self.label_names, label) for label in different_labels}
+
+        def find_id(label: Any) -> int:
+            label_id = id_of[label]
+            if label_id is None:
+                raise self._unknown_label(label)
+            return label_id
+
+        def encode(label: Any) -> Any:
+            return self.problem.encode_label(label, self.learned.label_column, find_id)
+
+        return {name: map_examples(splits[name], encode, labels[name]) for name in labels}
+
+    def _unknown_label(self, label: Any) -> ValueError:
+        reason = " was never seen in training"
+        if self.labels:
+            reason = " is none of --labels"
+        listed = ", ".join(self.label_names[:MAX_LISTED_LABELS])
+        if len(self.label_names) > MAX_LISTED_LABELS:
+            listed += " …"
+        return bad_value(self.learned.label_column, label, f"one of {listed}", reason)
+
+    # --- examples without labels, for `predict` ---
+
+    def use_labels_of(self, config: PreTrainedConfig) -> None:
+        problem_type = problem_type_of(config) or SINGLE_LABEL
+        self._choose_problem(problem_type, all_label_names(config))
+        self.learned.thresholds = getattr(config, "thresholds", None)
+
+    def placeholders(self, split: datasets.Dataset) -> list[Any]:
+        return [self.problem.placeholder()] * len(split)
+
+    # --- the model's inputs and outputs ---
 
     def config_fields(self) -> dict[str, Any]:
         return {
@@ -446,8 +427,6 @@ class Classify(Task):
 
     def encode(self, split: datasets.Dataset) -> datasets.Dataset:
         return self.map_columns(split, [*self.text_columns, LABEL], encode_texts)
-
-    # --- predictions and scores: those of the problem ---
 
     def preprocess_logits(
         self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
@@ -464,18 +443,12 @@ class Classify(Task):
     def decode(self, predictions: Predictions) -> list[Any]:
         return self.problem.decode(predictions.outputs, predictions.thresholds)
 
+    # --- metrics ---
+
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
         return self.problem.score(predictions, references)
 
-    def scores_by_class(
-        self, predictions: Sequence[Any], references: Sequence[Any]
-    ) -> dict[str, dict[str, float]]:
-        return self.problem.scores_by_class(predictions, references)
-
-    def intervals(
-        self, predictions: Sequence[Any], references: Sequence[Any]
-    ) -> dict[str, Interval]:
-        return self.problem.intervals(predictions, references)
+    # --- what the predictions are worth ---
 
     def guesses(
         self, training_examples: datasets.Dataset, examples: datasets.Dataset
@@ -487,19 +460,38 @@ class Classify(Task):
     ) -> list[Sequence[Any]] | None:
         if not self.problem.has_classes or len(self.label_names) > word_classifier.MAX_CLASSES:
             return None
-        classifier = WordClassifier(balanced=self.learned.label_weights is not None)
-        columns = [training_examples[column][:] for column in self.text_columns]
-        try:
-            classifier.fit(columns, training_examples[LABEL][:])
-        except ValueError:  # texts without words
-            return None
-        predictions = []
-        for split in splits:
-            columns = [split[column][:] for column in self.text_columns]
-            predictions.append(classifier.predict(columns))
-        return predictions
+        return word_classifier.learn_and_predict(
+            self._texts(training_examples),
+            training_examples[LABEL][:],
+            [self._texts(split) for split in splits],
+            balanced=self.learned.label_weights is not None,
+        )
 
-    # --- how predictions are shown ---
+    def _texts(self, split: datasets.Dataset) -> list[list[str]]:
+        """The columns of the texts, of pairs two."""
+        return [split[column][:] for column in self.text_columns]
+
+    def intervals(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, Interval]:
+        return self.problem.intervals(predictions, references)
+
+    def scores_by_class(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, dict[str, float]]:
+        return self.problem.scores_by_class(predictions, references)
+
+    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
+        if len(self.label_names) < 2:
+            return Counter(), 0
+        return self._count(examples[LABEL]), len(examples)
+
+    def count_labelled(self, class_counts: Mapping[str, int], num_examples: int) -> int:
+        if self.problem_type == MULTI_LABEL:
+            return num_examples
+        return super().count_labelled(class_counts, num_examples)
+
+    # --- how they are shown ---
 
     @property
     def prediction_features(self) -> datasets.Features:
@@ -513,86 +505,16 @@ class Classify(Task):
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         return self.problem.mistake(predicted, true, confidence)
 
+    def show_label(self, example: Mapping[str, Any], label: Any) -> str:
+        return self.problem.show_label(label)
+
     def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         decoded = self.decode_once(predictions)
         self.problem.draw(decoded, predictions.examples[LABEL][:], path, note)
 
-    def show_label(self, example: Mapping[str, Any], label: Any) -> str:
-        return self.problem.show_label(label)
-
     def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
         texts = [example[column] for column in self.text_columns]
         return dict(zip(("text", "text_pair"), texts))
-
-
-class Nli(Classify):  # (its docstring, which has the help of the options, is that of `Classify`)
-    name = "nli"
-    pairs_only = True
-    # Zero-shot classification reads the probabilities of a model as they were trained.
-    thresholds_go_into_bias = False
-    no_gold = NO_GOLD_LABELS[:1]
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.regression:
-            raise ValueError("regression: inference has classes; use `classify` for values")
-
-    def read(
-        self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
-    ) -> datasets.DatasetDict:
-        splits = datasets.DatasetDict(splits)
-        column = self.find_labels(next(iter(splits.values())))
-        for name, split in splits.items():
-            if column not in split.column_names:
-                continue
-            has_gold = [str(value) not in NO_GOLD_LABELS for value in split[column]]
-            num_left_out = has_gold.count(False)
-            if num_left_out:
-                print(f"{name}: {num_left_out:,} pairs without a gold label are left out")
-                splits[name] = split.select(np.flatnonzero(has_gold))
-        read_splits = super().read(splits, config)
-        label_names = self.label_names
-        if all(label.lstrip("-").isdigit() for label in label_names):
-            raise ValueError(
-                f"labels: {self.learned.label_column!r} has no names for its labels; give them in"
-                " the order of their numbers, as --labels entailment neutral contradiction"
-            )
-        if "train" in splits and not _name_entailment(label_names):
-            print(
-                "labels: none begins with 'entail', so that zero-shot classification takes the last"
-                f" one, {printable(label_names[-1])!r}, for entailment, and the first,"
-                f" {printable(label_names[0])!r}, for contradiction;"
-                " if that is wrong, give them in another order by --labels"
-            )
-        return read_splits
-
-    def _label_names(
-        self,
-        problem_type: str,
-        splits: datasets.DatasetDict,
-        labels: Labels,
-        config: PreTrainedConfig | None,
-    ) -> list[str]:
-        """In the order that Transformers' zero-shot classification expects where no name begins
-        with "entail": what contradicts comes first, and what entails last."""
-        names = super()._label_names(problem_type, splits, labels, config)
-        if saved_labels(config) or self.labels or _name_entailment(names):
-            return names
-        return sorted(names, key=_entailment_rank)
-
-
-def _name_entailment(labels: Sequence[str]) -> bool:
-    """Whether `ZeroShotClassificationPipeline` finds the label of entailment by its name."""
-    return any(label.lower().startswith("entail") for label in labels)
-
-
-def _entailment_rank(label: str) -> int:
-    """0 for a name that contradicts, 2 for one that entails, 1 for others."""
-    if CONTRADICTION_NAME.match(label.lower()):
-        return 0
-    if ENTAILMENT_NAME.fullmatch(label.lower()):
-        return 2
-    return 1
 
 
 def problem_type_of(config: PreTrainedConfig) -> str | None:
@@ -625,3 +547,12 @@ def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
         "labels": labels,
         IS_CUT: [bool(encoding.overflowing) for encoding in encoded.encodings],
     }
+
+
+def __getattr__(name: str) -> Any:
+    """`Nli` was in this file."""
+    if name == "Nli":
+        from .inference import Nli
+
+        return Nli
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,11 @@
-"""The names of a classifier's labels in the order of their ids, and which of them a label means."""
+"""The names of labels in the order of their ids, and which of them a label means."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import datasets
 import numpy as np
+from transformers import PreTrainedConfig
 
 from ...data.cell_types import to_number
 from ..reading.columns import FILE, as_list
@@ -98,3 +99,18 @@ def find_label(labels: Sequence[str], label: int | str) -> int | None:
     if number in range(len(labels)) and not has_numbers:
         return int(number)
     return None
+
+
+def saved_labels(config: PreTrainedConfig | None) -> list[str] | None:
+    """The label names of a saved model in the order of their ids; None where they were never named
+    (LABEL_0, …)."""
+    if config is None:
+        return None
+    labels = all_label_names(config)
+    default_names = [f"LABEL_{label_id}" for label_id in range(len(labels))]
+    return None if labels == default_names else labels
+
+
+def all_label_names(config: PreTrainedConfig) -> list[str]:
+    """The label names of a saved model in the order of their ids, also LABEL_0, …"""
+    return [config.id2label[label_id] for label_id in sorted(config.id2label)]

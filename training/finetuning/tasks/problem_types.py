@@ -33,7 +33,8 @@ from ...evaluation.intervals import (
 from ...evaluation.plots import plot_confusion, plot_values
 from ..reading.columns import as_list, bad_value
 from ..thresholds import ChosenThresholds, choose_threshold, to_log_odds
-from .base import SCORE_FEATURE, STRING_FEATURE, Scores, plot_f1_by_class
+from .display import plot_f1_by_class
+from .predictions import SCORE_FEATURE, STRING_FEATURE, Scores
 
 # Values of `problem_type` in a model's config, as Transformers has them.
 SINGLE_LABEL = "single_label_classification"

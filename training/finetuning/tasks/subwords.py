@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ....tokenization import plain_tokenizer
 from . import label_schemes as schemes
-from .base import IS_CUT
+from .predictions import IS_CUT
 
 # The label that no loss counts.
 IGNORED_LABEL_ID = -100

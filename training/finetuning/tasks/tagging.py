@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import datasets
@@ -19,8 +18,8 @@ from transformers import (
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....option_checks import checked_class
 from ...data.sentences import split_words
-from ...evaluation.classification_metrics import score_classes, scores_by_class
-from ...evaluation.intervals import Interval, intervals_of_class_counts, intervals_of_counts
+from ...evaluation.intervals import Interval
+from ...evaluation.tag_metrics import flatten, intervals_of_tags, score_tags, scores_by_tag
 from ..class_weights import class_weights, describe_weights
 from ..reading.columns import (
     FILE,
@@ -32,18 +31,10 @@ from ..reading.columns import (
     with_column,
 )
 from . import label_schemes as schemes
-from .base import (
-    LABEL,
-    SCORE_FEATURE,
-    STRING_FEATURE,
-    Labels,
-    Learned,
-    Predictions,
-    Scores,
-    Task,
-    saved_labels,
-    shortened,
-)
+from .base import Learned, Task
+from .display import shortened
+from .label_names import saved_labels
+from .predictions import LABEL, SCORE_FEATURE, STRING_FEATURE, Labels, Predictions, Scores
 from .subwords import IGNORED_LABEL_ID, encode_sentences, with_spaces_before_words
 
 # Columns of examples without tags: their texts, and the first and last + 1 character of each word.
@@ -121,6 +112,17 @@ class Tag(Task):
     def metric_for_best_model(self) -> str:
         return self.learned.metric_for_best_model
 
+    # --- columns ---
+
+    def check_inputs(self, split: datasets.Dataset) -> None:
+        map_examples(split, self._check_words, split[self.text_columns[0]])
+
+    def _check_words(self, words: Any) -> None:
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise bad_value(self.text_columns[0], words, f"a list of words, {SENTENCE_EXAMPLE}")
+
+    # --- labelled examples ---
+
     def read(
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
@@ -134,16 +136,6 @@ class Tag(Task):
                 split = split.select(filled)
             with_words[name] = split
         return super().read(with_words, config)
-
-    def check_inputs(self, split: datasets.Dataset) -> None:
-        map_examples(split, self._check_words, split[self.text_columns[0]])
-
-    def _check_words(self, words: Any) -> None:
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise bad_value(self.text_columns[0], words, f"a list of words, {SENTENCE_EXAMPLE}")
-
-    def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        return [set(map(str, as_list(tags))) for tags in split[self.find_labels(split)]]
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         feature = split.features[self.learned.label_column]
@@ -169,6 +161,9 @@ class Tag(Task):
             else:
                 raise bad_value(f"{column}[{word}]", tag, "the name of a tag, such as B-PER")
         return named_tags
+
+    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+        return [set(map(str, as_list(tags))) for tags in split[self.find_labels(split)]]
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
@@ -207,16 +202,6 @@ class Tag(Task):
             self.learned.metric_for_best_model = "f1" if self.learned.has_entities else "f1_macro"
         return labels
 
-    def _prepare_decoding(self) -> None:
-        """What `decode` needs of the labels: which may follow each other, and the tag of words that
-        the model does not see, and of tags that it does not know."""
-        self.learned.fallback_id = 0
-        if schemes.OUTSIDE in self.label_names:
-            self.learned.fallback_id = self.label_names.index(schemes.OUTSIDE)
-        self.learned.allowed_transitions = None
-        if self.learned.has_entities:
-            self.learned.allowed_transitions = schemes.may_follow(self.label_names)
-
     def _check_model_labels(self, model_labels: list[str] | None) -> None:
         """Refuse a model whose labels are not named, or not those of BIO where they are of
         entities."""
@@ -226,6 +211,17 @@ class Tag(Task):
             raise ValueError(
                 "model: its labels are not tags of the scheme BIO; start from another model"
             )
+
+    def _to_bio(self, tags: list[str]) -> list[str]:
+        for word, tag in enumerate(tags):
+            prefix, _ = schemes.split_tag(tag)
+            if not prefix:
+                raise bad_value(
+                    f"{self.learned.label_column}[{word}]",
+                    tag,
+                    "O, B-TYPE or I-TYPE, as other rows have them",
+                )
+        return schemes.to_bio(tags)
 
     def _labels_of(self, counts: Counter[str]) -> list[str]:
         """The labels to learn: of entities O, and B and I of each type; else the tags, the most
@@ -241,16 +237,15 @@ class Tag(Task):
             labels += [f"B-{entity_type}", f"I-{entity_type}"]
         return labels
 
-    def _to_bio(self, tags: list[str]) -> list[str]:
-        for word, tag in enumerate(tags):
-            prefix, _ = schemes.split_tag(tag)
-            if not prefix:
-                raise bad_value(
-                    f"{self.learned.label_column}[{word}]",
-                    tag,
-                    "O, B-TYPE or I-TYPE, as other rows have them",
-                )
-        return schemes.to_bio(tags)
+    def _prepare_decoding(self) -> None:
+        """What `decode` needs of the labels: which may follow each other, and the tag of words that
+        the model does not see, and of tags that it does not know."""
+        self.learned.fallback_id = 0
+        if schemes.OUTSIDE in self.label_names:
+            self.learned.fallback_id = self.label_names.index(schemes.OUTSIDE)
+        self.learned.allowed_transitions = None
+        if self.learned.has_entities:
+            self.learned.allowed_transitions = schemes.may_follow(self.label_names)
 
     def _check_unknown_tags(self, split: str, tags_of_sentences: Sequence[list[str]]) -> None:
         """Refuse tags to train on that the model has no label for; say which of other splits count
@@ -274,7 +269,7 @@ class Tag(Task):
             f" (in the loss as {self.label_names[self.learned.fallback_id]!r})"
         )
 
-    # --- examples without tags ---
+    # --- examples without labels, for `predict` ---
 
     def use_labels_of(self, config: PreTrainedConfig) -> None:
         model_labels = saved_labels(config)
@@ -311,6 +306,139 @@ class Tag(Task):
         tag = self.label_names[self.learned.fallback_id]
         return [[tag] * len(words) for words in split[self.text_columns[0]]]
 
+    # --- the model's inputs and outputs ---
+
+    def encode(self, split: datasets.Dataset) -> datasets.Dataset:
+        return self.map_columns(
+            split, [*self.text_columns, LABEL], encode_sentences, labels=self.label_names
+        )
+
+    def preprocess_logits(
+        self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """The likeliest label of each word at its first subword, [batch, length]. Of entities two
+        of them, -100 elsewhere, [batch, length, 2]: that of the likeliest sequence in which each
+        may follow the one before, and the likeliest by itself."""
+        likeliest = super().preprocess_logits(logits, inputs)
+        if not self.learned.has_entities:
+            return likeliest
+        scores = logits.float().log_softmax(-1).cpu().numpy()
+        is_first_subword = (inputs["labels"] != IGNORED_LABEL_ID).cpu().numpy()
+        label_ids = np.full(is_first_subword.shape, IGNORED_LABEL_ID)
+        for row, is_first in enumerate(is_first_subword):
+            label_ids[row, is_first] = schemes.best_path(
+                scores[row, is_first], self.learned.allowed_transitions
+            )
+        in_sequence = torch.from_numpy(label_ids).to(logits.device)
+        by_itself = torch.where(inputs["labels"] != IGNORED_LABEL_ID, likeliest, IGNORED_LABEL_ID)
+        return torch.stack([in_sequence, by_itself], -1)
+
+    def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Of the word that is least sure."""
+        of_tokens = super().confidence(logits, inputs)
+        is_no_word = inputs["labels"] == IGNORED_LABEL_ID
+        return of_tokens.masked_fill(is_no_word, 1.0).amin(-1)
+
+    def decode(self, predictions: Predictions) -> list[list[str]]:
+        """The tags of every sentence, one a word. A word without any subword, or behind the longest
+        input, is outside of entities (of classes of words, in the most frequent one)."""
+        if self.learned.has_entities:
+            predictions = predictions._replace(outputs=predictions.outputs[..., 0])
+        return self._tags_of(predictions)
+
+    def _tags_of(self, predictions: Predictions) -> list[list[str]]:
+        """The tags of every sentence. `predictions.outputs`: label ids, [rows, length]."""
+        decoded = []
+        sentences = predictions.examples[self.text_columns[0]]
+        words_of_tokens = predictions.encoded["words"]
+        for sentence, word_of_token, label_of_token in zip(
+            sentences, words_of_tokens, predictions.outputs
+        ):
+            tags = [self.label_names[self.learned.fallback_id]] * len(sentence)
+            for word, label in zip(word_of_token, label_of_token):  # the latter is padded
+                if word >= 0:
+                    tags[word] = self.label_names[label]
+            if self.learned.has_entities:
+                tags = schemes.to_bio(tags)
+            decoded.append(tags)
+        return decoded
+
+    # --- metrics ---
+
+    def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
+        """See `score_tags`."""
+        return score_tags(predictions, references, self.learned.has_entities)
+
+    # --- what the predictions are worth ---
+
+    def guesses(
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
+    ) -> list[list[list[str]]]:
+        """The entities of the training examples, wherever the same words occur again. If these are
+        the measured examples, each half of them uses the entities of the other half."""
+        if training_examples is not examples:
+            return [self._tags_by_heart(training_examples, examples)]
+        even_examples = examples.select(range(0, len(examples), 2))
+        odd_examples = examples.select(range(1, len(examples), 2))
+        tags: list[list[str]] = [[]] * len(examples)
+        tags[::2] = self._tags_by_heart(odd_examples, even_examples)
+        tags[1::2] = self._tags_by_heart(even_examples, odd_examples)
+        return [tags]
+
+    def _tags_by_heart(
+        self, training_examples: datasets.Dataset, examples: datasets.Dataset
+    ) -> list[list[str]]:
+        return schemes.tag_by_heart(
+            training_examples[self.text_columns[0]],
+            training_examples[LABEL],
+            examples[self.text_columns[0]],
+            self.label_names[self.learned.fallback_id],
+            self.learned.has_entities,
+        )
+
+    def pipeline_scores(self, predictions: Predictions) -> Scores:
+        if not self.learned.has_entities:
+            return {}
+        by_itself = predictions._replace(outputs=predictions.outputs[..., 1])
+        return self.score(self._tags_of(by_itself), predictions.examples[LABEL][:])
+
+    def intervals(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, Interval]:
+        """Whole sentences are drawn."""
+        return intervals_of_tags(predictions, references, self.learned.has_entities)
+
+    def class_of(self, label: str) -> str:
+        return schemes.split_tag(label)[1] or label
+
+    def scores_by_class(
+        self, predictions: Sequence[Any], references: Sequence[Any]
+    ) -> dict[str, dict[str, float]]:
+        return scores_by_tag(predictions, references, self.learned.has_entities)
+
+    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
+        counts: Counter[str] = Counter()
+        if len(self.label_names) < 2:
+            return counts, 0
+        num_words = 0
+        for tags in examples[LABEL]:
+            counts.update(tags)
+            num_words += len(tags)
+        return counts, num_words
+
+    def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
+        """Of entities, how many there are of each type."""
+        if not self.learned.has_entities:
+            return dict(label_counts)
+        counts = {}
+        for label, count in label_counts.items():
+            prefix, entity_type = schemes.split_tag(label)
+            if prefix == "B":
+                counts[entity_type] = count
+        return counts
+
+    # --- how they are shown ---
+
     @property
     def prediction_features(self) -> datasets.Features:
         """Of texts their entities, or else their words and tags; of words their tags, and their
@@ -344,154 +472,6 @@ class Tag(Task):
                 described["entities"].append(entities_in(text, spans, tags))
         return {name: described[name] for name in self.prediction_features}
 
-    def class_of(self, label: str) -> str:
-        return schemes.split_tag(label)[1] or label
-
-    def encode(self, split: datasets.Dataset) -> datasets.Dataset:
-        return self.map_columns(
-            split, [*self.text_columns, LABEL], encode_sentences, labels=self.label_names
-        )
-
-    def preprocess_logits(
-        self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        """The likeliest label of each word at its first subword, [batch, length]. Of entities two
-        of them, -100 elsewhere, [batch, length, 2]: that of the likeliest sequence in which each
-        may follow the one before, and the likeliest by itself."""
-        likeliest = super().preprocess_logits(logits, inputs)
-        if not self.learned.has_entities:
-            return likeliest
-        scores = logits.float().log_softmax(-1).cpu().numpy()
-        is_first_subword = (inputs["labels"] != IGNORED_LABEL_ID).cpu().numpy()
-        label_ids = np.full(is_first_subword.shape, IGNORED_LABEL_ID)
-        for row, is_first in enumerate(is_first_subword):
-            label_ids[row, is_first] = schemes.best_path(
-                scores[row, is_first], self.learned.allowed_transitions
-            )
-        in_sequence = torch.from_numpy(label_ids).to(logits.device)
-        by_itself = torch.where(inputs["labels"] != IGNORED_LABEL_ID, likeliest, IGNORED_LABEL_ID)
-        return torch.stack([in_sequence, by_itself], -1)
-
-    def decode(self, predictions: Predictions) -> list[list[str]]:
-        """The tags of every sentence, one a word. A word without any subword, or behind the longest
-        input, is outside of entities (of classes of words, in the most frequent one)."""
-        if self.learned.has_entities:
-            predictions = predictions._replace(outputs=predictions.outputs[..., 0])
-        return self._tags_of(predictions)
-
-    def pipeline_scores(self, predictions: Predictions) -> Scores:
-        if not self.learned.has_entities:
-            return {}
-        by_itself = predictions._replace(outputs=predictions.outputs[..., 1])
-        return self.score(self._tags_of(by_itself), predictions.examples[LABEL][:])
-
-    def _tags_of(self, predictions: Predictions) -> list[list[str]]:
-        """The tags of every sentence. `predictions.outputs`: label ids, [rows, length]."""
-        decoded = []
-        sentences = predictions.examples[self.text_columns[0]]
-        words_of_tokens = predictions.encoded["words"]
-        for sentence, word_of_token, label_of_token in zip(
-            sentences, words_of_tokens, predictions.outputs
-        ):
-            tags = [self.label_names[self.learned.fallback_id]] * len(sentence)
-            for word, label in zip(word_of_token, label_of_token):  # the latter is padded
-                if word >= 0:
-                    tags[word] = self.label_names[label]
-            if self.learned.has_entities:
-                tags = schemes.to_bio(tags)
-            decoded.append(tags)
-        return decoded
-
-    def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
-        """precision, recall, f1 of entities, and accuracy of words; of classes of words accuracy,
-        and f1_macro over those in `references`. None: no entity is there."""
-        if self.learned.has_entities:
-            scores = entity_scores(predictions, references)
-            del scores["per_type"]
-            return scores
-        scores = score_classes(flatten(predictions), flatten(references))
-        del scores["matthews_correlation"]
-        return scores
-
-    def guesses(
-        self, training_examples: datasets.Dataset, examples: datasets.Dataset
-    ) -> list[list[list[str]]]:
-        """The entities of the training examples, wherever the same words occur again. If these are
-        the measured examples, each half of them uses the entities of the other half."""
-        if training_examples is not examples:
-            return [self._tags_by_heart(training_examples, examples)]
-        even_examples = examples.select(range(0, len(examples), 2))
-        odd_examples = examples.select(range(1, len(examples), 2))
-        tags: list[list[str]] = [[]] * len(examples)
-        tags[::2] = self._tags_by_heart(odd_examples, even_examples)
-        tags[1::2] = self._tags_by_heart(even_examples, odd_examples)
-        return [tags]
-
-    def _tags_by_heart(
-        self, training_examples: datasets.Dataset, examples: datasets.Dataset
-    ) -> list[list[str]]:
-        return schemes.tag_by_heart(
-            training_examples[self.text_columns[0]],
-            training_examples[LABEL],
-            examples[self.text_columns[0]],
-            self.label_names[self.learned.fallback_id],
-            self.learned.has_entities,
-        )
-
-    def scores_by_class(
-        self, predictions: Sequence[Any], references: Sequence[Any]
-    ) -> dict[str, dict[str, float]]:
-        if self.learned.has_entities:
-            scores_of_types = entity_scores(predictions, references)["per_type"]
-            occurring = {}
-            for entity_type, scores in scores_of_types.items():
-                if scores["support"]:
-                    occurring[entity_type] = scores
-            return occurring
-        true_tags = flatten(references)
-        names = {tag: tag for tag in sorted(set(true_tags))}
-        return scores_by_class(flatten(predictions), true_tags, names)
-
-    def intervals(
-        self, predictions: Sequence[Any], references: Sequence[Any]
-    ) -> dict[str, Interval]:
-        """Whole sentences are drawn."""
-        if self.learned.has_entities:
-            from ...evaluation.entity_metrics import count_entities  # it imports `evaluate`
-
-            return intervals_of_counts(*count_entities(predictions, references))
-        return intervals_of_class_counts(*count_tags(predictions, references))
-
-    def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Of the word that is least sure."""
-        of_tokens = super().confidence(logits, inputs)
-        is_no_word = inputs["labels"] == IGNORED_LABEL_ID
-        return of_tokens.masked_fill(is_no_word, 1.0).amin(-1)
-
-    def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
-        return {"text": " ".join(example[self.text_columns[0]])}
-
-    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
-        counts: Counter[str] = Counter()
-        if len(self.label_names) < 2:
-            return counts, 0
-        num_words = 0
-        for tags in examples[LABEL]:
-            counts.update(tags)
-            num_words += len(tags)
-        return counts, num_words
-
-    def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
-        """Of entities, how many there are of each type."""
-        if not self.learned.has_entities:
-            return dict(label_counts)
-        counts = {}
-        for label, count in label_counts.items():
-            prefix, entity_type = schemes.split_tag(label)
-            if prefix == "B":
-                counts[entity_type] = count
-        return counts
-
     def show_input(self, example: Mapping[str, Any]) -> str:
         return shortened(" ".join(example[self.text_columns[0]]))
 
@@ -506,6 +486,9 @@ class Tag(Task):
             text = " ".join(words[first : last + 1])
             named_spans.append(f"{text} [{name}]")
         return shortened(", ".join(named_spans)) or "none"
+
+    def example_inputs(self, example: Mapping[str, Any]) -> dict[str, Any]:
+        return {"text": " ".join(example[self.text_columns[0]])}
 
 
 def join_words(words: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
@@ -530,36 +513,3 @@ def entities_in(
         entity = {"type": entity_type, "text": text[start:end], "start": start, "end": end}
         entities.append(entity)
     return entities
-
-
-def entity_scores(
-    predictions: Sequence[list[str]], references: Sequence[list[str]]
-) -> dict[str, Any]:
-    """What `EntityScores` computes."""
-    from ...evaluation.entity_metrics import EntityScores  # it imports `evaluate`
-
-    return EntityScores().compute(predictions=predictions, references=references)
-
-
-def flatten(tags_of_sentences: Sequence[list[str]]) -> list[str]:
-    """The tags of all sentences in one list."""
-    return list(chain.from_iterable(tags_of_sentences))
-
-
-def count_tags(
-    predictions: Sequence[list[str]], references: Sequence[list[str]]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How many words of each sentence have each tag, rightly, by prediction, and in truth:
-    [sentences, tags] each."""
-    tags = sorted({*flatten(predictions), *flatten(references)})
-    tag_ids = dict(zip(tags, range(len(tags))))
-    hits = np.zeros((len(references), len(tags)))
-    num_predicted = np.zeros_like(hits)
-    num_true = np.zeros_like(hits)
-    for sentence, (predicted_tags, true_tags) in enumerate(zip(predictions, references)):
-        for predicted, true in zip(predicted_tags, true_tags):
-            num_predicted[sentence, tag_ids[predicted]] += 1
-            num_true[sentence, tag_ids[true]] += 1
-            if predicted == true:
-                hits[sentence, tag_ids[true]] += 1
-    return hits, num_predicted, num_true
