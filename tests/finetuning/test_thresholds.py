@@ -24,8 +24,8 @@ from minibert.training.finetuning.thresholds import (
 
 
 class TestBestThreshold:
-    @pytest.mark.parametrize("both", [False, True])
-    def test_no_other_is_better(self, both):
+    @pytest.mark.parametrize("macro", [False, True])
+    def test_no_other_is_better(self, macro):
         draw = np.random.default_rng(0)
         for _ in range(3):
             true = draw.random(30) < draw.choice([0.1, 0.5, 0.9])
@@ -33,30 +33,30 @@ class TestBestThreshold:
 
             def score(threshold, true=true, log_odds=log_odds):
                 predicted = log_odds > np.log(threshold / (1 - threshold))
-                options = {"average": "macro"} if both else {}
+                options = {"average": "macro"} if macro else {}
                 return f1_score(true, predicted, zero_division=0, **options)
 
-            best = best_threshold(log_odds, true, both)
+            best = best_threshold(log_odds, true, macro)
             assert 0 < best < 1
             if 0 < true.sum() < 30:
                 assert score(best) >= max(map(score, np.linspace(0.05, 0.95, 19))) - 1e-9
 
     def test_without_a_choice_it_is_one_half(self):
-        assert best_threshold(np.zeros(3), np.zeros(3, bool), both=True) == 0.5
+        assert best_threshold(np.zeros(3), np.zeros(3, bool), macro=True) == 0.5
         assert best_threshold(
-            np.array([-1.0, 1.0]), np.array([False, True]), both=True
+            np.array([-1.0, 1.0]), np.array([False, True]), macro=True
         ) == pytest.approx(0.5)
 
 
 class TestChooseThreshold:
-    @pytest.mark.parametrize("both", [False, True])
-    def test_it_resamples_the_rows(self, both):
+    @pytest.mark.parametrize("macro", [False, True])
+    def test_it_resamples_the_rows(self, macro):
         """Row by row, with scikit-learn's F1."""
         generator = np.random.default_rng(1)
         true = generator.random(120) < 0.2
         log_odds = generator.normal(size=120) - 1.5 + 2 * true
-        choice = choose_threshold(log_odds, true, both)
-        options = {"average": "macro"} if both else {}
+        choice = choose_threshold(log_odds, true, macro)
+        options = {"average": "macro"} if macro else {}
 
         def f1(rows, threshold):
             predicted = log_odds[rows] > np.log(threshold / (1 - threshold))
@@ -73,14 +73,14 @@ class TestChooseThreshold:
     def test_with_few_rare_rows_one_half_stays_and_a_line_says_how_many_it_takes(self):
         """One of five rare rows is won by the threshold: that may be chance."""
         true = np.array([True] * 95 + [False] * 5)
-        few = choose_threshold(np.array([3.0] * 95 + [0.5, -1, -1, -1, -1]), true, both=True)
+        few = choose_threshold(np.array([3.0] * 95 + [0.5, -1, -1, -1, -1]), true, macro=True)
         assert not few.is_kept and few.threshold == 0.5
         (line,) = describe_choices([few], ["bad", "good"])
         assert f"this needs some {few.num_rare_needed} rows of 'bad'" in line
         assert "which have 5" in line
 
         enough = choose_threshold(
-            np.tile([3.0] * 95 + [0.5, -1, -1, -1, -1], 8), np.tile(true, 8), both=True
+            np.tile([3.0] * 95 + [0.5, -1, -1, -1, -1], 8), np.tile(true, 8), macro=True
         )
         assert enough.is_kept and 5 < few.num_rare_needed <= 40
         (line,) = describe_choices([enough], ["bad", "good"])
@@ -93,7 +93,7 @@ class TestChooseThreshold:
         assert choose_threshold(log_odds, true, True) == choose_threshold(log_odds, true, True)
 
     def test_rows_that_are_all_alike_choose_nothing(self):
-        choice = choose_threshold(np.ones(5), np.ones(5, bool), both=False)
+        choice = choose_threshold(np.ones(5), np.ones(5, bool), macro=False)
         assert not choice.is_kept
         (line,) = describe_choices([choice], ["joy"])
         assert "0.5 on, the best on the validation rows" in line

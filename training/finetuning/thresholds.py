@@ -1,5 +1,5 @@
-"""Thresholds of a classifier: chosen on the validation examples, kept where they earn their place,
-and then moved into the bias of the model's last layer."""
+"""Thresholds of a classifier: chosen on the validation examples, kept where they are better than ½
+by more than chance, and then moved into the bias of the model's last layer."""
 
 import math
 from collections.abc import Sequence
@@ -33,14 +33,16 @@ class ThresholdChoice:
     share_better: float  # of the resamplings in which it beats ½
     num_positives: int
     num_negatives: int
-    num_rare_needed: int  # examples of the rarer kind with which it would probably earn its place
+    num_rare_needed: int  # examples of the rarer class with which it would probably be kept
 
     @property
     def is_kept(self) -> bool:
+        """Whether it is better than ½ by more than chance."""
         return self.share_better >= MIN_SHARE_BETTER
 
     @property
     def threshold(self) -> float:
+        """The threshold to decide by."""
         return self.best_threshold if self.is_kept else 0.5
 
 
@@ -56,51 +58,42 @@ class ChosenThresholds:
         return describe_choices(self.choices, label_names)
 
 
-# --- choosing ---
+# --- choosing a threshold ---
 
 
-def choose_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> ThresholdChoice:
-    """The `best_threshold`, and whether it is better than ½ by more than chance: in 95 % of 1,000
-    resamplings of these examples. Arguments as of `best_threshold`."""
+def choose_threshold(log_odds: np.ndarray, is_positive: np.ndarray, macro: bool) -> ThresholdChoice:
+    """Find the `best_threshold` for these examples, and whether it is better than ½ by more than
+    chance: in 95 % of 1,000 resamplings of them. Arguments as of `best_threshold`."""
     is_positive = np.asarray(is_positive, bool)
-    best = best_threshold(log_odds, is_positive, both)
-    counts = count_outcomes(log_odds > to_log_odds(best), log_odds > 0, is_positive)
-    num_rows = len(is_positive)
-    generator = np.random.default_rng(RESAMPLING_SEED)
-    # Rows of which the same is true and predicted are alike, so it is enough to draw how many there
-    # are of each sort.
-    flat_counts = generator.multinomial(num_rows, counts.ravel() / num_rows, NUM_RESAMPLINGS)
-    resampled_counts = flat_counts.reshape(NUM_RESAMPLINGS, *counts.shape)
-
-    best_f1 = f1_of_counts(counts.sum(2), both)
-    f1_at_half = f1_of_counts(counts.sum(1), both)
-    gains = f1_of_counts(resampled_counts.sum(3), both) - f1_of_counts(
-        resampled_counts.sum(2), both
-    )
+    best = best_threshold(log_odds, is_positive, macro)
+    counts = count_outcomes(is_positive, log_odds > to_log_odds(best), log_odds > 0)
+    best_f1 = float(f1_of_best(counts, macro))
+    f1_at_half = float(f1_of_half(counts, macro))
+    gains = resample_gains(counts, macro)
     num_positives = int(is_positive.sum())
-    num_negatives = num_rows - num_positives
-    num_rare = min(num_positives, num_negatives)
-    num_rare_needed = num_rare + 1
-    gain = float(best_f1 - f1_at_half)
-    if gain > 0:
-        # The error of a gain falls with the square root of the number of examples.
-        factor = (Z_95 * float(gains.std()) / gain) ** 2
-        num_rare_needed = max(num_rare_needed, math.ceil(num_rare * factor))
+    num_negatives = len(is_positive) - num_positives
     return ThresholdChoice(
         best_threshold=best,
-        best_f1=float(best_f1),
-        f1_at_half=float(f1_at_half),
+        best_f1=best_f1,
+        f1_at_half=f1_at_half,
         share_better=float((gains > 0).mean()),
         num_positives=num_positives,
         num_negatives=num_negatives,
-        num_rare_needed=num_rare_needed,
+        num_rare_needed=estimate_rare_needed(
+            min(num_positives, num_negatives), best_f1 - f1_at_half, float(gains.std())
+        ),
     )
 
 
-def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) -> float:
-    """The probability from which on an example should be called positive: with the best F1 on
-    examples with these `log_odds` of it (with `both`, the mean of the F1 of both classes), of
-    several the one nearest to ½; ½ if all examples are alike."""
+def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, macro: bool) -> float:
+    """The probability from which on an example should be called positive: the one with the best F1
+    on these examples, of several the one nearest to ½; ½ if all examples are alike.
+
+    Args:
+        log_odds: Of being positive, as the model says, [examples].
+        is_positive: Whether they are, [examples].
+        macro: Whether F1 is the mean of the F1 of both classes, and not that of the positive one.
+    """
     num_rows = len(is_positive)
     num_positives = int(is_positive.sum())
     if num_positives in (0, num_rows):
@@ -112,7 +105,7 @@ def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, both: bool) ->
     num_predicted = count_above(probabilities, thresholds)
     num_hits = count_above(probabilities[is_positive == 1], thresholds)
     f1 = 2 * num_hits / (num_predicted + num_positives)
-    if both:
+    if macro:
         num_negatives = num_rows - num_positives
         num_predicted_negatives = num_rows - num_predicted
         num_negative_hits = num_negatives - num_predicted + num_hits
@@ -126,30 +119,73 @@ def count_above(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     return len(values) - np.searchsorted(np.sort(values), thresholds)
 
 
-def count_outcomes(
-    predicted: np.ndarray, predicted_at_half: np.ndarray, is_positive: np.ndarray
-) -> np.ndarray:
-    """How many examples there are of each sort: [truth, prediction, prediction at ½], 2 of each."""
-    sorts = 4 * is_positive.astype(int) + 2 * predicted.astype(int) + predicted_at_half.astype(int)
-    return np.bincount(sorts, minlength=8).reshape(2, 2, 2)
-
-
-def f1_of_counts(counts: np.ndarray, both: bool) -> np.ndarray:
-    """The F1 of counts [..., truth, prediction]; with `both`, the mean of the F1 of both classes.
-    A class that is neither there nor predicted has the F1 0."""
-    hits = 2 * counts[..., 1, 1]
-    f1 = hits / np.maximum(counts[..., 1, :].sum(-1) + counts[..., :, 1].sum(-1), 1)
-    if not both:
-        return f1
-    return (f1 + f1_of_counts(counts[..., ::-1, ::-1], both=False)) / 2
-
-
 def to_log_odds(thresholds: float | Sequence[float]) -> np.ndarray:
+    """The log-odds of probabilities, which stay finite."""
     clipped = np.clip(np.asarray(thresholds, np.float64), MIN_THRESHOLD, 1 - MIN_THRESHOLD)
     return np.log(clipped / (1 - clipped))
 
 
-# --- saying so ---
+# --- whether it is better than ½ ---
+
+
+def count_outcomes(is_positive: np.ndarray, by_best: np.ndarray, by_half: np.ndarray) -> np.ndarray:
+    """How many examples there are of each sort: [truth, prediction by the best threshold,
+    prediction by ½], each 0 or 1."""
+    sorts = 4 * is_positive.astype(int) + 2 * by_best.astype(int) + by_half.astype(int)
+    return np.bincount(sorts, minlength=8).reshape(2, 2, 2)
+
+
+def resample_gains(counts: np.ndarray, macro: bool) -> np.ndarray:
+    """By how much the best threshold has a better F1 than ½ in each resampling of the examples,
+    [resamplings]. Examples of one sort are alike, so it is enough to draw how many there are of
+    each sort.
+
+    Args:
+        counts: What `count_outcomes` returned.
+    """
+    num_rows = counts.sum()
+    generator = np.random.default_rng(RESAMPLING_SEED)
+    drawn = generator.multinomial(num_rows, counts.ravel() / num_rows, NUM_RESAMPLINGS)
+    drawn_counts = drawn.reshape(NUM_RESAMPLINGS, *counts.shape)
+    return f1_of_best(drawn_counts, macro) - f1_of_half(drawn_counts, macro)
+
+
+def f1_of_best(counts: np.ndarray, macro: bool) -> np.ndarray:
+    """The F1 by the best threshold, of counts [..., truth, by the best, by ½]."""
+    return f1_of_counts(counts.sum(axis=-1), macro)
+
+
+def f1_of_half(counts: np.ndarray, macro: bool) -> np.ndarray:
+    """The F1 by ½, of counts [..., truth, by the best, by ½]."""
+    return f1_of_counts(counts.sum(axis=-2), macro)
+
+
+def f1_of_counts(counts: np.ndarray, macro: bool) -> np.ndarray:
+    """The F1 of counts [..., truth, prediction]. A class that is neither true nor predicted
+    anywhere has the F1 0."""
+    hits = 2 * counts[..., 1, 1]
+    f1 = hits / np.maximum(counts[..., 1, :].sum(-1) + counts[..., :, 1].sum(-1), 1)
+    if not macro:
+        return f1
+    return (f1 + f1_of_counts(counts[..., ::-1, ::-1], macro=False)) / 2
+
+
+def estimate_rare_needed(num_rare: int, gain: float, gain_error: float) -> int:
+    """How many examples of the rarer class it would take for the threshold to be kept.
+
+    Args:
+        num_rare: How many there are.
+        gain: By how much the threshold is better than ½.
+        gain_error: The standard deviation of that gain in resamplings.
+    """
+    if gain <= 0:
+        return num_rare + 1
+    # The error of a gain falls with the square root of the number of examples.
+    factor = (Z_95 * gain_error / gain) ** 2
+    return max(num_rare + 1, math.ceil(num_rare * factor))
+
+
+# --- in words ---
 
 
 def describe_choice(choice: ThresholdChoice, label: str, other: str | None) -> str:
@@ -159,17 +195,19 @@ def describe_choice(choice: ThresholdChoice, label: str, other: str | None) -> s
         other: Of two classes, the other class.
     """
     is_rare = choice.num_positives <= choice.num_negatives
-    num_rare = choice.num_positives if is_rare else choice.num_negatives
-    best = choice.best_threshold
+    num_rare = min(choice.num_positives, choice.num_negatives)
+    share = num_rare / max(choice.num_positives + choice.num_negatives, 1)
     metric = "F1"
+    best = choice.best_threshold
+    rare_rows = f"rows of {label!r}"
     if other is not None:
         metric = "macro F1"
-        if not is_rare:
-            label = other
-            best = 1 - best
-    share = num_rare / max(choice.num_positives + choice.num_negatives, 1)
-    rare_rows = f"rows of {label!r}"
-    if other is None and not is_rare:
+    if other is not None and not is_rare:
+        # Of two classes, the line is about the rarer one.
+        label = other
+        best = 1 - best
+        rare_rows = f"rows of {label!r}"
+    elif not is_rare:
         rare_rows = f"rows without {label!r}"
     rare_rows = printable(rare_rows)
     label = printable(repr(label))
@@ -233,6 +271,7 @@ def undo_shift(model: PreTrainedModel) -> None:
 
 
 def _subtract_from_bias(model: PreTrainedModel, shift: np.ndarray) -> None:
+    """Subtract a number for each label from the bias of the head, which gets one if it has none."""
     classifier = model.classifier
     if classifier.bias is None:
         classifier.bias = nn.Parameter(classifier.weight.new_zeros(len(shift)))

@@ -227,7 +227,7 @@ class Binary(SingleLabel):
     def choose_thresholds(self, outputs: np.ndarray, references: Sequence[int]) -> ChosenThresholds:
         """The threshold is the one with the best macro F1, if it is better than ½ by more than
         chance."""
-        choice = choose_threshold(outputs, np.asarray(references, np.int32), both=True)
+        choice = choose_threshold(outputs, np.asarray(references, np.int32), macro=True)
         thresholds = None
         if choice.is_kept:
             thresholds = [1 - choice.threshold, choice.threshold]
@@ -285,7 +285,7 @@ class MultiLabel(ClassificationProblem):
         has_label = np.asarray(references, np.int32)
         choices = []
         for label_id in range(len(self.labels)):
-            choice = choose_threshold(outputs[:, label_id], has_label[:, label_id], both=False)
+            choice = choose_threshold(outputs[:, label_id], has_label[:, label_id], macro=False)
             choices.append(choice)
         thresholds = None
         if any(choice.is_kept for choice in choices):
