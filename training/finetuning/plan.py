@@ -1,5 +1,5 @@
-"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train,
-by rules of thumb, each with its reason."""
+"""`minibert finetune TASK --plan true`: look at the data, train nothing, and write a recipe: how to
+train, by rules of thumb, each with its reason."""
 
 import json
 import os
@@ -26,7 +26,9 @@ MAX_CLASS_SHARE = 0.7  # the share of a class from which on accuracy hides the o
 # Rows of the rarest class that a model reads in a training, so that it does not ignore the class.
 MIN_READS_OF_RAREST_CLASS = 1000
 MAX_EPOCHS = 20
-MAX_LISTED_LABELS = 20  # that are listed
+MIN_ROWS_OF_USUAL_BATCH = 2000  # of fewer training rows, a batch is smaller
+MIN_ROWS_OF_FEW_EPOCHS = 5000  # of fewer training rows, there are more epochs
+MAX_LISTED_LABELS = 20
 UNLIMITED_LENGTH = 10**6  # a longest input, in tokens, that cuts none
 AS_GIVEN = "as given"
 
@@ -77,7 +79,7 @@ def write_plan(
     and print the page.
 
     Args:
-        options: those beside `args`, which stand in the recipe as they are.
+        options: Those beside `args`, which stand in the recipe as they are.
 
     Returns:
         The recipe: options by name, also examples in memory, which its file only mentions.
@@ -118,7 +120,7 @@ def _survey_uncut(task: Task, splits: datasets.DatasetDict) -> dict[str, Survey]
 def _make_recipe(
     task: Task,
     surveys: Mapping[str, Survey],
-    limit: int,
+    model_length: int,
     args: FinetuningConfig,
     options: Mapping[str, Any],
 ) -> Recipe:
@@ -129,7 +131,7 @@ def _make_recipe(
     recipe = {}
     for name, value in user_options.items():
         recipe[name] = Setting(value, AS_GIVEN)
-    for name, setting in propose(task, surveys, limit, user_options | user_settings).items():
+    for name, setting in propose(task, surveys, model_length, user_options | user_settings).items():
         recipe.setdefault(name, setting)
     for name, value in user_settings.items():  # in the place of a proposal, if there is one
         recipe[name] = Setting(value, AS_GIVEN)
@@ -153,14 +155,14 @@ def _changed_settings(args: FinetuningConfig) -> dict[str, Any]:
 
 
 def propose(
-    task: Task, surveys: Mapping[str, Survey], limit: int, options: Mapping[str, Any]
+    task: Task, surveys: Mapping[str, Survey], model_length: int, options: Mapping[str, Any]
 ) -> Recipe:
     """What to train with, after a survey of the splits. A further proposal is an entry of
     `proposed`; the caller leaves out what the user has set.
 
     Args:
+        model_length: The longest input of the model, in tokens.
         options: What the user has set, on which some proposals depend.
-        limit: the longest input of the model, in tokens.
     """
     num_examples = surveys["train"].num_examples
     freeze = _propose_freeze(num_examples, options)
@@ -170,7 +172,7 @@ def propose(
         metric = "f1_macro"
     proposed = {
         "freeze": freeze,
-        "max_length": _propose_length(task, surveys, limit),
+        "max_length": _propose_length(task, surveys, model_length),
         "per_device_train_batch_size": Setting(32, "the usual batch"),
         "learning_rate": Setting(1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
         "num_train_epochs": _propose_epochs(task, surveys["train"], freeze.value == "encoder"),
@@ -180,7 +182,7 @@ def propose(
             "many evaluations without a better one",
         ),
     }
-    if num_examples < 2000:
+    if num_examples < MIN_ROWS_OF_USUAL_BATCH:
         reason = "few rows: a smaller batch gives more steps"
         proposed["per_device_train_batch_size"] = Setting(16, reason)
     if freeze.value == "encoder":
@@ -207,20 +209,21 @@ def _propose_freeze(num_examples: int, options: Mapping[str, Any]) -> Setting:
     return Setting(freeze, "all layers learn, from few rows too")
 
 
-def _propose_length(task: Task, surveys: Mapping[str, Survey], limit: int) -> Setting:
+def _propose_length(task: Task, surveys: Mapping[str, Survey], model_length: int) -> Setting:
     """A multiple of 8 that 99 of 100 inputs fit into."""
     percentiles = []
     for split in surveys.values():
         if len(split.lengths):
             percentiles.append(np.percentile(split.lengths, 99))
-    longest = int(max(percentiles, default=limit))
+    longest = int(max(percentiles, default=model_length))
     multiple = -(-max(task.shortest_input, longest) // 8) * 8
     reason = f"99 % of the inputs of every split have up to {longest} tokens"
-    return Setting(min(limit, multiple), reason)
+    return Setting(min(model_length, multiple), reason)
 
 
 def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Setting:
-    epochs = 8 if train.num_examples < 5000 else 3
+    """More epochs for few rows, for a head alone, and for a rare class."""
+    epochs = 8 if train.num_examples < MIN_ROWS_OF_FEW_EPOCHS else 3
     if is_head_only:
         epochs = MAX_EPOCHS
     reason = f"for {train.num_examples:,} rows"
@@ -232,6 +235,7 @@ def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Setting:
 
 
 def _is_unbalanced(train: Survey) -> bool:
+    """Whether most examples have one class."""
     largest = max(train.labels.values(), default=0)
     return largest > MAX_CLASS_SHARE * train.labels.total()
 
@@ -240,6 +244,7 @@ def _is_unbalanced(train: Survey) -> bool:
 
 
 def _recipe_line(name: str, setting: Setting) -> str:
+    """A line of the recipe in YAML, with the reason behind it."""
     if _is_in_memory(setting.value):
         return f"# {name}: rows in memory, which a file cannot name; give a file, or use Python"
     value = json.dumps(setting.value, ensure_ascii=False, default=str)
@@ -286,6 +291,7 @@ def describe_splits(
 
 
 def _splits_table(surveys: Mapping[str, Survey]) -> list[str]:
+    """The sizes of the splits, in Markdown."""
     rows = []
     for name, split in surveys.items():
         percentiles = (0, 0, 0)
@@ -301,6 +307,7 @@ def _splits_table(surveys: Mapping[str, Survey]) -> list[str]:
 
 
 def _describe_labels(train: Survey) -> list[str]:
+    """The shares of the labels, in Markdown; nothing for a task without labels."""
     if not train.labels:
         return []
     rows = []
@@ -312,6 +319,7 @@ def _describe_labels(train: Survey) -> list[str]:
 
 
 def _table(header: Collection[str], rows: Iterable[Collection[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
     lines = []
     for cells in (header, ["---"] * len(header), *rows):
         lines.append(f"| {' | '.join(cells)} |")

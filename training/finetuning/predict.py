@@ -144,7 +144,7 @@ def predict(
     return predicted
 
 
-# --- predicting ---
+# --- the steps of `predict` ---
 
 
 class RowPredictor:
@@ -296,13 +296,15 @@ def load_task_of(
 def filled_examples(chunk: datasets.Dataset, columns: Sequence[str]) -> list[int]:
     """The numbers of the examples that have something in all of these columns."""
     filled = []
-    for index, cells in enumerate(zip(*(chunk[column] for column in columns))):
-        if all(has_content(cell) for cell in cells):
+    values_of_columns = [chunk[column] for column in columns]
+    for index, cells in enumerate(zip(*values_of_columns)):
+        if all(map(has_content, cells)):
             filled.append(index)
     return filled
 
 
 def has_content(cell: Any) -> bool:
+    """Whether a cell has something to predict for: no blank text, no empty list."""
     if isinstance(cell, str):
         return bool(cell.strip())
     return cell is not None and cell != []

@@ -1,5 +1,5 @@
-"""What a fine-tuning is worth: its scores beside those of something simple, by class, and its worst
-mistakes."""
+"""What a fine-tuned model is worth: its scores beside those of something simple, by class, and its
+worst mistakes; as a report, as files and as text."""
 
 import json
 from collections.abc import Mapping
@@ -78,12 +78,28 @@ def measured_splits(splits: Mapping[str, datasets.Dataset]) -> dict[str, dataset
 
 
 class Results:
-    """The scores of every split with their 95 % `intervals`, beside the `baseline`, a simple model
-    and `by_class`. For the `last` split also the worst mistakes, and a `warning` if the model is
-    not better than the baseline.
+    """The scores of a model on every split, and what they are worth.
 
     Args:
+        predictions: Those of every split, the one to judge the model by last.
+        scores: The metrics with the loss, by split.
+        baseline: The scores of guesses, by split.
+        simple_scores: The scores of a simple model, by split.
+        baseline_name: What the guesses are called in tables.
         training_warning: What was wrong with the training: the `warning` if the scores give none.
+
+    Attributes:
+        last: The split that the model is judged by: the test examples if there are any.
+        metric: The metric that it is judged by.
+        decoded: What is predicted for each example, by split.
+        by_class: The scores of each class, by split.
+        intervals: The 95 % intervals of metrics, by split.
+        pipeline_scores: What a pipeline of Transformers would reach, by split, where it decides
+            otherwise.
+        mistakes: The worst ones of the last split, see `find_mistakes`.
+        warning: Why the model should not be used as it is, or None.
+        is_too_easy: Whether something simple is as perfect as the model, so that a comparison with
+            other models says nothing.
     """
 
     def __init__(
@@ -98,47 +114,57 @@ class Results:
     ):
         self.task = task
         self.predictions = predictions
+        self.scores = {name: scores[name] for name in predictions}
         self.baseline = baseline
         self.baseline_name = baseline_name
         self.simple_scores = simple_scores
-        self.scores = {name: scores[name] for name in predictions}
-        self.last = list(predictions)[-1]  # the test examples if there are any
-        self.decoded = {name: task.decode_once(predictions[name]) for name in predictions}
+
+        self.decoded = {}
         self.by_class = {}
         self.intervals = {}
-        self.pipeline_scores = {}  # where pipelines of Transformers decide otherwise
+        self.pipeline_scores = {}
         for name in predictions:
-            pipeline_scores = task.pipeline_scores(predictions[name])
-            if pipeline_scores:
-                self.pipeline_scores[name] = pipeline_scores
-            references = predictions[name].examples[LABEL][:]
-            self.by_class[name] = task.scores_by_class(self.decoded[name], references)
-            self.intervals[name] = task.intervals(self.decoded[name], references)
+            self._analyse_split(name)
+
+        self.last = list(predictions)[-1]
         self.mistakes = find_mistakes(task, predictions[self.last], self.decoded[self.last])
         self.metric = task.metric_for_best_model
         if "f1_macro" in self.scores[self.last]:
-            # accuracy can be high although a rare class is never predicted
+            # Accuracy can be high although a rare class is never predicted.
             self.metric = "f1_macro"
-        self.value = self.scores[self.last].get(self.metric)
-        self.baseline_value = baseline.get(self.last, {}).get(self.metric)
-        self.simple_value = simple_scores.get(self.last, {}).get(self.metric)
+        self.model_score = self.scores[self.last].get(self.metric)
+        self.baseline_score = baseline.get(self.last, {}).get(self.metric)
+        self.simple_score = simple_scores.get(self.last, {}).get(self.metric)
         self.warning = self._judge_scores() or training_warning
-        is_perfect = self.value == 1 and is_better(self.metric, 1, 0)
-        # Then a comparison with other models says nothing.
-        self.is_too_easy = is_perfect and 1 in (self.baseline_value, self.simple_value)
+        is_perfect = self.model_score == 1 and is_better(self.metric, 1, 0)
+        self.is_too_easy = is_perfect and 1 in (self.baseline_score, self.simple_score)
+
+    def _analyse_split(self, name: str) -> None:
+        """Compute what stands beside the scores of a split."""
+        predictions = self.predictions[name]
+        references = predictions.examples[LABEL][:]
+        decoded = self.task.decode_once(predictions)
+        self.decoded[name] = decoded
+        self.by_class[name] = self.task.scores_by_class(decoded, references)
+        self.intervals[name] = self.task.intervals(decoded, references)
+        pipeline_scores = self.task.pipeline_scores(predictions)
+        if pipeline_scores:
+            self.pipeline_scores[name] = pipeline_scores
 
     def _judge_scores(self) -> str | None:
         """A warning if the model is not better than the baseline, or than the simple model."""
         interval = self.intervals[self.last].get(self.metric)
-        warning = judge(self.metric, self.value, self.baseline_value, self.baseline_name, interval)
+        warning = judge(
+            self.metric, self.model_score, self.baseline_score, self.baseline_name, interval
+        )
         if warning is not None:
             return warning
         return judge_simple(
-            self.metric, self.value, self.simple_value, self.task.simple_model, interval
+            self.metric, self.model_score, self.simple_score, self.task.simple_model, interval
         )
 
     def report(self) -> dict[str, Any]:
-        """What the report says beside the scores."""
+        """What `metrics.json` says beside the scores."""
         report: dict[str, Any] = {"baseline": {"name": self.baseline_name, **self.baseline}}
         if self.simple_scores:
             report["simple_model"] = {"name": self.task.simple_model, **self.simple_scores}
@@ -147,8 +173,8 @@ class Results:
         report["by_class"] = self.by_class
         report["intervals"] = {}
         for name, intervals in self.intervals.items():
-            as_lists = {metric: list(interval) for metric, interval in intervals.items()}
-            report["intervals"][name] = as_lists
+            bounds = {metric: list(interval) for metric, interval in intervals.items()}
+            report["intervals"][name] = bounds
         report["warning"] = self.warning
         return report
 
@@ -156,17 +182,17 @@ class Results:
         """Write the picture, the mistakes, and the report."""
         output.mkdir(parents=True, exist_ok=True)
         note = ""
-        if self.value is not None:
-            note += f"\n{self.last}: {self.metric} {self.value:.3f}"
-        if self.baseline_value is not None:
-            note += f" ({self.baseline_name}: {self.baseline_value:.3f})"
+        if self.model_score is not None:
+            note += f"\n{self.last}: {self.metric} {self.model_score:.3f}"
+        if self.baseline_score is not None:
+            note += f" ({self.baseline_name}: {self.baseline_score:.3f})"
         self.task.draw(self.predictions[self.last], output / PICTURE_FILE, note)
-        lines = []
+        mistake_lines = []
         for mistake in self.mistakes:
             row = {"split": self.last, **mistake}
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+            mistake_lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         with atomic_write(output / MISTAKES_FILE) as unfinished:
-            unfinished.write_text("".join(lines), encoding="utf-8")
+            unfinished.write_text("".join(mistake_lines), encoding="utf-8")
         write_json(output / REPORT_FILE, report)  # last, since it says that all is there
 
     def describe(self) -> str:

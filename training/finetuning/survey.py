@@ -1,4 +1,5 @@
-"""What the examples of each split are like, and what one should know of them before training."""
+"""Count what the examples of each split are like, and warn of what is wrong with them before a
+training: cut texts, missing classes, contradictions, examples that are in two splits."""
 
 from __future__ import annotations
 
@@ -95,6 +96,7 @@ def _group_labels(
 
 
 def _sample_texts(task: Task, examples: datasets.Dataset) -> Iterator[str]:
+    """The texts of the first examples; lists of words as texts."""
     sample = examples[:NUM_SAMPLED_EXAMPLES]
     for column in task.text_columns:
         for text in sample[column]:
@@ -127,28 +129,13 @@ def _split_warnings(task: Task, name: str, surveys: Mapping[str, Survey]) -> Ite
     yield from _text_warnings(task, split)
     yield from _label_warnings(task, split, name == "train")
     if name == "validation":
-        class_counts: list[int] = []
-        if split.num_labelled == split.num_examples:  # each example has classes, not each word
-            class_counts = list(split.labels.values())
-        too_few = describe_few_rows(split.num_examples, class_counts)
-        if too_few:
-            yield too_few
-    if "train" not in surveys:  # nothing is learned or chosen
-        return
-    if name != "train":
-        shared = split.shared_with(surveys["train"])
-        if shared:
-            yield f"{shared:,} inputs also occur in the training rows, so the scores are too high"
-    if name == "test" and "validation" in surveys:
-        shared = split.shared_with(surveys["validation"])
-        if shared:
-            yield (
-                f"{shared:,} inputs also occur in the validation rows, by which the model is"
-                " chosen, so the scores may be too high"
-            )
+        yield from _size_warnings(split)
+    if "train" in surveys:  # else nothing is learned or chosen
+        yield from _overlap_warnings(name, surveys)
 
 
 def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
+    """Text that the tokenizer loses, and texts that are cut."""
     if split.coverage.lost_share > MAX_LOST_SHARE:
         yield (
             f"{split.coverage.describe()}; the model reads only the rest; use a model whose "
@@ -166,7 +153,8 @@ def _text_warnings(task: Task, split: Survey) -> Iterator[str]:
 
 
 def _label_warnings(task: Task, split: Survey, is_train: bool) -> Iterator[str]:
-    missing = missing_classes(task, split)
+    """Classes that no example has, and inputs with different labels."""
+    missing = _missing_classes(task, split)
     if missing and split.labels:
         effect = "they have no score, and are not in the means"
         if is_train:
@@ -177,6 +165,42 @@ def _label_warnings(task: Task, split: Survey, is_train: bool) -> Iterator[str]:
             f"{split.contradictions:,} inputs occur with different labels, of which one at most can"
             " be predicted; correct them, or give each row all its labels"
         )
+
+
+def _size_warnings(validation: Survey) -> Iterator[str]:
+    """Too few examples to validate on."""
+    class_counts: list[int] = []
+    has_classes = validation.num_labelled == validation.num_examples  # each example, not each word
+    if has_classes:
+        class_counts = list(validation.labels.values())
+    too_few = describe_few_rows(validation.num_examples, class_counts)
+    if too_few:
+        yield too_few
+
+
+def _overlap_warnings(name: str, surveys: Mapping[str, Survey]) -> Iterator[str]:
+    """Inputs of a split that are in a split which is learned from, or by which a model is
+    chosen."""
+    split = surveys[name]
+    if name != "train":
+        shared = split.shared_with(surveys["train"])
+        if shared:
+            yield f"{shared:,} inputs also occur in the training rows, so the scores are too high"
+    if name == "test" and "validation" in surveys:
+        shared = split.shared_with(surveys["validation"])
+        if shared:
+            yield (
+                f"{shared:,} inputs also occur in the validation rows, by which the model is"
+                " chosen, so the scores may be too high"
+            )
+
+
+def _missing_classes(task: Task, split: Survey) -> list[str]:
+    """The classes (of entities: their types) that the task knows and no example of the split
+    has."""
+    present = {task.class_of(label) for label in split.labels}
+    classes = dict.fromkeys(map(task.class_of, task.label_names))
+    return [name for name in classes if name not in present]
 
 
 def _suspicious_labels(labels: Sequence[str]) -> Iterator[str]:
@@ -220,15 +244,8 @@ def _find_joined(labels: Sequence[str], separator: str) -> tuple[list[str], str 
 
 
 def _quote_names(names: Iterable[str]) -> str:
+    """The first names, quoted, on one line."""
     quoted = [repr(name[:100]) for name in names]
     if len(quoted) > MAX_LISTED_NAMES:
         return f"{', '.join(quoted[:MAX_LISTED_NAMES])} …"
     return ", ".join(quoted)
-
-
-def missing_classes(task: Task, split: Survey) -> list[str]:
-    """The classes (of entities: their types) that the task knows and no example of the split
-    has."""
-    present = {task.class_of(label) for label in split.labels}
-    classes = dict.fromkeys(map(task.class_of, task.label_names))
-    return [name for name in classes if name not in present]
