@@ -10,6 +10,7 @@ from transformers import BertConfig
 from minibert import train_tokenizer
 from minibert.training.finetuning.reading.columns import FILE, ROW
 from minibert.training.finetuning.reading.examples import drop_unlabelled_test
+from minibert.training.finetuning.tasks import classification
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
 from minibert.training.finetuning.tasks.classification import Classify
@@ -462,6 +463,10 @@ class TestNli:
         {"premise": "a", "hypothesis": "b", "label": label}
         for label in ("neutral", "-", "entailment")
     )
+
+    def test_its_former_file_has_it_too(self):
+        assert classification.Nli is Nli
+        assert not hasattr(classification, "Nobody")
 
     def test_pairs_without_gold_label_are_left_out(self, tmp_path):
         task, splits = read(list(self.ROWS), tmp_path, task=Nli)
