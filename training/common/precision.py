@@ -38,6 +38,15 @@ def resolve_precision(args: TrainingArguments) -> TrainingArguments:
     return dataclasses.replace(args, bf16=bf16, use_cpu=device_type == "cpu")
 
 
+def precision_name(args: TrainingArguments) -> str:
+    """The number format of a training, for its report: "bf16", "fp16" or "fp32"."""
+    if args.bf16:
+        return "bf16"
+    if args.fp16:
+        return "fp16"
+    return "fp32"
+
+
 def fast_bf16(device_type: str | None = None) -> tuple[bool, str]:
     """Whether this machine (on a "cpu": its processor) multiplies bf16 matrices faster than fp32
     ones, and why."""

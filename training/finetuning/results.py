@@ -14,6 +14,7 @@ from ..common.printing import format_intervals, format_scores, format_table
 from ..evaluation.baselines import is_better, judge, judge_simple
 from .reading.columns import ROW
 from .tasks.base import Task
+from .tasks.display import most_frequent_first
 from .tasks.predictions import LABEL, Predictions, Scores
 
 REPORT_FILE = "metrics.json"
@@ -196,8 +197,16 @@ class Results:
         write_json(output / REPORT_FILE, report)  # last, since it says that all is there
 
     def describe(self) -> str:
-        """The tables and the worst mistakes as text; metrics that the baseline reaches come behind
-        the others."""
+        """The tables and the worst mistakes as text."""
+        parts = [self._describe_scores()]
+        if self.by_class[self.last]:
+            parts.append(self._describe_classes())
+        if self.mistakes:
+            parts.append(self._describe_mistakes())
+        return "\n\n".join(parts)
+
+    def _describe_scores(self) -> str:
+        """The scores of every split with what stands beside them, as a table."""
         metrics = self._ordered_metrics()
         rows: dict[str, Scores] = {}
         for name, scores in self.scores.items():
@@ -209,17 +218,7 @@ class Results:
                 rows[f"  {self.baseline_name} ({name})"] = self.baseline[name]
             if name in self.simple_scores:
                 rows[f"  {self.task.simple_model} ({name})"] = self.simple_scores[name]
-        lines = [format_scores(rows)]
-        by_class = self.by_class[self.last]
-        if by_class:
-            lines += ["", self._describe_classes(by_class)]
-        if self.mistakes:
-            lines += ["", f"The worst mistakes of {self.last} (more in {MISTAKES_FILE}):"]
-        for mistake in self.mistakes[:MAX_PRINTED_MISTAKES]:
-            size = mistake[self.task.mistake_unit]
-            line = f"  {size:.2f}  {mistake['predicted']}, not {mistake['true']}: {mistake['text']}"
-            lines.append(line[:MAX_LINE_LENGTH])
-        return "\n".join(lines)
+        return format_scores(rows)
 
     def _ordered_metrics(self) -> list[str]:
         """The metrics that are better than the baseline's, then the others, then the loss."""
@@ -236,17 +235,26 @@ class Results:
                 others.append(metric)
         return better + others + loss
 
-    def _describe_classes(self, by_class: Mapping[str, Mapping[str, float]]) -> str:
+    def _describe_classes(self) -> str:
         """The scores of the classes as a table, the most frequent first."""
-        class_names = sorted(by_class, key=lambda name: -by_class[name]["support"])
+        by_class = most_frequent_first(self.by_class[self.last])
         heading = self.last
-        if len(class_names) > MAX_PRINTED_CLASSES:
-            heading += f", the {MAX_PRINTED_CLASSES} most frequent of {len(class_names):,}"
-        score_names = list(by_class[class_names[0]])
+        if len(by_class) > MAX_PRINTED_CLASSES:
+            heading += f", the {MAX_PRINTED_CLASSES} most frequent of {len(by_class):,}"
+        score_names = list(next(iter(by_class.values())))
         rows = []
-        for name in class_names[:MAX_PRINTED_CLASSES]:
-            rows.append((name, *by_class[name].values()))
+        for name, scores in list(by_class.items())[:MAX_PRINTED_CLASSES]:
+            rows.append((name, *scores.values()))
         return format_table((heading, *score_names), rows)
+
+    def _describe_mistakes(self) -> str:
+        """The worst mistakes, a line each."""
+        lines = [f"The worst mistakes of {self.last} (more in {MISTAKES_FILE}):"]
+        for mistake in self.mistakes[:MAX_PRINTED_MISTAKES]:
+            size = mistake[self.task.mistake_unit]
+            line = f"  {size:.2f}  {mistake['predicted']}, not {mistake['true']}: {mistake['text']}"
+            lines.append(line[:MAX_LINE_LENGTH])
+        return "\n".join(lines)
 
 
 def find_mistakes(task: Task, predictions: Predictions, decoded: list[Any]) -> list[dict[str, Any]]:

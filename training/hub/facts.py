@@ -11,6 +11,7 @@ import torch
 import transformers
 from transformers import TrainingArguments
 
+from ..common.precision import precision_name
 from ..loop.checkpoints import kept_step
 from .example import Example
 from .origin import REPOSITORY_NAME, OriginFacts
@@ -166,16 +167,11 @@ def describe_training(args: TrainingArguments) -> dict[str, str]:
     schedule = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
     rate = f"learning rate {args.learning_rate:g}"
     decay = f"weight decay {args.weight_decay:g}"
-    precision = "fp32"
-    if args.bf16:
-        precision = "bf16"
-    elif args.fp16:
-        precision = "fp16"
     described = {}
     if not args.auto_find_batch_size:  # else `args` does not know it
         described["batch"] = f"{batch} sequences"
     described["optimizer"] = f"{optimizer}, {rate}, {schedule} schedule, {decay}"
-    described["precision"] = precision
+    described["precision"] = precision_name(args)
     described["seed"] = str(args.seed)
     described["hardware"] = hardware
     described["software"] = f"torch {torch.__version__}, transformers {transformers.__version__}"

@@ -7,6 +7,7 @@ from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import vocabulary_size
 from ..common.files import write_json
+from ..common.precision import precision_name
 from ..common.printing import warn
 from ..evaluation.plots import plot_training
 from ..hub.card import save_card
@@ -75,11 +76,7 @@ def make_report(trainer: "PretrainingTrainer") -> dict[str, Any]:
     report["training_tokens"] = state.num_input_tokens_seen
     report["training_seconds"] = trainer.training_seconds
     report["parameters"] = objective.model_to_save(trainer.model).num_parameters()
-    report["precision"] = "fp32"
-    if trainer.args.bf16:
-        report["precision"] = "bf16"
-    elif trainer.args.fp16:
-        report["precision"] = "fp16"
+    report["precision"] = precision_name(trainer.args)
     report["warning"] = judge_pretraining(report)
     return report
 

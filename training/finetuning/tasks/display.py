@@ -73,12 +73,18 @@ def plot_f1_by_class(scores: Mapping[str, Mapping[str, float]], path: Path, note
     Args:
         scores: What `Task.scores_by_class` returns.
     """
-    most_frequent_first = sorted(scores, key=lambda name: -scores[name]["support"])
     f1_by_label = {}
-    for name in most_frequent_first:
-        label = f"{name} ({scores[name]['support']:,})"
-        f1_by_label[label] = scores[name]["f1"]
+    for name, class_scores in most_frequent_first(scores).items():
+        f1_by_label[f"{name} ({class_scores['support']:,})"] = class_scores["f1"]
     plot_scores(f1_by_label, "F1", path, note)
+
+
+def most_frequent_first(
+    scores: Mapping[str, Mapping[str, float]],
+) -> dict[str, Mapping[str, float]]:
+    """What `Task.scores_by_class` returns, the most frequent class first."""
+    class_names = sorted(scores, key=lambda name: -scores[name]["support"])
+    return {name: scores[name] for name in class_names}
 
 
 def shortened(text: str) -> str:
