@@ -127,22 +127,13 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         if do_train and args.minutes is not None:
             self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
 
-        # Examples
-        self.longest_input = longest_input(self.task.tokenizer, start.config)
+        # Examples and model inputs
         if train_dataset is None and not do_train:
             train_dataset = baseline_dataset
         self.sources = dict(
             data=data, train=train_dataset, validation=eval_dataset, test=test_dataset
         )
-        self.splits = read_splits(
-            self.task, start, args, self.sources, columns, validation_size, do_train
-        )
-        self._training_examples = self.splits.get("train")
-        if not do_train:
-            self.splits.pop("train", None)  # only `baseline` and `simple_scores` need them
-        print_splits(self.task, self.splits)
-
-        # Model inputs
+        self._read_splits(start, args, columns, validation_size, do_train)
         self.encoded = {name: self.task.encode(split) for name, split in self.splits.items()}
         self._warn_of_examples()
 
@@ -166,6 +157,35 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         self.predictions: dict[str, Predictions] = {}
         self.scores: dict[str, Scores] = {}
         self.chosen_thresholds: ChosenThresholds | None = None
+
+    def _read_splits(
+        self,
+        start: StartModel,
+        args: FinetuningConfig,
+        columns: Sequence[str] | None,
+        validation_size: float | None,
+        do_train: bool,
+    ) -> None:
+        """Read the examples of `sources`, which the task then knows the labels of, and say how many
+        there are."""
+        self.longest_input = longest_input(self.task.tokenizer, start.config)
+        self.splits = read_splits(
+            self.task, start, args, self.sources, columns, validation_size, do_train
+        )
+        self._training_examples = self.splits.get("train")
+        if not do_train:
+            self.splits.pop("train", None)  # only `baseline` and `simple_scores` need them
+        print_splits(self.task, self.splits)
+
+    def _warn_of_examples(self) -> None:
+        """Count the labels of every split; warn of examples that are hard to learn or measure."""
+        surveys = {}
+        for name, split in self.splits.items():
+            surveys[name] = survey(self.task, split, self.encoded[name])
+        self.label_counts = {name: counted.labels for name, counted in surveys.items()}
+        self.row_warnings = find_warnings(self.task, surveys)
+        for warning in self.row_warnings:
+            warn(warning)
 
     def _trainer_settings(self, args: FinetuningConfig) -> FinetuningConfig:
         """The settings as `Trainer` takes them."""
@@ -194,16 +214,6 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         if args.lora is None:
             return model
         return add_lora(model, args.lora)
-
-    def _warn_of_examples(self) -> None:
-        """Count the labels of every split; warn of examples that are hard to learn or measure."""
-        surveys = {}
-        for name, split in self.splits.items():
-            surveys[name] = survey(self.task, split, self.encoded[name])
-        self.label_counts = {name: counted.labels for name, counted in surveys.items()}
-        self.row_warnings = find_warnings(self.task, surveys)
-        for warning in self.row_warnings:
-            warn(warning)
 
     def _training_options(self, args: FinetuningConfig) -> dict[str, Any]:
         """What `Trainer` needs to train, beside what it needs to predict."""
