@@ -244,6 +244,8 @@ def check_reciprocal_rank(reciprocal_rank):
         return "110 is not among the first ten: return 0"
     if reciprocal_rank(ranking, {100: 0, 104: 2}) != 0.2:
         return "100 has the grade 0, so it is not right; 104 is: the reciprocal rank is 1/5"
+    if reciprocal_rank(ranking, {101: 0.5}) != 0.5:
+        return "101 has the grade 0.5, and a passage is right if its grade is above 0"
 
 
 @exercise

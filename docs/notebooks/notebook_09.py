@@ -258,7 +258,11 @@ def check_sampler(sampler):
     """An endless sampler of languages, which reads the rows of a language in turns."""
     texts = {"a": [f"a{number}" for number in range(12)], "b": ["b0", "b1", "b2"]}
     probabilities = [0.3, 0.7]
-    rows = list(islice(sampler(texts, probabilities, np.random.default_rng(0)), 6_000))
+
+    def draw(seed, count):
+        return list(islice(sampler(texts, probabilities, np.random.default_rng(seed)), count))
+
+    rows = draw(0, 6_000)
     if len(rows) < 6_000:
         return f"your sampler ended after {len(rows)} rows: where a language ends, it begins anew"
     for code, text in rows[:100]:
@@ -266,32 +270,35 @@ def check_sampler(sampler):
             return f"a row is (language, text of this language); one was {(code, text)!r}"
     share = sum(code == "a" for code, _ in rows) / len(rows)
     if abs(share - 12 / 15) < 0.03:
-        return (
-            "this draws in proportion to the number of rows: draw the language by `probabilities`"
-        )
+        return "this draws in proportion to the number of rows: draw the language by `shares`"
     if abs(share - 0.5) < 0.03:
-        return "this draws all languages equally often: draw the language by `probabilities`"
+        return "this draws all languages equally often: draw the language by `shares`"
     if abs(share - 0.3) > 0.03:
-        return f"language a has the probability 0.3, and a share of {share:.2f} of 6,000 rows"
-    orders = set()
-    for code, of_language in texts.items():
-        drawn = [text for language, text in rows if language == code]
-        count = len(of_language)
-        for start in range(0, len(drawn) - count + 1, count):
-            turn = drawn[start : start + count]
-            if len(set(turn)) < count:
-                return (
-                    f"a row of {code} came again before all {count} of its rows were read: go"
-                    " through them in turns"
-                )
-            if code == "a":
-                orders.add(tuple(turn))
-    if len(orders) == 1:
+        return f"language a has the share 0.3, and it was {share:.2f} of 6,000 rows"
+    if draw(0, 60) != rows[:60]:
+        return "a generator of the same seed should give the same rows: use no other random numbers"
+    languages = [code for code, _ in rows[:60]]
+    if languages == [code for code, _ in draw(1, 60)]:
+        return "a generator of another seed gives the same languages: draw them by the generator"
+    for code in texts:
+        problem = problem_of_turns([text for name, text in rows if name == code], texts[code], code)
+        if problem:
+            return problem
+
+
+def problem_of_turns(drawn, texts, code):
+    """What is wrong with the order in which the texts of a language were drawn, or None."""
+    count = len(texts)
+    turns = [drawn[start : start + count] for start in range(0, len(drawn) - count + 1, count)]
+    if any(len(set(turn)) < count for turn in turns):
         return (
-            "each turn through a language has the same order: shuffle its rows anew for each turn"
+            f"a row of {code} came again before all {count} of its rows were read: go through them"
+            " in turns"
         )
-    if tuple(texts["a"]) in orders and len(orders) < 20:
-        return "shuffle the rows of the first turn, too"
+    if all(turn == turns[0] for turn in turns):
+        return "each turn through a language has the same order: shuffle its rows anew each time"
+    if count > 5 and turns[0] == texts:
+        return "the first turn through a language has the order of the list: shuffle it, too"
 
 
 @exercise
@@ -332,6 +339,9 @@ def check_early_stopping(loss_at_best):
         return hints[result]
     if result != 2.3:
         return f"validation {validation} and test {test} became {result}; it should be 2.3"
+    validation = [3.0, 2.0, 2.5, 2.6, 2.7, 2.8, 1.9, 2.2]
+    if loss_at_best(validation, [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]) != 0.2:
+        return f"of the validation losses {validation}, 1.9 is the best, late as it comes"
 
 
 @exercise

@@ -109,6 +109,23 @@ def sampler_of_equal_shares(rows, probabilities, generator):
     return sampler(rows, [1 / len(rows)] * len(rows), generator)
 
 
+def sampler_of_other_numbers(rows, probabilities, generator):
+    return sampler(rows, probabilities, np.random.default_rng())
+
+
+def sampler_without_generator(rows, probabilities, generator):
+    return sampler(rows, probabilities, np.random.default_rng(0))
+
+
+def sampler_with_first_turn_in_order(rows, probabilities, generator):
+    waiting = {code: list(reversed(of_language)) for code, of_language in rows.items()}
+    while True:
+        code = generator.choice(list(rows), p=probabilities)
+        if not waiting[code]:
+            waiting[code] = generator.permutation(rows[code]).tolist()
+        yield code, waiting[code].pop()
+
+
 def sampler_that_ends(rows, probabilities, generator):
     for code, of_language in rows.items():
         for row in of_language:
@@ -144,6 +161,16 @@ def first_rise(validation, test):
     return test[-1]
 
 
+def stop_with_patience(validation, test, patience):
+    best = 0
+    for step in range(1, len(validation)):
+        if validation[step] < validation[best]:
+            best = step
+        elif step - best >= patience:
+            break
+    return test[best]
+
+
 def centre(vectors, languages):
     languages = np.array(languages)
     result = np.array(vectors, dtype=float)
@@ -175,6 +202,7 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (lambda *args: reciprocal_rank(*args, first_rank=2), "the reciprocal rank is 1"),
             (lambda *args: reciprocal_rank(*args, is_right=lambda grade: grade >= 0), "grade 0"),
             (lambda *args: reciprocal_rank(*args, is_right=lambda grade: grade == 1), "104 is"),
+            (lambda *args: reciprocal_rank(*args, is_right=lambda grade: grade >= 1), "grade 0.5"),
         ],
     ),
     notebook_08.check_loss_with_negatives: (
@@ -227,6 +255,9 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (sampler_of_equal_shares, "all languages equally often"),
             (sampler_that_ends, "it begins anew"),
             (lambda *args: ((row, code) for code, row in sampler(*args)), "(language, text"),
+            (sampler_of_other_numbers, "no other random numbers"),
+            (sampler_without_generator, "by the generator"),
+            (sampler_with_first_turn_in_order, "shuffle it, too"),
         ],
     ),
     notebook_09.check_most_frequent_pair: (
@@ -241,6 +272,7 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
         [lambda validation, test: test[int(np.argmin(validation))]],
         [
             (first_rise, "a later step"),
+            (lambda *losses: stop_with_patience(*losses, patience=2), "late as it comes"),
             (lambda validation, test: min(test), "best test loss"),
             (lambda validation, test: test[-1], "the last one"),
             (lambda validation, test: min(validation), "return the test loss"),
