@@ -17,6 +17,7 @@ from transformers import TrainingArguments
 
 import minibert
 from minibert.training import cli
+from minibert.training.cli import command_line
 from minibert.training.cli.command_line import check_path_options, split_command
 from minibert.training.cli.parser import build_parser, parse
 from minibert.training.cli.recipes import RECIPES, read_recipe
@@ -348,11 +349,7 @@ class PanicException(BaseException):
         ),
         (MemoryError(), 2, "error: the memory is too small"),
         (PanicException("index out of bounds"), 2, "error: PanicException: index out of bounds"),
-        (
-            KeyboardInterrupt(),
-            130,
-            "interrupted; a training goes on with --resume_from_checkpoint true",
-        ),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
@@ -363,6 +360,17 @@ def test_errors_are_one_line(error, status, line, monkeypatch, capsys):
     assert said.startswith(f"minibert: {line}") and said.count("\n") == 1
     with pytest.raises(type(error)):
         cli.main(["work", "a", "--traceback"])
+
+
+@pytest.mark.parametrize("command", ["pretrain", "finetune tag", "embed", "search"])
+def test_only_a_training_goes_on_after_ctrl_c(command, monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "run_command", interrupt)
+    assert cli.main([*command.split(), "a"]) == 130
+    resumes = command in ("pretrain", "finetune tag")
+    assert ("--resume_from_checkpoint true" in capsys.readouterr().err) == resumes
 
 
 def test_unexpected_exceptions_are_not_caught(monkeypatch):

@@ -42,6 +42,8 @@ LIBRARY_ERROR_MARKS = (
     "PanicException",
     "StrictDataclass",
 )
+# The first words of the commands that train, which can be resumed.
+TRAINING_COMMANDS = ("pretrain", "finetune")
 # Options whose value is a file, a folder or a name of the Hub, and those with a list of such
 # values.
 PATH_OPTIONS = {
@@ -76,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         leave_process_group()
         return 0
     except BaseException as error:
-        explanation = explain(error)
+        explanation = explain(error, argv)
         if explanation is None or "--traceback" in argv:
             raise
         print(f"minibert: {printable(explanation)}", file=sys.stderr)
@@ -116,13 +118,19 @@ def leave_process_group() -> None:
         distributed.destroy_process_group()
 
 
-def explain(error: BaseException) -> str | None:
-    """The line for an error that the user can do something about; None for a fault of ours."""
+def explain(error: BaseException, argv: Sequence[str]) -> str | None:
+    """The line for an error that the user can do something about; None for a fault of ours.
+
+    Args:
+        argv: The command line.
+    """
     message = " ".join(str(error).split())
     error_name = type(error).__name__
     searched = f"{error_name} {message}"
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted; a training goes on with --resume_from_checkpoint true"
+        if argv and argv[0] in TRAINING_COMMANDS:
+            return "interrupted; a training goes on with --resume_from_checkpoint true"
+        return "interrupted"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"error: this needs {error.name}: pip install {EXTRAS[error.name]}"
     if isinstance(error, (ValueError, OSError, ImportError)):
