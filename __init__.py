@@ -29,7 +29,7 @@ _PUBLIC_NAMES = {
         "MiniBertForQuestionAnswering",
         "MiniBertForMultipleChoice",
     ],
-    "training.pretraining.run": ["pretrain"],
+    "training.pretraining.pretrain": ["pretrain"],
     "training.pretraining.config": ["PretrainingConfig", "RowsConfig", "TokenizerConfig"],
     "training.pretraining.trainer": ["PretrainingTrainer"],
     "training.finetuning.finetune": ["finetune"],

@@ -324,7 +324,7 @@ class _EvaluationConfigOptions(_TrainingArgumentsOptions, total=False):
     minutes: float | None
 
 def pretrain(
-    data: str | os.PathLike | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | Corpus = ...,
+    data: str | os.PathLike | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | Corpus | None = None,
     preset: Literal['bert', 'modernbert', 'minibert'] = "minibert",
     size: Literal['tiny', 'mini', 'small', 'medium', 'base', 'large'] = "mini",
     tokenizer: str | None = None,
@@ -472,7 +472,7 @@ def pretrain(
     """
 
 def prepare(
-    data: str | os.PathLike | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | Corpus = ...,
+    data: str | os.PathLike | list[str] | datasets.Dataset | pandas.DataFrame | collections.abc.Sequence[collections.abc.Mapping[str, Any]] | Corpus | None = None,
     *,
     output_dir: str | os.PathLike = "runs/rows",
     tokenizer: str | None = None,

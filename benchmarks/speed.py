@@ -288,7 +288,9 @@ def run_probe(benchmark: str, name: str, task: str) -> None:
     if (score := Path("/proc/self/oom_score_adj")).exists():
         score.write_text("1000")  # should memory run out, this process goes, not the one that waits
     run = Run(**json.loads(task))
-    run.device, run.corpus = torch.device(run.device), Corpus(**run.corpus)
+    run.device = torch.device(run.device)
+    fields = run.corpus
+    run.corpus = Corpus(**fields | {"data": fields["data"] or None})
     work = BENCHMARKS[benchmark].build(run)
     step = work.steps[name]()
     for number in range(work.calls - 1):

@@ -13,7 +13,7 @@ import pytest
 import minibert
 from minibert.training.commands import COMMANDS
 from minibert.training.embeddings import evaluate as encoder_evaluation
-from minibert.training.embeddings import train as encoder_training
+from minibert.training.embeddings import finetune as encoder_training
 
 
 def load(reference):

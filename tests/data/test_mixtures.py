@@ -6,6 +6,7 @@ import datasets
 import numpy as np
 import pytest
 
+import minibert
 from minibert.tokenization import train_tokenizer
 from minibert.training.data.documents import load_documents
 from minibert.training.data.mixtures import Corpus, load_sample, split_corpus
@@ -175,3 +176,13 @@ def test_a_path_may_have_an_equals_sign(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for item in ("lang=de", "de=lang=de", "lang=de/*.txt", "de=lang=de/*.txt"):
         assert load_documents([item])["text"][:] == ["eins", "zwei"]
+
+
+@pytest.mark.parametrize("data", [[], ()])
+@pytest.mark.parametrize("function", [minibert.Corpus, minibert.pretrain, minibert.prepare])
+def test_an_empty_list_is_not_the_builtin_corpus(function, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="^data: an empty list"):
+        function(data)
+    assert not list(tmp_path.iterdir())
+    assert minibert.Corpus().data == []

@@ -17,15 +17,15 @@ from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.common.locks import LOCK
-from minibert.training.embeddings import train
+from minibert.training.embeddings import finetune
 from minibert.training.embeddings.config import EmbeddingConfig
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.inference import encode
 from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
-from minibert.training.embeddings.trainers import encoder_trainer
 from minibert.training.embeddings.trainers.embedding_trainer import DenseTrainer
 from minibert.training.embeddings.trainers.tasks import EmbeddingTask
 from minibert.training.hub.upload_mixin import HubMixin
+from minibert.training.optimization import clock
 from minibert.training.optimization.clock import TimeBudget
 
 CHUNK = ["--loss", "CachedMultipleNegativesRankingLoss", "--loss_kwargs", '{"mini_batch_size": 8}']
@@ -157,7 +157,7 @@ def test_training_ends_on_time(toy, tmp_path, task, monkeypatch, capsys):
         budgets.append(TimeBudget(minutes, warmup, clock=lambda: next(seconds)))
         return budgets[-1]
 
-    monkeypatch.setattr(encoder_trainer, "TimeBudget", make_budget)
+    monkeypatch.setattr(clock, "TimeBudget", make_budget)
     run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
         *TRAINING, "--minutes", "1")  # fmt: skip
     assert budgets[0].progress >= 1 and next(seconds) == pytest.approx(60, rel=0.2)
@@ -244,7 +244,7 @@ def test_resume_with_other_settings_is_refused(toy, tmp_path, capsys, task):
                "--save_steps", "2", "--max_steps", "4", "--eval_strategy", "no", "--load_best_model_at_end", "false",
                "--save_total_limit", "9", "--output_dir", tmp_path / "out"]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "remove_checkpoints", lambda folder: None)
+        patch.setattr(finetune, "remove_checkpoints", lambda folder: None)
         run(*command)
     for name in ("model.safetensors", "config.json", "report.json", "checkpoint-4"):
         path = tmp_path / "out" / name

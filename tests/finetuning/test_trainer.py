@@ -22,10 +22,10 @@ from minibert import (
     Tag,
 )
 from minibert.training.common.locks import LOCK, lock_folder
-from minibert.training.finetuning import trainer as training
 from minibert.training.finetuning.reading import examples
 from minibert.training.finetuning.saving import save_results
 from minibert.training.loop.early_stopping import EarlyStopping
+from minibert.training.optimization import clock
 from minibert.training.optimization.clock import TimeBudget
 
 SETTINGS = {
@@ -64,13 +64,13 @@ class Ticking:
 
 def test_it_ends_on_time(start, tmp_path, monkeypatch):
     """A minute by a clock that each step moves on, instead of three epochs."""
-    clock = Ticking()
-    monkeypatch.setattr(training, "TimeBudget", functools.partial(TimeBudget, clock=clock))
+    ticking = Ticking()
+    monkeypatch.setattr(clock, "TimeBudget", functools.partial(TimeBudget, clock=ticking))
     args = settings(tmp_path, minutes=1, max_steps=-1, logging_steps=1)
     task = Classify(AutoTokenizer.from_pretrained(start))
     trainer = FinetuningTrainer(task, start, args, rows(200))
     trainer.train()
-    assert clock.now == pytest.approx(60, rel=0.1)
+    assert ticking.now == pytest.approx(60, rel=0.1)
     assert trainer.state.global_step == trainer.state.max_steps > 10
     rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
     assert max(rates) == pytest.approx(1e-2, rel=0.2) and rates[-1] < 2e-3

@@ -27,7 +27,7 @@ from minibert.training.hub.facts import (
     facts_from_trainer,
 )
 from minibert.training.hub.markdown import code, one_line, plain
-from minibert.training.pretraining.card import card_facts
+from minibert.training.pretraining.card import pretraining_card_facts
 
 FACTS = CardFacts(
     data="owner/corpus, notes.txt",
@@ -546,7 +546,7 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     start.mkdir()
     (start / "README.md").write_text("---\nlicense: mit\nbase_model: owner/base\n---\n")
     names = ["/home/me/a,b.txt", "owner/corpus"]
-    facts = card_facts(report, names, recipe, training, started_from=str(start))
+    facts = pretraining_card_facts(report, names, recipe, training, started_from=str(start))
     save_card(folder, facts, training.hub_model_id)
     card = (folder / "README.md").read_text()
     (folder / "README.md").unlink()

@@ -9,8 +9,8 @@ import torch
 from transformers import get_linear_schedule_with_warmup
 
 from minibert.training import cli
+from minibert.training.optimization import clock
 from minibert.training.optimization.clock import EVALUATION_SHARE, TimeBudget
-from minibert.training.pretraining import trainer as pretraining
 
 
 class Machine:
@@ -157,7 +157,7 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
         clocks.append(Ticking())
         return TimeBudget(*args, clock=clocks[-1])
 
-    monkeypatch.setattr(pretraining, "TimeBudget", budget)
+    monkeypatch.setattr(clock, "TimeBudget", budget)
     given = ["--minutes", "1", "--size", "tiny", "--save_strategy", "steps", "--save_steps",
              "10", "--save_total_limit", "9", "--logging_steps", "1", "--eval_strategy", "no",
              "--learning_rate", "1e-3"]  # fmt: skip

@@ -29,7 +29,7 @@ from minibert.training import cli
 from minibert.training.common import precision
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.objectives.base import token_sums, unigram_baseline
-from minibert.training.pretraining.run import report_and_return
+from minibert.training.pretraining.pretrain import report_and_return
 
 SMALL = [
     "--config_overrides",
@@ -140,7 +140,7 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
 def test_other_processes_return_the_folder_too(tmp_path):
     trainer = SimpleNamespace(
         args=SimpleNamespace(output_dir=str(tmp_path)),
-        processing_class="its tokenizer",
+        tokenizer_to_save=lambda: "its tokenizer",
         is_world_process_zero=lambda: False,
     )
     result = report_and_return(trainer)

@@ -120,7 +120,7 @@ FINETUNE_TASKS, EVALUATE_TASKS = task_commands()
 COMMANDS = {
     "pretrain": Command(
         "Train a tokenizer and pretrain a model on text.",
-        "pretraining.run:pretrain",
+        "pretraining.pretrain:pretrain",
         options=("data.mixtures:Corpus",),
         config="pretraining.config:PretrainingConfig",
         former_names={"model": "preset"},
@@ -144,15 +144,15 @@ COMMANDS = {
     **FINETUNE_TASKS,
     "finetune embed": Command(
         "Train a model to turn texts into vectors.",
-        "embeddings.train:finetune_embed",
+        "embeddings.finetune:finetune_embed",
         ("data",),
-        "embeddings.train:EmbeddingConfig",
+        "embeddings.finetune:EmbeddingConfig",
     ),
     "finetune rerank": Command(
         "Train a model to order passages by how well they answer a query.",
-        "embeddings.train:finetune_rerank",
+        "embeddings.finetune:finetune_rerank",
         ("data",),
-        "embeddings.train:RerankerConfig",
+        "embeddings.finetune:RerankerConfig",
     ),
     **EVALUATE_TASKS,
     "evaluate embed": Command(

@@ -53,7 +53,8 @@ class Corpus:
 
     Args:
         data: Files, folders, globs, data sets of the Hub, or records in memory (a `Dataset`, a
-            DataFrame of pandas, or dictionaries); one entry may stand alone.
+            DataFrame of pandas, or dictionaries); one entry may stand alone. None: the built-in
+            corpus, the documentation in this Python installation.
         text_column: The column of the text; by default "text", or the only column of strings.
         sample_by: What a document of a text file is: a line, a paragraph between blank lines, or
             the whole file (document); auto: paragraphs if there are blank lines, else lines.
@@ -68,7 +69,7 @@ class Corpus:
             keeps their order.
     """
 
-    data: DataEntry | Rows | Sequence[DataEntry | Rows] = ()
+    data: DataEntry | Rows | Sequence[DataEntry | Rows] | None = None
     text_column: str | None = None
     sample_by: SampleBy = "auto"
     weights: Sequence[float] = ()
@@ -78,7 +79,9 @@ class Corpus:
 
     @classmethod
     def from_options(
-        cls, data: "DataEntry | Rows | Sequence[DataEntry | Rows] | Corpus", options: dict[str, Any]
+        cls,
+        data: "DataEntry | Rows | Sequence[DataEntry | Rows] | Corpus | None",
+        options: dict[str, Any],
     ) -> "Corpus":
         """Build a corpus from `data` and the `options` that are its fields, and remove those from
         `options`. A corpus stays as it is; a ValueError for a field beside it."""
@@ -96,7 +99,14 @@ class Corpus:
         check_choice("sample_by", self.sample_by, SampleBy)
         entries = []
         languages = []
-        for entry in sources_of(self.data):
+        sources = []
+        if self.data is not None:
+            sources = sources_of(self.data)
+            if not sources:
+                raise ValueError(
+                    "data: an empty list; name text, or leave data out for the built-in corpus"
+                )
+        for entry in sources:
             if isinstance(entry, os.PathLike):
                 entry = os.fspath(entry)
             language, _ = language_of(entry)

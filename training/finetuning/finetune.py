@@ -41,7 +41,7 @@ def finetune(
 
     Args:
         task: "classify", "nli", "choose", "tag" or "answer"; "embed" and "rerank" call
-            `finetune_embed` and `finetune_rerank` in `training.embeddings.train` with the other
+            `finetune_embed` and `finetune_rerank` in `training.embeddings.finetune` with the other
             arguments.
         model: The model to start from, a folder or a Hub name: a MiniBERT, or a model that
             `convert` takes.
@@ -80,7 +80,7 @@ def finetune(
             **options,
         }
         # here, since it imports sentence-transformers, which takes seconds
-        from ..embeddings.train import FINETUNE_FUNCTIONS
+        from ..embeddings.finetune import FINETUNE_FUNCTIONS
 
         return call_encoder_function(FINETUNE_FUNCTIONS[task], arguments)
     cls, task_options, args = resolve_options(finetune, task, args, options, FinetuningConfig)

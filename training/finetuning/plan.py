@@ -12,8 +12,9 @@ import numpy as np
 
 from ..common.printable import printable
 from ..common.training_result import TrainingResult
+from .checks import check_before_reading
 from .config import FinetuningConfig
-from .reading.examples import check_before_reading, read_splits
+from .reading.examples import read_splits
 from .reading.splits import FilesOrRows
 from .results import score_baseline
 from .start_model import StartModel

@@ -25,12 +25,13 @@ from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
+from ..optimization.clock import UNREACHABLE_STEPS, TimeBudgetMixin, start_budget
+from .checks import check_before_reading
 from .class_weights import sum_of_weights, weighted_loss
 from .config import FinetuningConfig
 from .freezing import add_lora, freeze
 from .prediction_loop import TaskPredictor
-from .reading.examples import check_before_reading, read_splits
+from .reading.examples import read_splits
 from .reading.splits import FilesOrRows
 from .results import Results, name_baseline, score_baseline, score_simple_model
 from .saving import save_results
@@ -124,8 +125,8 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         args.push_to_hub = args.push_to_hub and do_train
         if args.push_to_hub:
             check_push(args)
-        if do_train and args.minutes is not None:
-            self.budget = TimeBudget(args.minutes, args.warmup_steps)  # the time counts from here
+        if do_train:
+            self.budget = start_budget(args)
 
         # Examples and model inputs
         if train_dataset is None and not do_train:
@@ -143,7 +144,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             check_label_smoothing(self.task, self.encoded["train"], args)
         self.settings = settings_to_resume(self.task, start.name, args, self.encoded)
         self.resume_guard = ResumeGuardCallback(settings_of_steps(args) | self.settings)
-        args = self._trainer_settings(args)
+        args = trainer_settings(args)
 
         # Model
         model = self._load_model(start, args, do_train)
@@ -186,13 +187,6 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         self.row_warnings = find_warnings(self.task, surveys)
         for warning in self.row_warnings:
             warn(warning)
-
-    def _trainer_settings(self, args: FinetuningConfig) -> FinetuningConfig:
-        """The settings as `Trainer` takes them."""
-        args = resolve_precision(args)
-        if self.budget is not None:
-            args.max_steps = UNREACHABLE_STEPS
-        return args
 
     def _load_model(
         self, start: StartModel, args: FinetuningConfig, do_train: bool
@@ -503,6 +497,15 @@ def check_label_smoothing(task: Task, encoded: Dataset, args: FinetuningConfig) 
         raise ValueError(
             "label_smoothing_factor: it needs classes, and no class_weights; leave it out"
         )
+
+
+def trainer_settings(args: FinetuningConfig) -> FinetuningConfig:
+    """A copy of the settings as `Trainer` takes them: with a number format, and steps that the
+    clock can end."""
+    args = resolve_precision(args)
+    if args.minutes is not None:
+        args.max_steps = UNREACHABLE_STEPS
+    return args
 
 
 def settings_to_resume(

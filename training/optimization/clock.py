@@ -161,6 +161,17 @@ class TimeBudgetMixin:
         return self.lr_scheduler
 
 
+def start_budget(args: Any) -> TimeBudget | None:
+    """The clock of `args.minutes`, which counts from here; None without them.
+
+    Args:
+        args: A `TrainingArguments` with a field `minutes`.
+    """
+    if args.minutes is None:
+        return None
+    return TimeBudget(args.minutes, args.warmup_steps)
+
+
 def check_minutes(args: Any, default_epochs: float | None) -> None:
     """Refuse (a ValueError) `args.minutes` that are no time, and settings by steps beside them.
 

@@ -1,7 +1,7 @@
 """The card of a pretrained model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainingArguments
 
@@ -10,6 +10,19 @@ from ..hub.facts import CardFacts, CardMetric, add_source, describe_data, descri
 from ..hub.origin import read_origin
 from .objectives import OBJECTIVES
 
+if TYPE_CHECKING:
+    from .trainer import PretrainingTrainer
+
+# Fields of `PretrainingConfig` that the card names.
+FIELDS_ON_CARD = (
+    "embedding_init",
+    "validation_size",
+    "seq_length",
+    "packing",
+    "optimizer",
+    "muon_learning_rate",
+    "minutes",
+)
 # What the card of a pretrained model shows of its report.
 PRETRAINING_METRICS = (
     "loss",
@@ -22,7 +35,22 @@ PRETRAINING_METRICS = (
 )
 
 
-def card_facts(
+def card_facts(trainer: "PretrainingTrainer", report: dict[str, Any]) -> CardFacts:
+    """What the card says."""
+    recipe = {name: getattr(trainer.args, name) for name in FIELDS_ON_CARD}
+    recipe |= trainer.objective.masking_options
+    texts = trainer.held_out_texts()
+    return pretraining_card_facts(
+        report,
+        trainer.data_names,
+        recipe,
+        trainer.args,
+        started_from=trainer.model.config._name_or_path or None,
+        example=trainer.objective.card_example(texts, trainer.processing_class),
+    )
+
+
+def pretraining_card_facts(
     report: dict[str, Any],
     data_names: Sequence[str],
     recipe: dict[str, Any],
@@ -60,7 +88,7 @@ def card_facts(
 def _training_facts(
     report: dict[str, Any], recipe: dict[str, Any], args: TrainingArguments
 ) -> dict[str, str]:
-    """Recipe, machine, steps and time; the arguments are those of `card_facts`."""
+    """Recipe, machine, steps and time; the arguments are those of `pretraining_card_facts`."""
     steps = f"{report['steps']:,}"
     if report["epochs"] is not None:
         steps += f" ({report['epochs']:.2f} epochs)"

@@ -21,7 +21,7 @@ from .config import TokenizerConfig
 
 @checked_options(Corpus, TokenizerConfig)
 def make_tokenizer(
-    data: str | os.PathLike | list[str] = (),
+    data: str | os.PathLike | list[str] | None = None,
     *,
     output_dir: str = "runs/tokenizer",
     extend: str | None = None,

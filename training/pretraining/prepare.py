@@ -40,7 +40,7 @@ ARGUMENTS_IN_MANIFEST = (
 @checked_options(Corpus, RowsConfig)
 @without_bars()
 def prepare(
-    data: str | os.PathLike | list[str] | Rows | Corpus = (),
+    data: str | os.PathLike | list[str] | Rows | Corpus | None = None,
     *,
     output_dir: str | os.PathLike = "runs/rows",
     tokenizer: str | None = None,

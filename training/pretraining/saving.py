@@ -11,24 +11,12 @@ from ..common.precision import precision_name
 from ..common.printing import warn
 from ..evaluation.plots import plot_training
 from ..hub.card import save_card
-from ..hub.facts import CardFacts
 from .card import card_facts
 from .objectives.base import unigram_baseline
 from .report import BASELINE_LOSSES, describe_pretraining, judge_pretraining
 
 if TYPE_CHECKING:
     from .trainer import PretrainingTrainer
-
-# Fields of `PretrainingConfig` that the card names.
-FIELDS_ON_CARD = (
-    "embedding_init",
-    "validation_size",
-    "seq_length",
-    "packing",
-    "optimizer",
-    "muon_learning_rate",
-    "minutes",
-)
 
 
 def save_results(trainer: "PretrainingTrainer", folder: Path) -> dict[str, Any]:
@@ -41,7 +29,7 @@ def save_results(trainer: "PretrainingTrainer", folder: Path) -> dict[str, Any]:
     trainer.save_state()
     save_loss_curve(trainer, report, folder / "loss.png")
     write_json(folder / "report.json", report)
-    trainer.card = facts_of_training(trainer, report)
+    trainer.card = card_facts(trainer, report)
     save_card(folder, trainer.card, trainer.args.hub_model_id)
     print("", describe_pretraining(report), sep="\n")
     warn(report["warning"])
@@ -88,18 +76,3 @@ def save_loss_curve(trainer: "PretrainingTrainer", report: dict[str, Any], path:
         if report.get(name) is not None:
             baselines[name] = report[name]
     plot_training(trainer.state.log_history, path, trainer.objective.metric, baselines)
-
-
-def facts_of_training(trainer: "PretrainingTrainer", report: dict[str, Any]) -> CardFacts:
-    """What the card says."""
-    recipe = {name: getattr(trainer.args, name) for name in FIELDS_ON_CARD}
-    recipe |= trainer.objective.masking_options
-    texts = trainer.held_out_texts()
-    return card_facts(
-        report,
-        trainer.data_names,
-        recipe,
-        trainer.args,
-        started_from=trainer.model.config._name_or_path or None,
-        example=trainer.objective.card_example(texts, trainer.processing_class),
-    )

@@ -1,19 +1,14 @@
 """The `Trainer` that pretrains a model with any objective."""
 
-import copy
 import dataclasses
-import functools
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -25,28 +20,22 @@ from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields
 from ...option_checks import check_keywords, keyword_names
-from ...tokenization import Extension, extend_tokenizer
 from ..common.locks import lock_output
-from ..common.paths import check_folder
 from ..common.precision import resolve_precision, without_autocast
-from ..common.printing import warn
-from ..common.processes import first_process_first, leave_group, shares_weights
+from ..common.processes import first_process_first, shares_weights
 from ..common.random_state import random_state_kept
 from ..data.collators import MaskedLMCollator
 from ..data.masking_progress import MaskingProgress
-from ..data.mixtures import TrainingSplits
 from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization
-from ..hub.push import check_push
 from ..hub.save_model_mixin import SaveModelMixin
-from ..loading.saved_files import modules_of
-from ..loading.tokenizers import saved_tokenizer
 from ..loop.callbacks import add_callbacks, common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..optimization.clock import TimeBudget, TimeBudgetMixin
+from ..optimization.clock import TimeBudgetMixin, start_budget
 from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
+from .checks import check_before_reading, check_rows
 from .config import (
     FIELDS_FREE_TO_CHANGE,
     PretrainingConfig,
@@ -56,8 +45,10 @@ from .config import (
 )
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
+from .evaluation_loop import SummedEvaluationMixin
+from .model_tokenizer import make_model_tokenizer, open_tokenizer
 from .new_words import extend_embeddings
-from .objectives import OBJECTIVES, Objective
+from .objectives import OBJECTIVES
 from .saving import save_results
 from .sizes import LongTrainingCallback, suggest_size_for_seconds, suggest_size_for_steps
 from .text_amount import (
@@ -69,7 +60,6 @@ from .text_amount import (
     warn_of_rare_words,
 )
 from .training_data import (
-    PreparedRowsReader,
     TrainingDataReader,
     choose_reader,
     make_rows,
@@ -78,14 +68,19 @@ from .training_data import (
 
 
 class PretrainingTrainer(
-    CpuDataParallelMixin, SaveModelMixin, CheckpointMixin, TimeBudgetMixin, Trainer
+    CpuDataParallelMixin,
+    SummedEvaluationMixin,
+    SaveModelMixin,
+    CheckpointMixin,
+    TimeBudgetMixin,
+    Trainer,
 ):
     """`Trainer` for pretraining a MiniBERT.
 
     What is not given is made: documents from files, an evaluation set held out of them, a tokenizer
     trained on them, rows, and the masking collator. The objective (`args.objective`) decides which
-    head is trained, with which loss. `evaluate` keeps a few sums of each batch, so that its memory
-    does not grow with the data, and `log` shows each term of the loss. `save_model()` writes the
+    head is trained, with which loss. `evaluate` measures it on the evaluation set: its `eval_loss`
+    is a mean over all targets. `log` shows each term of the loss. `save_model()` writes the
     model and the tokenizer; beside them the card, `report.json` and the loss curve; and prints the
     report.
 
@@ -128,15 +123,13 @@ class PretrainingTrainer(
         self.is_new = isinstance(model, MiniBertConfig)
         user_args = args or PretrainingConfig()
         check_config(user_args, self.is_new)
-        self.budget = None
-        if user_args.minutes is not None:  # the time counts from here
-            self.budget = TimeBudget(user_args.minutes, user_args.warmup_steps)
+        self.budget = start_budget(user_args)
         reader = choose_reader(train_dataset)
         reader.check(user_args, eval_dataset)
         self.streamed = reader.streaming
 
         # Settings and objective
-        args = final_settings(user_args, self.is_new, reader)
+        args = trainer_settings(user_args, self.is_new, reader)
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
 
@@ -148,7 +141,9 @@ class PretrainingTrainer(
         # Documents → tokenizer → rows; the other processes find in caches what the first one makes
         with nullcontext() if self.streamed else first_process_first():
             splits = reader.read(args, eval_dataset)
-            tokenizer, self.extension = self._make_tokenizer(tokenizer, args, config, splits)
+            tokenizer, self.extension = make_model_tokenizer(
+                tokenizer, self.objective, config, splits
+            )
             if reader.has_text:
                 check_tokenization(splits.train, tokenizer, args.max_lost_text)
             config = self._fit_config(config, tokenizer)
@@ -203,33 +198,12 @@ class PretrainingTrainer(
         # of the saved model before this training
         self.start_metrics: Mapping[str, float] = {}
         self.training_seconds: float | None = None
-        self.sum_names: list[str] = []  # of the last evaluation
         # Sums since the last log. Two threads may compute losses (`CpuDataParallelMixin`); the lock
         # keeps both terms. Which one is added first may change the last bit of a sum: only an
         # objective that has no terms is computed so.
         self._loss_terms: dict[str, torch.Tensor] = {}
         self._loss_terms_first_step = 0
         self._loss_terms_lock = threading.Lock()
-
-    def _make_tokenizer(
-        self,
-        tokenizer: PreTrainedTokenizerBase | None,
-        args: PretrainingConfig,
-        config: MiniBertConfig,
-        splits: TrainingSplits,
-    ) -> tuple[PreTrainedTokenizerBase, Extension | None]:
-        """Train a tokenizer if there is none, extend it if asked to, and adapt it to the
-        objective."""
-        extension = None
-        if tokenizer is None:
-            tokenizer = train_tokenizer_for_model(args, config, splits.tokenizer_sample)
-        if args.extend_vocabulary is not None:
-            texts = splits.tokenizer_sample["text"]
-            extension = extend_tokenizer(tokenizer, texts, args.extend_vocabulary)
-            print(extension.describe())
-            tokenizer = extension.tokenizer
-        tokenizer.model_max_length = config.max_position_embeddings
-        return self.objective.prepare_tokenizer(tokenizer), extension
 
     def _fit_config(
         self, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
@@ -419,56 +393,7 @@ class PretrainingTrainer(
             self._loss_terms = {}
         super().log(logs, *args, **kwargs)
 
-    # --- evaluation ---
-
-    def get_eval_dataloader(self, eval_dataset=None):
-        # Not accelerate's loader, which repeats rows to fill up the last batches.
-        rows = self.eval_dataset if eval_dataset is None else eval_dataset
-        return self.evaluation_batches(rows, self.args.process_index, self.args.world_size)
-
-    def evaluation_batches(self, rows: Dataset, rank: int = 0, ranks: int = 1) -> DataLoader:
-        """The batches of an evaluation; with several ranks, each gets every `ranks`-th batch. All
-        get equally many, since ranks that share a model go in step: a rank without a last batch
-        repeats the first, uncounted."""
-        size = self.args.eval_batch_size
-        row_numbers = range(len(rows))
-        batches = [row_numbers[start : start + size] for start in row_numbers[::size]]
-        batches_of_rank = batches[rank::ranks]
-        num_batches = -(-len(batches) // ranks)
-        if len(batches_of_rank) < num_batches:
-            batches_of_rank = [*batches_of_rank, batches[0]]
-        return DataLoader(
-            rows,
-            batch_sampler=batches_of_rank,
-            collate_fn=self.evaluation_collator,
-            num_workers=self.args.dataloader_num_workers,
-            worker_init_fn=functools.partial(leave_group, None),
-        )
-
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        inputs = self._prepare_inputs(inputs)  # private; `Trainer.prediction_step` does it
-        with torch.no_grad(), self.compute_loss_context_manager():
-            outputs = model(**inputs, sparse_prediction=True)
-        sums = {"batch_loss": outputs["loss"].float(), **self.objective.batch_sums(outputs, inputs)}
-        self.sum_names = list(sums)
-        return None, torch.stack(list(sums.values()))[None], None  # [1, sums]: gathered at once
-
-    def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
-        # the sums of all ranks, a row for each batch
-        self.gather_function = self.accelerator.gather
-        output = super().evaluation_loop(
-            dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs
-        )
-        # further rows are of repeated batches
-        num_batches = -(-len(dataloader.dataset) // self.args.eval_batch_size)
-        totals = torch.from_numpy(output.predictions[:num_batches]).double().sum(0).tolist()
-        sums = dict(zip(self.sum_names, totals))
-        metrics = self.objective.metrics(sums)
-        if self.objective.metric in metrics:  # without any target, the loss would be 0
-            metrics["loss"] = sums["batch_loss"] / num_batches
-        for name, value in metrics.items():
-            output.metrics[f"{metric_key_prefix}_{name}"] = value
-        return output
+    # --- evaluation: see `SummedEvaluationMixin` ---
 
     def metrics_of_kept_model(self) -> Mapping[str, float]:
         """The metrics of the evaluation after the step whose model is kept; measured now if there
@@ -496,20 +421,21 @@ class PretrainingTrainer(
         elif self.args.should_save:
             saved_model.save_pretrained(folder)
         if self.args.should_save:
-            self.objective.tokenizer_to_save(self.processing_class).save_pretrained(folder)
+            self.tokenizer_to_save().save_pretrained(folder)
+
+    def tokenizer_to_save(self) -> PreTrainedTokenizerBase:
+        """The tokenizer as it goes with the finished model; the trainer's own stays as it is."""
+        return self.objective.tokenizer_to_save(self.processing_class)
 
     def save_results(self, folder: Path) -> None:
         self.report = save_results(self, folder)
 
 
-# --- before anything is read ---
-
-
-def final_settings(
+def trainer_settings(
     user_args: PretrainingConfig, is_new: bool, reader: TrainingDataReader
 ) -> PretrainingConfig:
-    """A copy of the user's settings with their defaults, and with what the data, the hardware and
-    the objective decide. The objective and `Trainer` get the same object."""
+    """A copy of the user's settings as `Trainer` takes them: with their defaults, and with what the
+    data, the hardware and the objective decide. The objective and `Trainer` get the same object."""
     args = fill_defaults(user_args, is_new)
     reader.apply_settings(args)
     args = resolve_precision(args)
@@ -523,85 +449,3 @@ def final_settings(
 
 def makes_unpadded_batches(args: PretrainingConfig) -> bool:
     return OBJECTIVES[args.objective].packs_documents and not args.torch_compile
-
-
-def check_before_reading(
-    args: PretrainingConfig,
-    objective: Objective,
-    config: MiniBertConfig,
-    model: MiniBertConfig | PreTrainedModel | str,
-    reader: TrainingDataReader,
-) -> None:
-    """Refuse (a ValueError) what would end the training only after hours of reading. The settings
-    and the data alone are checked already."""
-    objective.check(config, reader.streaming)
-    check_folder(Path(args.output_dir))
-    if args.push_to_hub:
-        check_push(args)
-    path = config_path(model)
-    if path is not None and modules_of(path):
-        warn(
-            f"{path!r} is a sentence embedding model, and masked training makes its vectors"
-            " useless; to adapt it to your text, use `minibert finetune embed --pairs_from title`"
-        )
-    is_new = isinstance(model, MiniBertConfig)
-    if args.extend_vocabulary is not None and (is_new or not reader.has_text):
-        raise ValueError(
-            "extend_vocabulary: it needs text and a trained model; give them as train_dataset and"
-            " model (--data and --model_name_or_path)"
-        )
-
-
-def open_tokenizer(
-    tokenizer: PreTrainedTokenizerBase | str | None,
-    model: MiniBertConfig | PreTrainedModel | str,
-    reader: TrainingDataReader,
-) -> PreTrainedTokenizerBase | None:
-    """A copy of the tokenizer that is given, or the one that is named, or that of the saved model
-    or of prepared rows; None if one is to be trained. A ValueError for another one than the rows
-    were made with."""
-    path = config_path(model)
-    prepared_rows = None
-    if isinstance(reader, PreparedRowsReader):
-        prepared_rows = reader.rows
-    if isinstance(tokenizer, (str, os.PathLike)):
-        if path is not None:
-            raise ValueError(
-                f"tokenizer: the trained model {path!r} has its own; leave {str(tokenizer)!r} out"
-            )
-        tokenizer = saved_tokenizer(tokenizer)
-    elif tokenizer is not None:
-        tokenizer = copy.deepcopy(tokenizer)  # its longest input is set
-    elif path is not None:
-        tokenizer = saved_tokenizer(path)
-    elif prepared_rows is not None:
-        tokenizer = saved_tokenizer(prepared_rows.folder)
-    if prepared_rows is not None:
-        prepared_rows.check_tokenizer(tokenizer)
-    if tokenizer is None and not reader.has_text:
-        raise ValueError(
-            "processing_class: rows without text need the tokenizer that made them; give it"
-        )
-    return tokenizer
-
-
-def check_rows(train_rows: datasets.Dataset, evaluation_rows: datasets.Dataset) -> None:
-    """Refuse (a ValueError) a split without a row."""
-    if not len(train_rows):
-        raise ValueError("train_dataset: it makes no row; give text, or rows with tokens")
-    if not len(evaluation_rows):
-        raise ValueError(
-            "validation_size: the held-out text (or eval_dataset) makes no row; give more text,"
-            " or a larger validation_size"
-        )
-
-
-def train_tokenizer_for_model(
-    args: PretrainingConfig, config: MiniBertConfig, sample: Any
-) -> PreTrainedTokenizerBase:
-    """Train a tokenizer on documents (column `text`), for a model with this config."""
-    return args.train_tokenizer_on(
-        sample["text"],
-        model_max_length=config.max_position_embeddings,
-        token_type_ids=config.type_vocab_size > 0,
-    )

@@ -11,6 +11,7 @@ from transformers import set_seed
 from ...common.printing import warn
 from ...evaluation.baselines import describe_few_rows
 from ...loop.arguments import choose_best_metric
+from ...optimization.clock import start_budget
 from ..config import EmbeddingConfig
 from ..encoders import EncoderType, check_encoder, open_encoder
 from ..inference import warn_cut
@@ -18,12 +19,8 @@ from ..measuring.evaluators import EmbeddingEvaluator
 from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.scored_pairs import ScoredPairs
 from ..measuring.validation_pairs import split_pairs
-from .encoder_trainer import (
-    EncoderTrainerMixin,
-    check_before_reading,
-    start_budget,
-    trainer_settings,
-)
+from .checks import check_before_reading
+from .encoder_trainer import EncoderTrainerMixin, trainer_settings
 from .losses import find_loss, make_loss
 from .tasks import EmbeddingTask
 from .teachers import label_type_of, open_teacher, teach

@@ -9,21 +9,13 @@ from accelerate.utils import extract_model_from_parallel
 from ...common.locks import lock_output
 from ...common.precision import resolve_precision
 from ...evaluation.intervals import Interval
-from ...hub.push import check_push
 from ...hub.save_model_mixin import SaveModelMixin
-from ...loop.arguments import check_training
 from ...loop.callbacks import add_callbacks, common_callbacks
 from ...loop.checkpoint_mixin import CheckpointMixin
-from ...loop.checkpoints import checkpoint_to_resume
 from ...loop.early_stopping import EarlyStopping
 from ...loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ...optimization.clock import (
-    UNREACHABLE_STEPS,
-    TimeBudget,
-    TimeBudgetMixin,
-    check_minutes,
-)
-from ..config import DEFAULT_EPOCHS, EncoderConfig
+from ...optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
+from ..config import EncoderConfig
 from .saving import save_results
 from .tasks import EncoderTask
 
@@ -140,22 +132,6 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         """Write the results beside the model, and print them, after `train` and `measure`."""
         if "after" in self.scores:
             self.report = save_results(self, folder)
-
-
-def check_before_reading(args: EncoderConfig) -> None:
-    """Refuse (a ValueError) what would end the training only after all rows are read."""
-    checkpoint_to_resume(args, is_quiet=True)  # `train` looks again
-    check_training(args)
-    check_minutes(args, default_epochs=DEFAULT_EPOCHS)
-    if args.push_to_hub:
-        check_push(args)
-
-
-def start_budget(args: EncoderConfig) -> TimeBudget | None:
-    """The clock of `args.minutes`, which counts from here; None without them."""
-    if args.minutes is None:
-        return None
-    return TimeBudget(args.minutes, args.warmup_steps)
 
 
 def trainer_settings(args: EncoderConfig) -> EncoderConfig:

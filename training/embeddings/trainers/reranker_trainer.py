@@ -13,6 +13,7 @@ from ...evaluation.baselines import describe_few_rows
 from ...loading.models import load_sentence_transformer, minibert_config
 from ...loading.weights import check_weights
 from ...loop.arguments import choose_best_metric
+from ...optimization.clock import start_budget
 from ..config import RerankerConfig
 from ..encoders import RERANKER_ARCHITECTURE, check_encoder, check_reranker, open_encoder
 from ..inference import warn_cut
@@ -20,12 +21,8 @@ from ..measuring.evaluators import RankingEvaluator, ScoreEvaluator
 from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.validation_pairs import split_pairs
 from ..reading.negatives import with_negatives
-from .encoder_trainer import (
-    EncoderTrainerMixin,
-    check_before_reading,
-    start_budget,
-    trainer_settings,
-)
+from .checks import check_before_reading
+from .encoder_trainer import EncoderTrainerMixin, trainer_settings
 from .tasks import RerankingTask
 from .teachers import open_teacher, teach
 

@@ -1,6 +1,6 @@
 """The examples of a fine-tuning: read, checked, and in the form that the task wants.
 
-A training, an evaluation and a plan begin with `check_before_reading` and `read_splits`.
+A training, an evaluation and a plan call `read_splits`, after `check_before_reading`.
 """
 
 import copy
@@ -9,44 +9,14 @@ from contextlib import suppress
 
 from datasets import Dataset, DatasetDict
 
-from ...loop.arguments import check_training
-from ...optimization.clock import check_minutes
-from ..config import DEFAULT_EPOCHS, FinetuningConfig
-from ..start_model import StartModel, check_head, fit_tokenizer
+from ..config import FinetuningConfig
+from ..start_model import StartModel, fit_tokenizer
 from ..tasks.base import Task
 from .columns import FILE
 from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
 
 # How benchmarks write the labels of test examples that they keep to themselves.
 MISSING_LABELS = {"None", "", "-1", "-1.0"}
-
-
-def check_before_reading(
-    task: type[Task], start: StartModel, args: FinetuningConfig, do_train: bool
-) -> None:
-    """Refuse (a ValueError) what can be known before any example is read."""
-    check_training(args)
-    check_minutes(args, default_epochs=DEFAULT_EPOCHS)
-    config = start.config
-    if not start.is_loaded:
-        check_head(start.name, config, task, needed=not do_train)
-    elif not isinstance(start.model, task.model_class):
-        raise ValueError(
-            f"model: a {type(start.model).__name__}; '{task.name}' needs a"
-            f" {task.model_class.__name__}, or a folder or a Hub name"
-        )
-    # Of the native models, ALBERT's layers share their weights.
-    shares_layers = getattr(config, "share_layers", config.model_type == "albert")
-    if shares_layers and args.freeze not in ("none", "encoder"):
-        raise ValueError(
-            f"freeze={args.freeze!r}: with share_layers there is one layer; use none or encoder"
-        )
-    layers = [str(number) for number in range(1, config.num_hidden_layers + 1)]
-    if args.freeze not in ("none", "encoder", *layers):
-        raise ValueError(
-            f"freeze must be none, encoder or a number up to {config.num_hidden_layers},"
-            f" got {args.freeze!r}"
-        )
 
 
 def read_splits(

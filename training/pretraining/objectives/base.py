@@ -174,6 +174,11 @@ class Objective(abc.ABC):
         metrics = mean_metrics(sums["targets"], **means)
         return metrics | {"targets": sums["targets"]}
 
+    def total_loss(self, metrics: Mapping[str, float]) -> float | None:
+        """The loss of an evaluation, from the means of `metrics`: the sum of all terms, weighted as
+        in training. None without any target."""
+        return metrics.get(self.metric)
+
     def report(self, metrics: Mapping[str, float], baseline: UnigramBaseline) -> dict[str, Any]:
         """Make the report from the metrics of the last evaluation (`eval_…`) and the
         `unigram_baseline`; None for what was not measured."""
@@ -189,7 +194,7 @@ class Objective(abc.ABC):
         }
 
     def tokenizer_to_save(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        """The tokenizer as it goes with the finished model."""
+        """The tokenizer as it goes with the finished model; a copy if it is another one."""
         return tokenizer
 
     def model_to_save(self, model: PreTrainedModel) -> PreTrainedModel:

@@ -266,6 +266,13 @@ class ReplacedTokenDetection(MaskedLM):
         metrics["targets"] = sums["tokens"]
         return metrics
 
+    def total_loss(self, metrics: Mapping[str, float]) -> float | None:
+        detection_loss = super().total_loss(metrics)
+        if detection_loss is None:
+            return None
+        generator_loss = metrics.get("mlm_loss", 0.0)
+        return generator_loss + self.args.discriminator_weight * detection_loss
+
     def report(self, metrics: Mapping[str, float], baseline: UnigramBaseline) -> dict[str, Any]:
         """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`):
         "original" for every token, with the probability that it is."""

@@ -95,6 +95,12 @@ class MaskedLMWithNextSentence(MaskedLM):
         }
         return super().metrics(sums) | mean_metrics(sums["pair_targets"], **pair_means)
 
+    def total_loss(self, metrics: Mapping[str, float]) -> float | None:
+        masked_loss = super().total_loss(metrics)
+        if masked_loss is None:
+            return None
+        return masked_loss + metrics.get(f"{self.pair_task}_loss", 0.0)
+
     def report(self, metrics: Mapping[str, float], baseline: UnigramBaseline) -> dict[str, Any]:
         report = super().report(metrics, baseline)
         for name in (f"{self.pair_task}_loss", f"{self.pair_task}_accuracy"):

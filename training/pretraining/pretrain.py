@@ -19,7 +19,7 @@ from .trainer import PretrainingTrainer
 @checked_options(Corpus, PretrainingConfig, former_names={"model": "preset"})
 @without_bars()
 def pretrain(
-    data: str | os.PathLike | list[str] | Rows | Corpus = (),
+    data: str | os.PathLike | list[str] | Rows | Corpus | None = None,
     preset: Literal["bert", "modernbert", "minibert"] = "minibert",
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini",
     tokenizer: str | None = None,
@@ -77,7 +77,7 @@ def report_and_return(trainer: PretrainingTrainer) -> TrainingResult:
     """Print examples of the saved model on held-out text. Only the first process returns the
     model."""
     output = Path(trainer.args.output_dir)
-    tokenizer = trainer.objective.tokenizer_to_save(trainer.processing_class)
+    tokenizer = trainer.tokenizer_to_save()
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
     examples = trainer.objective.examples(output, trainer.held_out_texts(), tokenizer)
