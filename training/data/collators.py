@@ -108,42 +108,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self._num_regular_below = np.concatenate([[0], np.cumsum(self.regular.astype(np.int64))])
         self._shared_progress = SharedProgress()
 
-    def set_progress(
-        self,
-        epoch: int,
-        step: int = 0,
-        total_steps: int = 0,
-        batches_per_step: int = 1,
-        streamed: bool = False,
-    ) -> None:
-        """Say which epoch begins, before its batches are made. Under a `Trainer`,
-        `MaskingProgress` calls this.
-
-        Args:
-            epoch: the number of the epoch, from 0.
-            step, total_steps: optimizer steps done, and in the whole training, for
-                `last_mlm_probability`.
-            batches_per_step: batches collated for one optimizer step.
-            streamed: the rows come from a stream; the same row gets other masks in another batch.
-        """
-        num_calls = self._shared_progress.read().num_calls + 1
-        self._shared_progress.write(
-            TrainingProgress(epoch, step, total_steps, batches_per_step, streamed, num_calls)
-        )
-
-    def set_total_steps(self, total_steps: int) -> None:
-        """Correct the number of steps in the whole training, within an epoch."""
-        progress = self._shared_progress.read()
-        self._shared_progress.write(progress._replace(total_steps=total_steps))
-
-    @property
-    def num_batches(self) -> int:
-        return self._shared_progress.num_batches
-
-    @num_batches.setter
-    def num_batches(self, count: int) -> None:
-        self._shared_progress.num_batches = count
-
     def for_evaluation(
         self, mlm_probability: float = EVALUATION_RATE, seed: int = 0
     ) -> MaskedLMCollator:
@@ -188,60 +152,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if self.unpadded:
             return self._unpad(token_columns, is_document_start, row_columns)
         return self._pad(token_columns, lengths) | row_columns
-
-    def _pad(
-        self, token_columns: Mapping[str, np.ndarray], lengths: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Flat columns, [T] → [rows, width]."""
-        multiple = self.pad_to_multiple_of or 1
-        pad = self.tokenizer.pad_token_id
-        width = math.ceil(lengths.max() / multiple) * multiple
-        real = np.arange(width) < lengths[:, None]
-        if pad is None and not real.all():
-            raise ValueError(
-                "tokenizer: rows of different lengths need a padding token; set tokenizer.pad_token"
-            )
-        if self.tokenizer.padding_side == "left":
-            real = real[:, ::-1]
-        padding = {
-            "input_ids": pad or 0,
-            "token_type_ids": self.tokenizer.pad_token_type_id,
-            "labels": IGNORE_INDEX,
-        }
-        batch = {}
-        for name, column in token_columns.items():
-            batch[name] = np.full(real.shape, padding.get(name, 0))
-            batch[name][real] = column
-        return batch
-
-    def _unpad(
-        self,
-        token_columns: dict[str, np.ndarray],
-        is_document_start: np.ndarray,
-        row_columns: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where
-        `is_document_start`."""
-        if row_columns:
-            raise ValueError(
-                f"{next(iter(row_columns))}: one number a row does not fit unpadded=True; remove"
-                " the column"
-            )
-        real = token_columns.pop("attention_mask") != 0
-        lengths = np.unique(np.cumsum(is_document_start)[real], return_counts=True)[1]
-        bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        batch: dict[str, Any] = {}
-        for name, column in token_columns.items():
-            if name != "position_ids":
-                batch[name] = column[None, real]
-        if self.mlm:
-            batch["masked_lm_positions"] = np.flatnonzero(batch["labels"][0] != IGNORE_INDEX)
-        longest = int(lengths.max(initial=0))
-        batch["cu_seq_lens_q"] = bounds
-        batch["cu_seq_lens_k"] = bounds
-        batch["max_length_q"] = longest
-        batch["max_length_k"] = longest
-        return batch
 
     def _mask(
         self,
@@ -310,18 +220,97 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         replaced[others] = np.searchsorted(self._num_regular_below, number, side="right") - 1
         return replaced
 
-    # --- reproducible draws ---
-
-    def _warn_of_unknown_epoch(self, progress: TrainingProgress) -> None:
-        """Warn once of masks that depend on the epoch, if `set_progress` was never called."""
-        depends_on_epoch = self.last_mlm_probability is not None or self.seed is not None
-        if depends_on_epoch and not progress.num_calls:
-            logger.warning_once(
-                "MaskedLMCollator does not know the epoch: a row gets the same masks in every"
-                " epoch, and the share of masked tokens stays. Give the Trainer"
-                " callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)"
-                " before each epoch."
+    def _pad(
+        self, token_columns: Mapping[str, np.ndarray], lengths: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Flat columns, [T] → [rows, width]."""
+        multiple = self.pad_to_multiple_of or 1
+        pad = self.tokenizer.pad_token_id
+        width = math.ceil(lengths.max() / multiple) * multiple
+        real = np.arange(width) < lengths[:, None]
+        if pad is None and not real.all():
+            raise ValueError(
+                "tokenizer: rows of different lengths need a padding token; set tokenizer.pad_token"
             )
+        if self.tokenizer.padding_side == "left":
+            real = real[:, ::-1]
+        padding = {
+            "input_ids": pad or 0,
+            "token_type_ids": self.tokenizer.pad_token_type_id,
+            "labels": IGNORE_INDEX,
+        }
+        batch = {}
+        for name, column in token_columns.items():
+            batch[name] = np.full(real.shape, padding.get(name, 0))
+            batch[name][real] = column
+        return batch
+
+    def _unpad(
+        self,
+        token_columns: dict[str, np.ndarray],
+        is_document_start: np.ndarray,
+        row_columns: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Flat columns, [T] → [1, real tokens], and the bounds of the documents, which begin where
+        `is_document_start`."""
+        if row_columns:
+            raise ValueError(
+                f"{next(iter(row_columns))}: one number a row does not fit unpadded=True; remove"
+                " the column"
+            )
+        real = token_columns.pop("attention_mask") != 0
+        lengths = np.unique(np.cumsum(is_document_start)[real], return_counts=True)[1]
+        bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        batch: dict[str, Any] = {}
+        for name, column in token_columns.items():
+            if name != "position_ids":
+                batch[name] = column[None, real]
+        if self.mlm:
+            batch["masked_lm_positions"] = np.flatnonzero(batch["labels"][0] != IGNORE_INDEX)
+        longest = int(lengths.max(initial=0))
+        batch["cu_seq_lens_q"] = bounds
+        batch["cu_seq_lens_k"] = bounds
+        batch["max_length_q"] = longest
+        batch["max_length_k"] = longest
+        return batch
+
+    # --- how far the training is, which decides the masks ---
+
+    def set_progress(
+        self,
+        epoch: int,
+        step: int = 0,
+        total_steps: int = 0,
+        batches_per_step: int = 1,
+        streamed: bool = False,
+    ) -> None:
+        """Say which epoch begins, before its batches are made. Under a `Trainer`,
+        `MaskingProgress` calls this.
+
+        Args:
+            epoch: the number of the epoch, from 0.
+            step, total_steps: optimizer steps done, and in the whole training, for
+                `last_mlm_probability`.
+            batches_per_step: batches collated for one optimizer step.
+            streamed: the rows come from a stream; the same row gets other masks in another batch.
+        """
+        num_calls = self._shared_progress.read().num_calls + 1
+        self._shared_progress.write(
+            TrainingProgress(epoch, step, total_steps, batches_per_step, streamed, num_calls)
+        )
+
+    def set_total_steps(self, total_steps: int) -> None:
+        """Correct the number of steps in the whole training, within an epoch."""
+        progress = self._shared_progress.read()
+        self._shared_progress.write(progress._replace(total_steps=total_steps))
+
+    @property
+    def num_batches(self) -> int:
+        return self._shared_progress.num_batches
+
+    @num_batches.setter
+    def num_batches(self, count: int) -> None:
+        self._shared_progress.num_batches = count
 
     def _masking_rate(self, progress: TrainingProgress, batch_number: int) -> float:
         """The masking rate of this batch, the same for all batches of an optimizer step."""
@@ -343,6 +332,17 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             batch_in_key = batch_number
         samples = [draw_row_samples(self.seed, progress.epoch, row, batch_in_key) for row in rows]
         return np.concatenate(samples, axis=1)
+
+    def _warn_of_unknown_epoch(self, progress: TrainingProgress) -> None:
+        """Warn once of masks that depend on the epoch, if `set_progress` was never called."""
+        depends_on_epoch = self.last_mlm_probability is not None or self.seed is not None
+        if depends_on_epoch and not progress.num_calls:
+            logger.warning_once(
+                "MaskedLMCollator does not know the epoch: a row gets the same masks in every"
+                " epoch, and the share of masked tokens stays. Give the Trainer"
+                " callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)"
+                " before each epoch."
+            )
 
 
 def check_masking(collator: MaskedLMCollator) -> None:

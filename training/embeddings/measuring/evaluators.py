@@ -35,7 +35,7 @@ class HeldOutEvaluator(BaseEvaluator):
         has_bar: Whether to show progress bars.
     """
 
-    bar_name: ClassVar[str]
+    bar_name: ClassVar[str]  # what progress bars are called
 
     def __init__(self, held_out: HeldOut, max_length: int, has_bar: bool):
         super().__init__()
@@ -47,27 +47,27 @@ class HeldOutEvaluator(BaseEvaluator):
         """What a model predicts for what is held out, as `HeldOut.predict` returns it."""
         raise NotImplementedError
 
-    def compute_metrics(self, model: Any, predicted: Any) -> dict[str, float]:
+    def score(self, model: Any, predicted: Any) -> dict[str, float]:
         """The metrics of a model and of what it predicts, by name."""
         raise NotImplementedError
 
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
         """The metrics by name of a model as it will be saved."""
         with self._as_it_will_be_saved(model):
-            return self.score(model)
+            return self.score_model(model)
 
     def measure(self, model: Any) -> Measured:
         """The metrics of a model as it will be saved, with their intervals."""
         with self._as_it_will_be_saved(model):
             predicted = self.predict(model)
-            scores = self.compute_metrics(model, predicted)
+            scores = self.score(model, predicted)
         all_intervals = self.held_out.intervals(predicted)
         intervals = {name: all_intervals[name] for name in scores if name in all_intervals}
         return Measured(scores, intervals)
 
-    def score(self, model: Any) -> dict[str, float]:
+    def score_model(self, model: Any) -> dict[str, float]:
         """The metrics by name of a model as it is, such as a teacher."""
-        return self.compute_metrics(model, self.predict(model))
+        return self.score(model, self.predict(model))
 
     @contextmanager
     def _as_it_will_be_saved(self, model: Any) -> Iterator[None]:
@@ -94,7 +94,7 @@ class EmbeddingEvaluator(HeldOutEvaluator):
     def predict(self, model: Any) -> Any:
         return self.held_out.predict(model, self.bar_title)
 
-    def compute_metrics(self, model: Any, predicted: Any) -> dict[str, float]:
+    def score(self, model: Any, predicted: Any) -> dict[str, float]:
         return score_embeddings(model, self.held_out, predicted)
 
 
@@ -110,7 +110,7 @@ class ScoreEvaluator(HeldOutEvaluator):
         pairs = list(zip(self.held_out.first, self.held_out.second))
         return score_pairs(model, pairs, self.bar_title).tolist()
 
-    def compute_metrics(self, model: st.CrossEncoder, predicted: list[float]) -> dict[str, float]:
+    def score(self, model: st.CrossEncoder, predicted: list[float]) -> dict[str, float]:
         return {"spearman": self.held_out.score(predicted)["spearman"]}
 
 
@@ -126,7 +126,5 @@ class RankingEvaluator(HeldOutEvaluator):
     def predict(self, model: st.CrossEncoder) -> list[list[Passage]]:
         return self.held_out.reorder(model, self.candidates, self.bar_title)
 
-    def compute_metrics(
-        self, model: st.CrossEncoder, predicted: list[list[Passage]]
-    ) -> dict[str, float]:
+    def score(self, model: st.CrossEncoder, predicted: list[list[Passage]]) -> dict[str, float]:
         return self.held_out.score(predicted)
