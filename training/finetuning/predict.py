@@ -121,25 +121,24 @@ def predict(
     }
     if isinstance(data, pd.DataFrame):
         data = as_dataset(data)
-    file_of(data)
+    file_of(data)  # refuses a name that is no table
     check_output(output, data)
-    # Lines of JSON are all that goes to the console.
     messages = contextlib.nullcontext()
-    if output == CONSOLE_OUTPUT:
-        messages = contextlib.redirect_stdout(sys.stderr)
     console = sys.stdout
+    if output == CONSOLE_OUTPUT:
+        # Lines of JSON are all that goes to the console.
+        messages = contextlib.redirect_stdout(sys.stderr)
     with messages, random_state_kept(), tempfile.TemporaryDirectory() as folder:
         predictor = RowPredictor(str(model), column_options, max_length, batch_size, bf16, folder)
         chunks = predictor.predict(read_chunks(data, columns or ()), count_rows(data))
+        predicted = None
         if output is None:
             predicted = datasets.concatenate_datasets(list(chunks))
         elif output == CONSOLE_OUTPUT:
             for chunk in chunks:
                 write_json_lines(chunk, console)
-            predicted = None
         else:
             write_file(chunks, Path(output))
-            predicted = None
         predictor.report()
     return predicted
 

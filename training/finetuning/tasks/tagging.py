@@ -1,7 +1,7 @@
 """Tag the words of sentences: entities (NER), parts of speech (POS)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
@@ -174,16 +174,12 @@ class Tag(Task):
         self.learned.has_entities = schemes.are_entities(model_labels or counts)
         if config is not None:
             self._check_model_labels(model_labels)
-        if not self.learned.has_entities and schemes.are_misspelled(counts):
-            example = max(counts.keys() - {"O", "o"})
-            raise ValueError(
-                f"{self.learned.label_column}: {splits[first_split][0][FILE]!r} has {example!r},"
-                " which looks like a tag of an entity; write B-PER, I-PER and O"
-            )
         if self.learned.has_entities:
             labels = {
                 name: map_examples(splits[name], self._to_bio, labels[name]) for name in labels
             }
+        else:
+            self._check_spelling(counts, splits[first_split][0][FILE])
         self.learned.label_names = model_labels or self._labels_of(counts)
         if self.label_names == [schemes.OUTSIDE]:
             raise ValueError(
@@ -195,11 +191,7 @@ class Tag(Task):
         for name in labels:
             self._check_unknown_tags(name, labels[name])
         if self.class_weights and "train" in labels:
-            tag_counts = Counter(flatten(labels["train"]))
-            weights = class_weights(self.class_weights, self.label_names, tag_counts)
-            self.learned.label_weights = weights
-            print(describe_weights(self.label_names, weights))
-            self.learned.metric_for_best_model = "f1" if self.learned.has_entities else "f1_macro"
+            self._balance(labels["train"])
         return labels
 
     def _check_model_labels(self, model_labels: list[str] | None) -> None:
@@ -212,7 +204,17 @@ class Tag(Task):
                 "model: its labels are not tags of the scheme BIO; start from another model"
             )
 
+    def _check_spelling(self, tags: Collection[str], file: str) -> None:
+        """Refuse tags that are none of entities, but look like them."""
+        if schemes.are_misspelled(tags):
+            example = max(set(tags) - {"O", "o"})
+            raise ValueError(
+                f"{self.learned.label_column}: {file!r} has {example!r},"
+                " which looks like a tag of an entity; write B-PER, I-PER and O"
+            )
+
     def _to_bio(self, tags: list[str]) -> list[str]:
+        """The tags of a sentence in scheme BIO; a ValueError for one that is none of an entity."""
         for word, tag in enumerate(tags):
             prefix, _ = schemes.split_tag(tag)
             if not prefix:
@@ -236,6 +238,15 @@ class Tag(Task):
         for entity_type in sorted(entity_types - {""}):
             labels += [f"B-{entity_type}", f"I-{entity_type}"]
         return labels
+
+    def _balance(self, training_tags: Sequence[list[str]]) -> None:
+        """Choose the weights of the loss, and a metric in which all tags count alike."""
+        counts = Counter(flatten(training_tags))
+        weights = class_weights(self.class_weights, self.label_names, counts)
+        self.learned.label_weights = weights
+        print(describe_weights(self.label_names, weights))
+        if not self.learned.has_entities:
+            self.learned.metric_for_best_model = "f1_macro"
 
     def _prepare_decoding(self) -> None:
         """What `decode` needs of the labels: which may follow each other, and the tag of words that
