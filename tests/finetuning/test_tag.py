@@ -360,6 +360,7 @@ class TestTraining:
         config = MiniBertConfig.from_pretrained(
             folder / "model", **task.config_fields(), initializer_range=0.5
         )
+        torch.manual_seed(0)
         model = MiniBertForTokenClassification(config).eval()
         encoded = task.encode(split)
         args = FinetuningConfig(
