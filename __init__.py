@@ -151,6 +151,38 @@ def _register() -> None:
             auto_class = getattr(transformers, auto_class_name)
             auto_class.register(MiniBertConfig, model_class, exist_ok=True)
             model_class.register_for_auto_class(auto_class_name)
+        transformers.AutoModelForPreTraining.register(
+            MiniBertConfig, _pretraining_class(), exist_ok=True
+        )
+
+
+def _pretraining_class() -> type:
+    """What `AutoModelForPreTraining` opens: the detector of replaced tokens where one was saved,
+    else the model of BERT's objectives. (Without the package, the folder's `auto_map` says it.)
+
+    Transformers would choose by `architectures` among a tuple of classes, too, but it fails on a
+    config that has none.
+    """
+    from .configuration_minibert import DETECTOR
+    from .modeling_minibert import MiniBertForPreTraining, MiniBertForReplacedTokenDetection
+
+    def saved_class(config):
+        if config.architectures == [DETECTOR]:
+            return MiniBertForReplacedTokenDetection
+        return MiniBertForPreTraining
+
+    class SavedPretrainingModel(MiniBertForPreTraining):
+        """It has no instances: both methods, which Auto classes call, build one of the two."""
+
+        @classmethod
+        def from_pretrained(cls, *args, config, **kwargs):
+            return saved_class(config).from_pretrained(*args, config=config, **kwargs)
+
+        @classmethod
+        def _from_config(cls, config, **kwargs):
+            return saved_class(config)._from_config(config, **kwargs)
+
+    return SavedPretrainingModel
 
 
 sys.meta_path.insert(0, _AfterImport())

@@ -26,7 +26,8 @@ except ImportError:  # it may move; Transformers, which needs it too, would foll
 logger = logging.get_logger(__name__)
 
 # The class that each Auto class loads from a folder or Hub repository with these files. Every saved
-# config has this map, so that any Auto class works whichever head was saved.
+# config has this map, so that any Auto class works whichever head was saved. (Where a detector of
+# replaced tokens was saved, `AutoModelForPreTraining` loads that, see `MiniBertConfig.to_dict`.)
 AUTO_MAP = {
     "AutoConfig": "configuration_minibert.MiniBertConfig",
     "AutoModel": "modeling_minibert.MiniBertModel",
@@ -39,6 +40,9 @@ AUTO_MAP = {
     "AutoModelForQuestionAnswering": "modeling_minibert.MiniBertForQuestionAnswering",
     "AutoModelForMultipleChoice": "modeling_minibert.MiniBertForMultipleChoice",
 }
+
+# Transformers has no Auto class for this head, and opens ELECTRA's with `AutoModelForPreTraining`.
+DETECTOR = "MiniBertForReplacedTokenDetection"
 
 # Keywords that are not fields but that Transformers itself passes to the constructor of a config.
 FRAMEWORK_KEYWORDS = {
@@ -255,6 +259,9 @@ class MiniBertConfig(PreTrainedConfig):
     use_cache = False  # scripts for decoders set it; there is no cache
     # Outputs that are not predictions, for `Trainer`.
     keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss"]
+
+    # The defaults are written here. The docstring repeats them (a test compares), and each preset
+    # lists only what differs.
 
     # shape
     vocab_size: int = 50368
@@ -537,6 +544,8 @@ class MiniBertConfig(PreTrainedConfig):
         not on the model."""
         our_files = {reference.partition(".")[0] for reference in AUTO_MAP.values()}
         auto_map = dict(AUTO_MAP)
+        if self.architectures == [DETECTOR]:
+            auto_map["AutoModelForPreTraining"] = f"modeling_minibert.{DETECTOR}"
         for name, reference in (getattr(self, "auto_map", None) or {}).items():
             file_name = str(reference).rpartition("--")[2].partition(".")[0]
             if file_name not in our_files:

@@ -51,7 +51,7 @@ def test_the_auto_map_names_every_class():
     without = {
         "MiniBertPreTrainedModel",
         f"MiniBert{DETECTOR}",
-    }  # Transformers has no Auto class for detectors
+    }  # it stands in the map of its own folders, see below
     assert set(modeling.__all__) - without == {r.split(".")[1] for r in AUTO_MAP.values()} - {
         "MiniBertConfig"
     }
@@ -65,6 +65,35 @@ def test_auto_classes_load_any_checkpoint(auto_class, saved):
     assert type(loaded).__name__ == AUTO_MAP[auto_class].split(".")[1]
     for name, expected in model.base_model.named_parameters():
         assert torch.equal(loaded.base_model.get_parameter(name), expected)
+
+
+def test_a_detector_opens_as_a_model_of_pretraining(tmp_path):
+    """As ELECTRA's does. Other Auto classes, and other heads from its encoder, are as ever."""
+    detector = build(DETECTOR).eval()
+    detector.save_pretrained(tmp_path / "detector")
+    auto_class = transformers.AutoModelForPreTraining
+    loaded, report = auto_class.from_pretrained(tmp_path / "detector", output_loading_info=True)
+    assert type(loaded) is type(detector) and not any(report.values())
+    ids = torch.randint(1, VOCAB, (2, 9))
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, detector(ids).logits)
+    assert type(auto_class.from_config(loaded.config)) is type(detector)
+    name = f"modeling_minibert.MiniBert{DETECTOR}"
+    saved = json.loads((tmp_path / "detector" / "config.json").read_text())
+    assert saved["auto_map"] == AUTO_MAP | {"AutoModelForPreTraining": name}
+
+    masked = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "detector")
+    assert type(masked) is MiniBertForMaskedLM
+    masked.save_pretrained(tmp_path / "masked")
+    saved = json.loads((tmp_path / "masked" / "config.json").read_text())
+    assert saved["auto_map"] == AUTO_MAP
+    pretraining = modeling.MiniBertForPreTraining
+    for model in (
+        pretraining.from_pretrained(tmp_path / "detector"),
+        auto_class.from_pretrained(tmp_path / "masked"),
+        auto_class.from_config(tiny()),
+    ):
+        assert type(model) is pretraining
 
 
 WITHOUT_THE_PACKAGE = """
@@ -86,7 +115,12 @@ WITHOUT_THE_PACKAGE = """
     again = transformers.AutoModelForMaskedLM.from_pretrained({target!r}, trust_remote_code=True)
     assert torch.equal(again(ids).logits, model(ids).logits) and not torch.equal(model(ids).logits, before)
     detector = transformers.dynamic_module_utils.get_class_from_dynamic_module({detector!r}, {folder!r})
-    detector.from_pretrained({folder!r}).save_pretrained({target!r} + "/detector")
+    detector = detector.from_pretrained({folder!r}).eval()
+    detector.save_pretrained({target!r} + "/detector")
+    again = transformers.AutoModelForPreTraining.from_pretrained({target!r} + "/detector", trust_remote_code=True)
+    assert type(again).__name__ == type(detector).__name__
+    torch.testing.assert_close(again(ids).logits, detector(ids).logits)
+    again = transformers.AutoModelForMaskedLM.from_pretrained({target!r}, trust_remote_code=True)
     torch.save(before, {target!r} + "/before.pt")
     torch.save(again(ids).logits.detach(), {target!r} + "/after.pt")
 """
