@@ -41,9 +41,10 @@ def choose_layer_input(
     padded rows.
 
     Args:
+        batch: what the caller passed, described.
         inputs: the words of the batch, or their embeddings.
         config: the config of the model.
-        reaches: those of its layers.
+        reaches: how far the layers see: the `reach` of `AttentionDispatch` for each type of layer.
         keeps_layers: states or probabilities of every layer are returned, which needs padded rows.
     """
     if needs_static_shapes(inputs):  # a graph of static shapes cannot drop padding
@@ -87,8 +88,8 @@ def attention_arguments(
     config: PreTrainedConfig,
     kwargs: dict[str, Any],
 ) -> dict[str, Any]:
-    """How the layers of one variant attend: a `dispatch`, where torch attends over the unpadded
-    tokens; else the arguments of one of Transformers' attention functions.
+    """How the layers with the same `AttentionSettings` attend: a `dispatch`, where torch attends
+    over the unpadded tokens; else the arguments of one of Transformers' attention functions.
 
     Args:
         layer_input: what the layers run over.
@@ -144,8 +145,8 @@ def choose_dispatch(
     dtype: torch.dtype,
     head_width: int,
 ) -> AttentionDispatch:
-    """Choose how the layers of one variant attend over the unpadded tokens, from the batch at hand.
-    Arguments are those of `AttentionDispatch`, and the width of a head."""
+    """Choose how layers with the same `AttentionSettings` attend over the unpadded tokens, from the
+    batch at hand. Arguments are those of `AttentionDispatch`, and the width of a head."""
     has_tokens = len(tokens.document_ids) > 0
     if has_tokens and tokens.device.type == "cpu":
         return choose_cpu_dispatch(tokens, reach, causal, dropout, dtype)

@@ -2,13 +2,11 @@
 """What only CPUs need: skip this file unless you compute on a CPU.
 
 On any other device `project`, `MiniBertDropout` and `sum_cross_entropy` do what `nn.Linear`,
-`nn.Dropout` and `F.cross_entropy` do, `append_filler_tokens` and `with_filler_tokens` append
+`nn.Dropout` and `F.cross_entropy` do, `append_filler_tokens` and `append_filler_targets` append
 nothing, and nothing else here is used.
 
 Shape suffixes are those of `modeling_minibert.py`.
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -184,17 +182,27 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-class CpuKernels:
-    """Mixin for an `AttentionDispatch`: pieces are computed by the kernels of this file."""
-
-    dtype: torch.dtype
-    dropout: float
+class CpuDispatch(AttentionDispatch):
+    """Mixin: the kernels of this file compute the pieces, and filler tokens after the real ones get
+    zeros (see `num_filler_tokens`)."""
 
     def choose_kernel(self, queries: int, keys: int) -> AttentionKernel:
         return choose_cpu_kernel(self.dtype, self.dropout, queries, keys)
 
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        num_filler = len(q) - self.num_tokens
+        if not num_filler:
+            return self.attend_tokens(q, k, v)
+        real = slice(self.num_tokens)
+        out = self.attend_tokens(q[real], k[real], v[real])
+        return F.pad(out, (0, 0, 0, 0, 0, num_filler))
 
-class DocumentsDispatch(CpuKernels, AttentionDispatch):
+    def attend_tokens(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """`attend` without filler tokens."""
+        return super().attend(q, k, v)
+
+
+class DocumentsDispatch(CpuDispatch):
     """One call for each document; neighbouring short documents share a call under a block-diagonal
     mask."""
 
@@ -245,7 +253,7 @@ class DocumentsDispatch(CpuKernels, AttentionDispatch):
         return [part.transpose(0, 1).unsqueeze(0) for part in x.split(self.sizes)]
 
 
-class PackedDispatch(CpuKernels, RowsDispatch):
+class PackedDispatch(CpuDispatch, RowsDispatch):
     """Rows of few shapes, for training: oneDNN builds a kernel for each shape in half precision,
     which takes ten times as long as running it. Documents of 50, 100, 20 and 60 tokens, for
     example:
@@ -263,7 +271,7 @@ class PackedDispatch(CpuKernels, RowsDispatch):
         return filled if filled <= ROW_COUNT else round_up(filled, ROW_COUNT)
 
 
-class GroupsDispatch(CpuKernels, RowsDispatch):
+class GroupsDispatch(CpuDispatch, RowsDispatch):
     """One row for each document, documents of similar length in one call, for inference: SDPA's
     kernel is fastest for lengths that are multiples of `LENGTH_STEP`, and takes up to twice as long
     for others."""
@@ -275,7 +283,7 @@ class GroupsDispatch(CpuKernels, RowsDispatch):
         return round_up(length, LENGTH_STEP)
 
 
-class CpuBlocksDispatch(CpuKernels, BlocksDispatch):
+class CpuBlocksDispatch(CpuDispatch, BlocksDispatch):
     """Local attention in blocks of queries."""
 
 
@@ -286,8 +294,8 @@ def choose_cpu_dispatch(
     dropout: float,
     dtype: torch.dtype,
 ) -> AttentionDispatch:
-    """Choose how the layers of one variant attend over the unpadded tokens, of which there is at
-    least one. Arguments are those of `AttentionDispatch`."""
+    """Choose how layers with the same `AttentionSettings` attend over the unpadded tokens, of which
+    there is at least one. Arguments are those of `AttentionDispatch`."""
     if reach is not None and tokens.order == "contiguous" and max(tokens.lengths) <= reach + 1:
         reach = None  # every token sees its whole document
     if tokens.order == "any" and (reach is not None or causal):
@@ -437,23 +445,23 @@ def append_filler_tokens(
     return _repeat_last(hidden_1td, num_filler, 1), F.pad(positions_1t, (0, num_filler))
 
 
-def with_filler_tokens(
-    decode: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
-    hidden_td: torch.Tensor,
-    labels_t: torch.Tensor | None,
-    num_targets: int | torch.Tensor | None,
+def append_filler_targets(
+    hidden_td: torch.Tensor, labels_t: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Call `decode(hidden_td, labels_t, num_targets)`, which returns logits, [tokens, vocabulary],
-    and a loss, with `num_filler_tokens` at the end. They have no label, and their logits are left
-    out."""
+    """The tokens that a head predicts for, with `num_filler_tokens` at the end, and their labels.
+    Filler tokens have none."""
     num_filler = num_filler_tokens(hidden_td)
     if not num_filler:
-        return decode(hidden_td, labels_t, num_targets)
-    hidden_td = _repeat_last(hidden_td, num_filler, 0)
+        return hidden_td, labels_t
     if labels_t is not None:
         labels_t = F.pad(labels_t, (0, num_filler), value=-100)
-    logits_tv, loss = decode(hidden_td, labels_t, num_targets)
-    return logits_tv[:-num_filler], loss
+    return _repeat_last(hidden_td, num_filler, 0), labels_t
+
+
+def drop_filler(filled_tv: torch.Tensor, hidden_td: torch.Tensor) -> torch.Tensor:
+    """What a head computed, without the filler tokens that were appended to `hidden_td`."""
+    num_tokens = hidden_td.shape[0]
+    return filled_tv if filled_tv.shape[0] == num_tokens else filled_tv[:num_tokens]
 
 
 def _repeat_last(x: torch.Tensor, num_copies: int, dim: int) -> torch.Tensor:

@@ -1,10 +1,10 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
 """Attention over the unpadded tokens: an `AttentionDispatch` for each way to compute it.
 
-`choose_dispatch` (`attention_minibert.py`) makes one for each variant of layer in every forward,
-and the layers call its `attend`. All of them compute softmax(q kᵀ / √d) v within documents, up to
-rounding and random numbers. A reader who wants to understand the model may skip this file. What
-only CPUs need is in `cpu_minibert.py`.
+`choose_dispatch` (`attention_minibert.py`) makes one for the global layers and one for the local
+layers in every forward, and the layers call its `attend`. Each computes softmax(q kᵀ / √d) v within
+documents, up to rounding and random numbers. A reader who wants to understand the model may skip
+this file. What only CPUs need is in `cpu_minibert.py`.
 
 Shape suffixes are those of `modeling_minibert.py`, and:
 
@@ -60,7 +60,7 @@ def move_to(value: Any, device: torch.device | str | int) -> Any:
 
 
 class AttentionDispatch:
-    """How the layers of one variant attend over the unpadded tokens, in one forward.
+    """How layers with the same `AttentionSettings` attend over the unpadded tokens, in one forward.
 
     With `device_map`, accelerate moves it to the device of each layer, as it moves tensors.
 
@@ -114,22 +114,10 @@ class AttentionDispatch:
         return moved
 
     def prepare(self):
-        """Make the pieces and masks that all layers of the variant share."""
+        """Make the pieces and masks that these layers share."""
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend: queries, keys and values, [tokens, heads, head width] each → the same shape.
-
-        Filler tokens after the real ones, which only CPUs need, get zeros.
-        """
-        num_filler = len(q) - self.num_tokens
-        if not num_filler:
-            return self.attend_tokens(q, k, v)
-        real = slice(self.num_tokens)
-        out = self.attend_tokens(q[real], k[real], v[real])
-        return F.pad(out, (0, 0, 0, 0, 0, num_filler))
-
-    def attend_tokens(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """`attend` without filler tokens; [tokens, heads, head width] each."""
+        """Attend: queries, keys and values, [tokens, heads, head width] each → the same shape."""
         raise NotImplementedError
 
     def choose_kernel(self, queries: int, keys: int) -> AttentionKernel:
@@ -142,7 +130,7 @@ class NoTokensDispatch(AttentionDispatch):
 
     name = "no tokens"
 
-    def attend_tokens(self, q, k, v):
+    def attend(self, q, k, v):
         return v
 
 
@@ -158,7 +146,7 @@ class FlashDispatch(AttentionDispatch):
         self.cu_seq_lens = self.tokens.cu_seq_lens
         self.max_length = self.tokens.max_length
 
-    def attend_tokens(self, q, k, v):
+    def attend(self, q, k, v):
         returns_probs = False
         results = FLASH_ATTENTION(
             q,
@@ -252,8 +240,8 @@ class RowsDispatch(AttentionDispatch):
         """Number the slots of all calls, one row after the other, and set `slot_of_token`,
         [tokens], and `token_of_slot`, [slots].
 
-        A slot without a token repeats the token before it, and masks hide it. So `attend_tokens`
-        gathers the rows, which is ten times as fast as scattering the tokens into them.
+        A slot without a token repeats the token before it, and masks hide it. So `attend` gathers
+        the rows, which is ten times as fast as scattering the tokens into them.
         """
         tokens = self.tokens
         device = tokens.device
@@ -326,7 +314,7 @@ class RowsDispatch(AttentionDispatch):
         mask = build_attention_mask(document_ids, positions, self.reach, self.causal)
         return to_bias(mask.unsqueeze(1), self.dtype)
 
-    def attend_tokens(self, q, k, v):
+    def attend(self, q, k, v):
         outs = []
         q_parts = self._gather_rows(q)
         k_parts = self._gather_rows(k)
@@ -393,7 +381,7 @@ class BlocksDispatch(AttentionDispatch):
         positions_gk = F.pad(positions, around).unfold(0, self.span, self.block)
         return positions_gq.unsqueeze(-1) - positions_gk.unsqueeze(-2)
 
-    def attend_tokens(self, q, k, v):
+    def attend(self, q, k, v):
         if self.tail:
             q = F.pad(q, (0, 0, 0, 0, 0, self.tail))
         q_ghqd = q.unflatten(0, (self.num_blocks, self.block)).transpose(1, 2)

@@ -3,9 +3,9 @@
 
 What happens to a batch: `MiniBertModel.forward` describes it (`BatchDocuments`), chooses what the
 layers run over (the real tokens as one `UnpaddedRow` wherever that is possible, else `PaddedRows`),
-embeds that, plans the attention of each variant of layer, and runs the layers. The heads work on
-the unpadded tokens. The result is padded only for callers who need padded rows. In training, masked
-language models compute logits over the vocabulary at the labelled positions only.
+embeds that, chooses how the global layers attend and how the local ones, and runs the layers. The
+heads work on the unpadded tokens. The result is padded only for callers who need padded rows. In
+training, masked language models compute logits over the vocabulary at the labelled positions only.
 
 What this file takes from the others, in short: `rotate` turns queries and keys by their positions
 (`rope`), `dispatch.attend` is attention over unpadded tokens (`dispatch`), `project` is a linear
@@ -57,7 +57,13 @@ from .compat_minibert import (
     register_causal_model,
 )
 from .configuration_minibert import MiniBertConfig
-from .cpu_minibert import MiniBertDropout, append_filler_tokens, project, with_filler_tokens
+from .cpu_minibert import (
+    MiniBertDropout,
+    append_filler_targets,
+    append_filler_tokens,
+    drop_filler,
+    project,
+)
 from .dispatch_minibert import AttentionDispatch
 from .losses_minibert import (
     answer_loss,
@@ -172,10 +178,10 @@ class MiniBertEmbeddings(nn.Module):
         if x is None:
             x = look_up(self.tok_embeddings, input_ids, "input_ids")
         if not needs_static_shapes(x):
-            x = restore_shape(x, position_ids)
+            x = restore_shape(x, position_ids)  # a hook on `tok_embeddings` may have changed it
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
-                token_type_ids = position_ids.new_zeros(1, 1)
+                token_type_ids = position_ids.new_zeros(1, 1)  # segment 0 for all tokens
             x = x + look_up(self.token_type_embeddings, token_type_ids, "token_type_ids")
         if self.position_embeddings is not None:
             x = x + look_up(self.position_embeddings, position_ids, "position_ids")
@@ -257,7 +263,7 @@ class MiniBertAttention(nn.Module):
         Args:
             hidden_states: [b, s, d]; with a `dispatch`, b is 1 and s counts the unpadded tokens.
             cos_sin: the cosines and sines that `rotate` takes.
-            dispatch: how layers of this variant attend over the unpadded tokens in this forward.
+            dispatch: how layers like this one attend over the unpadded tokens in this forward.
             attention_mask: the mask of padded rows, in the form that the backend takes.
             backend: the name of one of Transformers' attention functions.
             kwargs: passed on to that function.
@@ -313,10 +319,11 @@ class MiniBertMLP(nn.Module):
         return project(self.Wo, project(self.Wi, hidden_states, self.act, self.gated))
 
 
-class AttentionVariant(NamedTuple):
-    """What decides how a layer attends: layers of one variant share an `AttentionDispatch`."""
+class AttentionSettings(NamedTuple):
+    """How a layer attends. Layers with equal settings share masks and an `AttentionDispatch`, which
+    are made once a forward."""
 
-    layer_type: str
+    layer_type: str  # "full_attention" or "sliding_attention"
     dropout: float  # the current rate
 
 
@@ -338,8 +345,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         self.dropout = MiniBertDropout(config.hidden_dropout)
 
     @property
-    def attention_variant(self) -> AttentionVariant:
-        return AttentionVariant(self.attention_type, self.attn.dropout_rate)
+    def attention_settings(self) -> AttentionSettings:
+        return AttentionSettings(self.attention_type, self.attn.dropout_rate)
 
     def forward(
         self, hidden_states: torch.Tensor, output_attentions: bool = False, **kwargs
@@ -417,8 +424,8 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
 
     def run_encoder(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
-        """Run the encoder without padding its output."""
-        return self.model(*inputs, padded_output=False, return_dict=True, **kwargs)
+        """Run the encoder (this model, or the one in it) without padding its output."""
+        return self.base_model(*inputs, padded_output=False, return_dict=True, **kwargs)
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs) -> MiniBertModelOutput:
         """The former name of `run_encoder`."""
@@ -476,8 +483,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         num_layers = 1 if config.share_layers else config.num_hidden_layers
         self.layers = nn.ModuleList([MiniBertLayer(config, index) for index in range(num_layers)])
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
-        pooler = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        self.pooler = MiniBertPooler(config) if pooler else None
+        if add_pooling_layer is None:
+            add_pooling_layer = config.add_pooling_layer
+        self.pooler = MiniBertPooler(config) if add_pooling_layer else None
         # The last token of a decoder is the only one that has seen all others.
         self.pooling = "last" if config.is_causal else config.classifier_pooling
         # For each type of layer: how far its tokens see on one side (None: everywhere), and its
@@ -533,7 +541,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         passes = self._passes()
         kept_states, keeps_attentions = layers_to_keep(kwargs, self.config, len(passes))
         keeps_layers = kept_states is not None or keeps_attentions
-        kwargs["output_attentions"] = keeps_attentions
+        kwargs.pop("output_attentions", None)
         if is_causal is None:
             is_causal = self.config.is_causal
 
@@ -556,7 +564,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             layer_input, input_ids, inputs_embeds, token_type_ids
         )
 
-        # Choose how each variant of layer attends, then run the layers.
+        # Choose how the global layers attend and how the local ones, then run the layers.
         layer_arguments = self._layer_arguments(
             layer_input, hidden_bsd, positions_bs, passes, is_causal, kwargs
         )
@@ -571,15 +579,15 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     # --- what forward does, in order ---
 
-    def _passes(self) -> list[tuple[MiniBertLayer, AttentionVariant]]:
-        """The layers in the order in which they run, each with its variant. Shared layers are one
+    def _passes(self) -> list[tuple[MiniBertLayer, AttentionSettings]]:
+        """The layers in the order in which they run, each with its settings. Shared layers are one
         layer (Lan et al. 2019), which attends in every pass as `layer_types` say."""
         if not self.config.share_layers:
-            return [(layer, layer.attention_variant) for layer in self.layers]
+            return [(layer, layer.attention_settings) for layer in self.layers]
         layer = self.layers[0]
         rate = layer.attn.dropout_rate
         return [
-            (layer, AttentionVariant(layer_type, rate)) for layer_type in self.config.layer_types
+            (layer, AttentionSettings(layer_type, rate)) for layer_type in self.config.layer_types
         ]
 
     def _embed(
@@ -612,32 +620,32 @@ class MiniBertModel(MiniBertPreTrainedModel):
         layer_input: LayerInput,
         hidden_bsd: torch.Tensor,
         positions_bs: torch.Tensor,
-        passes: list[tuple[MiniBertLayer, AttentionVariant]],
+        passes: list[tuple[MiniBertLayer, AttentionSettings]],
         is_causal: bool,
         kwargs: dict[str, Any],
-    ) -> dict[AttentionVariant, dict[str, Any]]:
-        """How each variant of layer attends: the arguments of `MiniBertLayer.forward` beside the
+    ) -> dict[AttentionSettings, dict[str, Any]]:
+        """For the layers of each settings, the arguments of `MiniBertLayer.forward` beside the
         states. `kwargs` are passed on to Transformers' attention functions."""
         dtype = query_dtype(hidden_bsd)
         cos_sin = {}
         for layer_type, rotary in self.rotary.items():
             cos_sin[layer_type] = rotary(positions_bs, dtype)
         layer_arguments = {}
-        for _, variant in passes:
-            if variant in layer_arguments:
+        for _, settings in passes:
+            if settings in layer_arguments:
                 continue
-            reach = self.reach[variant.layer_type]
+            reach = self.reach[settings.layer_type]
             arguments = attention_arguments(
-                layer_input, hidden_bsd, reach, is_causal, variant.dropout, self.config, kwargs
+                layer_input, hidden_bsd, reach, is_causal, settings.dropout, self.config, kwargs
             )
-            layer_arguments[variant] = arguments | {"cos_sin": cos_sin.get(variant.layer_type)}
+            layer_arguments[settings] = arguments | {"cos_sin": cos_sin.get(settings.layer_type)}
         return layer_arguments
 
     def _run_layers(
         self,
         hidden_bsd: torch.Tensor,
-        passes: list[tuple[MiniBertLayer, AttentionVariant]],
-        layer_arguments: dict[AttentionVariant, dict[str, Any]],
+        passes: list[tuple[MiniBertLayer, AttentionSettings]],
+        layer_arguments: dict[AttentionSettings, dict[str, Any]],
         kept_states: set[int] | None,
         keeps_attentions: bool,
     ) -> tuple[torch.Tensor, list[torch.Tensor | None] | None, list[torch.Tensor] | None]:
@@ -650,13 +658,14 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """
         states = None if kept_states is None else []
         attentions = [] if keeps_attentions else None
-        for layer, variant in passes:
+        for layer, settings in passes:
+            arguments = layer_arguments[settings]
             if states is not None:
                 states.append(hidden_bsd if len(states) in kept_states else None)
             if attentions is None:
-                hidden_bsd = layer(hidden_bsd, **layer_arguments[variant])
+                hidden_bsd = layer(hidden_bsd, **arguments)
             else:
-                hidden_bsd, probs = layer(hidden_bsd, **layer_arguments[variant])
+                hidden_bsd, probs = layer(hidden_bsd, output_attentions=True, **arguments)
                 if probs is not None:  # some backends give none
                     attentions.append(probs)
         if states is not None:
@@ -742,10 +751,14 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
             hidden_td = hidden_td[labelled_indices]
             if labels_t is not None:
                 labels_t = labels_t[labelled_indices]
-        # This is `self._decode(hidden_td, labels_t, num_targets)`, for a round number of tokens.
-        logits_tv, loss = with_filler_tokens(self._decode, hidden_td, labels_t, num_targets)
+        filled_td, labels_t = append_filler_targets(hidden_td, labels_t)  # on a CPU
+        logits_tv = project(self.decoder, self.head(filled_td))
+        loss = None
+        if labels_t is not None:
+            loss = cross_entropy(logits_tv, labels_t, num_targets)
+        logits_tv = drop_filler(logits_tv, hidden_td)
         if labelled_indices is None:
-            return outputs.tokens.pad(logits_tv), loss
+            logits_tv = outputs.tokens.pad(logits_tv)
         return logits_tv, loss
 
     def _labelled_indices(
@@ -764,22 +777,11 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
                 sparse_prediction = False
         if not sparse_prediction:
             return None
-        if masked_lm_positions is not None or labels_t is None:
+        if masked_lm_positions is not None:
             return masked_lm_positions
+        if labels_t is None:
+            return None
         return (labels_t != -100).nonzero().squeeze(1)
-
-    def _decode(
-        self,
-        hidden_td: torch.Tensor,
-        labels_t: torch.Tensor | None,
-        num_targets: int | torch.Tensor | None,
-    ) -> LogitsAndLoss:
-        """The logits of these tokens, [tokens, vocabulary], and the loss if they have labels."""
-        logits_tv = project(self.decoder, self.head(hidden_td))
-        loss = None
-        if labels_t is not None:
-            loss = cross_entropy(logits_tv, labels_t, num_targets)
-        return logits_tv, loss
 
 
 class MiniBertForMaskedLM(MiniBertLanguageModel):
@@ -1294,7 +1296,8 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
     """
 
     output_class = TokenClassifierOutput
-    # It has no Auto class of its own, but is saved with its code all the same.
+    # A class without an Auto class would be saved without its code. Transformers has none for
+    # detectors, and opens ELECTRA's with this one.
     _auto_class = "AutoModelForPreTraining"
 
     def __init__(self, config: MiniBertConfig):

@@ -502,6 +502,20 @@ def test_choices_take_the_shapes_that_they_ask_for():
     assert_close(model(ids, labels=labels[:, None]).loss, model(ids, labels=labels).loss)
 
 
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification"])
+def test_the_encoder_runs_without_padding_its_output(head):
+    """Of the encoder alone, too."""
+    model = build(head).eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    mask = torch.ones_like(ids)
+    mask[1, 4:] = 0
+    outputs = model.run_encoder(ids, mask)
+    assert outputs.last_hidden_state is None
+    expected = model.base_model(ids, attention_mask=mask).last_hidden_state
+    assert_close(outputs.unpadded, expected[mask.bool()])
+    assert_close(outputs.tokens.pad(outputs.unpadded), expected)
+
+
 def test_bad_input_is_refused():
     model = build("ForMaskedLM", **BERT)
     ids = torch.randint(1, VOCAB, (2, 9))
