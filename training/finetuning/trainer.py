@@ -222,6 +222,8 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         return options
 
     def _training_callbacks(self, args: FinetuningConfig) -> list[Any]:
+        """Callbacks of a training; one that may stop early goes on while it is no better than
+        guessing."""
         callbacks = common_callbacks(self.budget, self.has_new_weights)
         callbacks.append(self.resume_guard)
         if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
@@ -465,6 +467,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
 
 
 def print_splits(task: Task, splits: Mapping[str, Dataset]) -> None:
+    """Say which columns are read, and how many examples each split has."""
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     print(
         f"{task.name}: columns {printable(', '.join(task.text_columns))} →"
