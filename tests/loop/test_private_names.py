@@ -19,10 +19,13 @@ from transformers.utils import PushInProgress
 from minibert.training.common.precision import AUTOCAST_ATTRIBUTES
 from minibert.training.finetuning.prediction_loop import TaskPredictor
 from minibert.training.finetuning.trainer import FinetuningTrainer
+from minibert.training.hub.save_model_mixin import SaveModelMixin
 from minibert.training.hub.upload_mixin import HubMixin
 from minibert.training.loop.checkpoint_mixin import CheckpointMixin
 from minibert.training.optimization.clock import TimeBudgetMixin
 from minibert.training.pretraining.data_parallel import CpuDataParallelMixin
+from minibert.training.pretraining.evaluation_loop import SummedEvaluationMixin
+from minibert.training.pretraining.loss_terms import LossTermsMixin
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
 TRAINING = Path(__file__).parents[2] / "training"
@@ -31,7 +34,10 @@ OUR_CLASSES = (
     CpuDataParallelMixin,
     FinetuningTrainer,
     HubMixin,
+    LossTermsMixin,
     PretrainingTrainer,
+    SaveModelMixin,
+    SummedEvaluationMixin,
     TaskPredictor,
     TimeBudgetMixin,
 )

@@ -1,7 +1,6 @@
 """The `Trainer` that pretrains a model with any objective."""
 
 import dataclasses
-import threading
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -46,6 +45,7 @@ from .config import (
 from .cooccurrence import begin_with_word_vectors
 from .data_parallel import CpuDataParallelMixin
 from .evaluation_loop import SummedEvaluationMixin
+from .loss_terms import LossTermsMixin
 from .model_tokenizer import make_model_tokenizer, open_tokenizer
 from .new_words import extend_embeddings
 from .objectives import OBJECTIVES
@@ -69,6 +69,7 @@ from .training_data import (
 
 class PretrainingTrainer(
     CpuDataParallelMixin,
+    LossTermsMixin,
     SummedEvaluationMixin,
     SaveModelMixin,
     CheckpointMixin,
@@ -198,12 +199,6 @@ class PretrainingTrainer(
         # of the saved model before this training
         self.start_metrics: Mapping[str, float] = {}
         self.training_seconds: float | None = None
-        # Sums since the last log. Two threads may compute losses (`CpuDataParallelMixin`); the lock
-        # keeps both terms. Which one is added first may change the last bit of a sum: only an
-        # objective that has no terms is computed so.
-        self._loss_terms: dict[str, torch.Tensor] = {}
-        self._loss_terms_first_step = 0
-        self._loss_terms_lock = threading.Lock()
 
     def _fit_config(
         self, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
@@ -369,31 +364,7 @@ class PretrainingTrainer(
                 totals[name] = self.accelerator.gather(totals[name]).sum()
         return [{**batch, **totals} for batch in batches], num_items
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        self._add_loss_terms(outputs)
-        return (loss, outputs) if return_outputs else loss
-
-    def _add_loss_terms(self, outputs: Mapping[str, torch.Tensor]) -> None:
-        """Add the terms of a loss to the sums for the log."""
-        with self._loss_terms_lock:
-            if not self._loss_terms:
-                self._loss_terms_first_step = self.state.global_step
-            for name, term in outputs.items():
-                if name.endswith("_loss"):
-                    name = self.objective.loss_name(name)
-                    self._loss_terms[name] = self._loss_terms.get(name, 0) + term.detach()
-
-    def log(self, logs, *args, **kwargs):
-        if self._loss_terms and "loss" in logs:
-            steps = max(self.state.global_step - self._loss_terms_first_step, 1)
-            reduction = "sum" if self.args.average_tokens_across_devices else "mean"
-            for name, total in self._loss_terms.items():
-                logs[name] = round(float(self.accelerator.reduce(total, reduction)) / steps, 4)
-            self._loss_terms = {}
-        super().log(logs, *args, **kwargs)
-
-    # --- evaluation: see `SummedEvaluationMixin` ---
+    # --- the log: see `LossTermsMixin`; evaluation: see `SummedEvaluationMixin` ---
 
     def metrics_of_kept_model(self) -> Mapping[str, float]:
         """The metrics of the evaluation after the step whose model is kept; measured now if there
