@@ -232,8 +232,9 @@ class MiniBertAttention(nn.Module):
     def __init__(self, config: MiniBertConfig, layer_idx: int):
         super().__init__()
         self.config = config
-        self.layer_idx = layer_idx
         self.head_width = config.hidden_size // config.num_attention_heads
+        # Attention functions of Transformers and vLLM read these three.
+        self.layer_idx = layer_idx
         self.scaling = self.head_width**-0.5
         self.is_causal = False  # without a mask, SDPA must not assume a causal one
         width = config.hidden_size
@@ -649,7 +650,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         kept_states: set[int] | None,
         keeps_attentions: bool,
     ) -> tuple[torch.Tensor, list[torch.Tensor | None] | None, list[torch.Tensor] | None]:
-        """Run the layers one after the other.
+        """Run the layers one after the other. `kept_states` and `keeps_attentions` are what
+        `layers_to_keep` returns.
 
         Returns:
             The last state; the state before each layer and the last one, with None in place of
@@ -658,10 +660,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """
         states = None if kept_states is None else []
         attentions = [] if keeps_attentions else None
-        for layer, settings in passes:
+        for number, (layer, settings) in enumerate(passes):
             arguments = layer_arguments[settings]
             if states is not None:
-                states.append(hidden_bsd if len(states) in kept_states else None)
+                states.append(hidden_bsd if number in kept_states else None)
             if attentions is None:
                 hidden_bsd = layer(hidden_bsd, **arguments)
             else:
@@ -669,7 +671,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 if probs is not None:  # some backends give none
                     attentions.append(probs)
         if states is not None:
-            states.append(hidden_bsd if len(states) in kept_states else None)
+            states.append(hidden_bsd if len(passes) in kept_states else None)
         return hidden_bsd, states, attentions
 
     def _build_output(
@@ -906,6 +908,7 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
         Args:
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
             next_sentence_label: [batch]; 0: B follows A, 1: B is random.
+            sparse_prediction: as for `MiniBertForMaskedLM`.
             num_items_in_batch: masked tokens over all micro-batches of an optimizer step (`Trainer`
                 counts them).
             num_rows_in_batch: `next_sentence_label`s over all micro-batches. Without it, a
