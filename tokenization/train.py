@@ -52,6 +52,12 @@ WORD_PATTERN = (
 )
 CHUNK_PATTERN = r"▁?[^▁\s]+|" + WHITESPACE_PATTERN
 
+# BPE's words are GPT-2's, too, but that marks continue a word that begins with a letter. A mark
+# behind a sign (as in some emoji) stays with the sign.
+BPE_WORD_PATTERN = (
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}[\p{L}\p{M}]*| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)
+
 
 @checked_keywords
 def train_tokenizer(
@@ -72,8 +78,8 @@ def train_tokenizer(
 
     - `"wordpiece"` (Devlin et al., 2019): BERT's normalizer and split. A word with a character
       outside the alphabet becomes [UNK], and spacing is not kept.
-    - `"bpe"` (over bytes as in Radford et al., 2019): GPT-2's split, and a space put before the
-      first word.
+    - `"bpe"` (over bytes as in Radford et al., 2019): GPT-2's split, but that marks stay with their
+      letters (such as the vowel signs of Hindi and Thai), and a space put before the first word.
     - `"unigram"` (Kudo, 2018): "▁" for the space as in SentencePiece, and 256 byte pieces for every
       character that has no piece of its own.
 
@@ -239,8 +245,9 @@ def _train_bpe(
     # A text's first word too has a space before it; ByteLevel alone would give one to what follows
     # [MASK] as well.
     space = pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False)
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([space, byte_level])
+    words = pre_tokenizers.Split(Regex(BPE_WORD_PATTERN), "isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([space, words, byte_level])
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab_size(vocab_size, {"bytes": alphabet})

@@ -287,15 +287,35 @@ class TestLossless:
         ]
         assert len(words) > 100 and all(word[1:].islower() for word in words)
 
-    def test_bpe_reads_plain_text_as_gpt2_with_a_space_before_it(self, trained, held_out):
-        given, plain = (
-            trained["bpe"].backend_tokenizer,
-            copy.deepcopy(trained["bpe"].backend_tokenizer),
-        )
-        plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-        for text in [*held_out[:100], *MULTILINGUAL, "", " ", "  two  spaces ", "\nline"]:
-            here, there = (each.encode(text) for each in (given, plain))
-            assert here.ids == there.ids and here.offsets == there.offsets
+    def test_bpe_reads_text_without_marks_as_gpt2_with_a_space_before_it(self, trained, held_out):
+        backend = trained["bpe"].backend_tokenizer
+        gpt2 = copy.deepcopy(backend)
+        gpt2.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        edges = ["", " ", "  two  spaces ", "\nline", "it's we'll IT'S", "☎️ 1️⃣a", "²½ x_y"]
+        multilingual = [text for text in MULTILINGUAL if not re.search("[ऀ-ॿ฀-๿]", text)]
+        for text in [*held_out[:100], *multilingual, *edges]:
+            encoding = backend.encode(text)
+            expected = gpt2.encode(text)
+            assert encoding.ids == expected.ids
+            assert encoding.offsets == expected.offsets
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("भाषा की", [" भाषा", " की"]),
+            ("ที่นี่ 3", [" ที่นี่", " 3"]),
+            ("cafe\u0301s, க்", [" cafe\u0301s", ",", " க்"]),
+            ("☎\ufe0fa 1\ufe0f\u20e3b", [" ☎\ufe0f", "a", " 1", "\ufe0f\u20e3", "b"]),
+        ],
+    )
+    def test_bpe_keeps_marks_with_their_letters(self, texts, text, words):
+        tokenizer = train_tokenizer([*texts, *[text] * 20], "bpe", 1200, show_progress=False)
+        split = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+        byte_level = decoders.ByteLevel()
+        assert [byte_level.decode([piece]) for piece, _ in split] == words
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert len(ids) == len(words)  # so merges cross the vowel signs
+        assert tokenizer.decode(ids) == text
 
     def test_bpe_offsets_leave_out_the_space_before_a_word(self, trained):
         text = "return the list, please"
