@@ -5,7 +5,8 @@
 
 A table stands in a document between `<!-- table: NAME -->` and `<!-- end of table -->`. Above it
 stand the command, the date, the machine and the seeds, all read from the results. The sentences of
-README.md that carry figures are made the same way. `docs/race.png` is drawn anew as well.
+README.md that carry figures are made the same way. The pictures `docs/race.png` and `docs/long.png`
+are drawn anew as well.
 """
 
 import json
@@ -79,13 +80,23 @@ def main(arguments: Arguments) -> None:
             different.append(name)
             if not arguments.check:
                 file.write_text(new_text, encoding="utf-8")
-    are_measured = all((Path(arguments.results) / folder).is_dir() for folder in RACES)
-    if are_measured and not arguments.check:
-        plot_race(ROOT / "docs" / "race.png", load_seeds(Path(arguments.results), RACES))
+    if not arguments.check:
+        plot_races(Path(arguments.results))
     for name in different:
         print(f"{name}: {'differs from' if arguments.check else 'has the tables of'} the results")
     if different and arguments.check:
         sys.exit(1)
+
+
+def plot_races(results: Path) -> None:
+    """The pictures of the races that are measured."""
+    if all((results / folder).is_dir() for folder in RACES):
+        title = f"Held-out loss, mean of {len(RACES)} seeds"
+        race = load_seeds(results, RACES)
+        plot_curves(ROOT / "docs" / "race.png", title, race, ("seconds", "tokens"))
+    if (results / "long").is_dir():
+        long_race = load_seeds(results, ["long"])
+        plot_curves(ROOT / "docs" / "long.png", "Held-out loss, one seed", long_race, ("tokens",))
 
 
 def fill_tables(text: str, results: Path) -> str:
@@ -419,20 +430,27 @@ def tuning_table(folder: str) -> Callable[[Path], str]:
     return table
 
 
-def plot_race(path: Path, runs_by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """The held-out loss over seconds and over tokens: the mean of the seeds, and from the lowest to
-    the highest of them."""
-    num_seeds = len(next(iter(runs_by_name.values())))
-    title = f"Held-out loss, mean of {num_seeds} seeds"
-    with picture(path, title, panels=2, size=(11, 4.5), sharey=True) as panels:
-        for axes, axis in zip(panels, ("seconds", "tokens")):
+def plot_curves(
+    path: Path,
+    title: str,
+    runs_by_name: Mapping[str, Sequence[Mapping[str, Any]]],
+    horizontal: Sequence[str],
+) -> None:
+    """The held-out loss: the mean of the seeds, and from the lowest to the highest of them.
+
+    Args:
+        horizontal: what it is drawn over, a panel each: "seconds", "tokens".
+    """
+    size = (5.5 * len(horizontal), 4.5)
+    with picture(path, title, panels=len(horizontal), size=size, sharey=True) as panels:
+        for axes, axis in zip(panels, horizontal):
             for name, runs in runs_by_name.items():
                 x = []
                 losses = []
                 for points in zip(*(run["curve"] for run in runs), strict=True):
                     x.append(statistics.median(point[axis] for point in points))
                     losses.append([point["loss"] for point in points])
-                label = f"{name}: {mean_loss(runs):.2f}" if axis == "seconds" else None
+                label = f"{name}: {mean_loss(runs):.2f}" if axis == horizontal[0] else None
                 line_style = "--" if "run_mlm.py" in name else "-"
                 means = [statistics.mean(values) for values in losses]
                 lines = axes.plot(x, means, line_style, marker=".", label=label)
