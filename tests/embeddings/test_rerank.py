@@ -26,7 +26,7 @@ from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
 from minibert.training.embeddings.measuring.retrieval import as_reranking
 from minibert.training.embeddings.reading.negatives import with_negatives
 from minibert.training.embeddings.trainers.reranker_trainer import RerankerTrainer
-from minibert.training.embeddings.trainers.tasks import RerankingTask
+from minibert.training.embeddings.trainers.setups import RerankingSetup
 
 PAIRS = [
     *zip(sentences(20), sentences(20, seed=1, longest=40)),
@@ -399,8 +399,8 @@ def test_training_on_scores_and_further(toy, tmp_path):
 def test_pairs_are_counted_as_cut_that_are_too_long_together(toy, tmp_path, capsys):
     """No passage alone is longer than the model reads; most are so behind their query."""
     args = RerankerConfig(tmp_path / "out", use_cpu=True, bf16=False, disable_tqdm=True)
-    task = RerankingTask(data=str(toy / "train.jsonl"), model=str(toy / "model"))
-    trainer = RerankerTrainer(task, args)
+    setup = RerankingSetup(data=str(toy / "train.jsonl"), model=str(toy / "model"))
+    trainer = RerankerTrainer(setup, args)
     tokenizer = trainer.model.tokenizer
     rows = trainer.train_dataset
     pair_lengths = []

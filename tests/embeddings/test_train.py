@@ -23,7 +23,7 @@ from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.inference import encode
 from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
 from minibert.training.embeddings.trainers.embedding_trainer import DenseTrainer
-from minibert.training.embeddings.trainers.tasks import EmbeddingTask
+from minibert.training.embeddings.trainers.setups import EmbeddingSetup
 from minibert.training.hub.upload_mixin import HubMixin
 from minibert.training.optimization import clock
 from minibert.training.optimization.clock import TimeBudget
@@ -116,9 +116,9 @@ def test_training_max_length_does_not_change_the_saved_one(toy, tmp_path, task, 
 def test_an_interrupted_training_leaves_a_model_of_full_length(toy, tmp_path, monkeypatch):
     """In a notebook it goes on. Meanwhile, no other process could write in the folder."""
     output = tmp_path / "out"
-    task = EmbeddingTask(data=str(toy / "train.jsonl"), model=str(toy / "model"))
+    setup = EmbeddingSetup(data=str(toy / "train.jsonl"), model=str(toy / "model"))
     args = EmbeddingConfig(str(output), max_length=7, disable_tqdm=True, bf16=False)
-    trainer = DenseTrainer(task, args)
+    trainer = DenseTrainer(setup, args)
 
     def interrupt(*_, **__):
         assert trainer.model.max_seq_length == 7
@@ -142,10 +142,10 @@ def test_an_interrupted_training_leaves_a_model_of_full_length(toy, tmp_path, mo
     assert trainer.evaluator(trainer.model) != before
 
 
-def test_a_trainer_has_tasks_of_its_own_type(toy, tmp_path):
-    task = EmbeddingTask(data="no.jsonl", model=str(toy / "model"), encoder_type="sparse")
+def test_a_trainer_refuses_a_setup_of_another_type(toy, tmp_path):
+    setup = EmbeddingSetup(data="no.jsonl", model=str(toy / "model"), encoder_type="sparse")
     with pytest.raises(ValueError, match="which DenseTrainer does not train; use SparseTrainer"):
-        DenseTrainer(task, EmbeddingConfig(str(tmp_path / "out")))
+        DenseTrainer(setup, EmbeddingConfig(str(tmp_path / "out")))
 
 
 @pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])

@@ -24,7 +24,7 @@ from .printing import next_command_of_encoder, print_table
 from .trainers.embedding_trainer import TRAINER_CLASSES
 from .trainers.encoder_trainer import EncoderTrainerMixin
 from .trainers.reranker_trainer import RerankerTrainer
-from .trainers.tasks import EmbeddingTask, EncoderTask, RerankingTask
+from .trainers.setups import EmbeddingSetup, EncoderSetup, RerankingSetup
 
 
 @checked_options(EmbeddingConfig)
@@ -80,7 +80,7 @@ def finetune_embed(
         The model, its tokenizer, the report, and the folder.
     """
     check_choice("kind", kind, EncoderType)
-    task = EmbeddingTask(
+    setup = EmbeddingSetup(
         data=as_dataset(data),
         columns=columns,
         validation=as_dataset(validation, "validation"),
@@ -94,7 +94,7 @@ def finetune_embed(
         loss_kwargs=loss_kwargs,
     )
     args = make_config(EmbeddingConfig, args, options)
-    return _train_measure_and_save(TRAINER_CLASSES[kind], task, args)
+    return _train_measure_and_save(TRAINER_CLASSES[kind], setup, args)
 
 
 @checked_options(RerankerConfig)
@@ -135,7 +135,7 @@ def finetune_rerank(
     Returns:
         The model, its tokenizer, the report, and the folder.
     """
-    task = RerankingTask(
+    setup = RerankingSetup(
         data=as_dataset(data),
         columns=columns,
         validation=as_dataset(validation, "validation"),
@@ -145,16 +145,16 @@ def finetune_rerank(
         teacher=teacher,
     )
     args = make_config(RerankerConfig, args, options)
-    return _train_measure_and_save(RerankerTrainer, task, args)
+    return _train_measure_and_save(RerankerTrainer, setup, args)
 
 
 def _train_measure_and_save(
-    trainer_class: type[EncoderTrainerMixin], task: EncoderTask, args: EncoderConfig
+    trainer_class: type[EncoderTrainerMixin], setup: EncoderSetup, args: EncoderConfig
 ) -> TrainingResult:
     """What both commands do."""
     with lock_output(args):
         checkpoint_to_resume(args, is_quiet=True)  # refuse early: the trainer looks after reading
-        trainer = trainer_class(task, args)
+        trainer = trainer_class(setup, args)
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.measure()
         print_table(trainer.scores, {"after": trainer.intervals})

@@ -8,18 +8,18 @@ from .tasks.base import Task
 
 
 def check_before_reading(
-    task: type[Task], start: StartModel, args: FinetuningConfig, do_train: bool
+    task_class: type[Task], start: StartModel, args: FinetuningConfig, do_train: bool
 ) -> None:
     """Refuse (a ValueError) what can be known before any example is read."""
     check_training(args)
     check_minutes(args, default_epochs=DEFAULT_EPOCHS)
     config = start.config
     if not start.is_loaded:
-        check_head(start.name, config, task, needed=not do_train)
-    elif not isinstance(start.model, task.model_class):
+        check_head(start.name, config, task_class, needed=not do_train)
+    elif not isinstance(start.model, task_class.model_class):
         raise ValueError(
-            f"model: a {type(start.model).__name__}; '{task.name}' needs a"
-            f" {task.model_class.__name__}, or a folder or a Hub name"
+            f"model: a {type(start.model).__name__}; '{task_class.name}' needs a"
+            f" {task_class.model_class.__name__}, or a folder or a Hub name"
         )
     # Of the native models, ALBERT's layers share their weights.
     shares_layers = getattr(config, "share_layers", config.model_type == "albert")

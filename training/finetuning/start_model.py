@@ -80,11 +80,11 @@ def find_trained_head(config: PreTrainedConfig) -> str | None:
     return None
 
 
-def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> None:
+def check_head(path: str, config: PreTrainedConfig, task_class: type[Task], needed: bool) -> None:
     """Refuse (a ValueError) a model with another task's head, or with none where one is
     `needed`."""
     head = find_trained_head(config)
-    wanted_class = task.model_class.__name__
+    wanted_class = task_class.model_class.__name__
     if head is not None and wanted_class.endswith(head):
         return
     if head is None and not needed:
@@ -98,7 +98,8 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
     if not needed:
         wanted = f"an encoder without such a head or a {wanted_class}"
     raise ValueError(
-        f"model: {path!r} {description}, a checkpoint of another task; '{task.name}' needs {wanted}"
+        f"model: {path!r} {description}, a checkpoint of another task; '{task_class.name}' needs"
+        f" {wanted}"
     )
 
 
@@ -146,7 +147,7 @@ def fit_tokenizer(
         tokenizer.model_input_names = [name for name in input_names if name != "token_type_ids"]
 
 
-def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
+def load_model(path: str, task_class: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
     """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what
     becomes one, new ones where those lack some, and these fields of the config."""
     with wrap_load_errors(path):
@@ -157,11 +158,11 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
             config.update({"output_hidden_states": False, "output_attentions": False})
             has_head = find_trained_head(config) is not None  # of this task, see `check_head`
             model, _ = load_pretrained(
-                task.model_class, path, has_head, config=config, dtype=torch.float32
+                task_class.model_class, path, has_head, config=config, dtype=torch.float32
             )
             return model
         source = from_native(path)
         source.config.update(fields)
-        return task.model_class.from_pretrained(
+        return task_class.model_class.from_pretrained(
             None, config=source.config, state_dict=source.state_dict(), dtype=torch.float32
         )

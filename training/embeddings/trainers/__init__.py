@@ -1,2 +1,2 @@
-"""The trainers of embedding models and rerankers: their tasks, losses and teachers, and what they
+"""The trainers of embedding models and rerankers: their setups, losses and teachers, and what they
 leave in the output folder."""

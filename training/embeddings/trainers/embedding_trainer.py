@@ -22,7 +22,7 @@ from ..measuring.validation_pairs import split_pairs
 from .checks import check_before_reading
 from .encoder_trainer import EncoderTrainerMixin, trainer_settings
 from .losses import find_loss, make_loss
-from .tasks import EmbeddingTask
+from .setups import EmbeddingSetup
 from .teachers import label_type_of, open_teacher, teach
 
 
@@ -31,14 +31,14 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
     holds some out, labels them by the teacher, and opens the model.
 
     ```python
-    task = EmbeddingTask(data="pairs.jsonl", model="runs/minibert")
-    trainer = DenseTrainer(task, EmbeddingConfig("runs/embed"))
+    setup = EmbeddingSetup(data="pairs.jsonl", model="runs/minibert")
+    trainer = DenseTrainer(setup, EmbeddingConfig("runs/embed"))
     trainer.train()
     scores = trainer.measure()
     ```
 
     Args:
-        task: What to learn, and from what.
+        setup: The model, the rows, the teacher and the loss.
         args: The settings.
 
     Raises:
@@ -49,22 +49,22 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
     training_args_class = st.SentenceTransformerTrainingArguments
     encoder_type: ClassVar[EncoderType]
 
-    def __init__(self, task: EmbeddingTask, args: EmbeddingConfig):
+    def __init__(self, setup: EmbeddingSetup, args: EmbeddingConfig):
         # Settings and checks
-        self._check_encoder_type(task)
+        self._check_encoder_type(setup)
         check_before_reading(args)
         budget = start_budget(args)
         args = trainer_settings(args)
-        check_encoder(task.model, args.max_length)
+        check_encoder(setup.model, args.max_length)
 
         # Pairs and held-out rows
         pairs, held_out = split_pairs(
-            task.data,
-            task.columns,
-            task.validation,
+            setup.data,
+            setup.columns,
+            setup.validation,
             args.validation_size,
             args.seed,
-            task.pairs_from,
+            setup.pairs_from,
         )
         has_scores = "label" in pairs.column_names
         if isinstance(held_out, Dataset):
@@ -72,19 +72,19 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
             held_out = held_out_class.from_rows(held_out)
 
         # Teacher and loss
-        teacher = open_teacher(task.teacher, task.model)
-        label_type = label_type_of(teacher, pairs.column_names, task.encoder_type)
-        loss_class = find_loss(task.loss, task.encoder_type, label_type)
+        teacher = open_teacher(setup.teacher, setup.model)
+        label_type = label_type_of(teacher, pairs.column_names, setup.encoder_type)
+        loss_class = find_loss(setup.loss, setup.encoder_type, label_type)
 
         # Model
         set_seed(args.seed)
-        normalize = True if task.encoder_type == "dense" else None
+        normalize = True if setup.encoder_type == "dense" else None
         # in fp32: small steps are lost in weights of half precision, in which some models are saved
         encoder = open_encoder(
-            task.model, task.encoder_type, task.pooling, normalize, dtype="float32"
+            setup.model, setup.encoder_type, setup.pooling, normalize, dtype="float32"
         )
         loss = make_loss(
-            encoder, task.encoder_type, loss_class, task.loss_kwargs, task.matryoshka_dims
+            encoder, setup.encoder_type, loss_class, setup.loss_kwargs, setup.matryoshka_dims
         )
 
         # Rows and their settings
@@ -103,17 +103,17 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
             train_dataset=rows,
             loss=loss,
             evaluator=EmbeddingEvaluator(held_out, encoder.max_seq_length, has_bars),
-            task=task,
+            setup=setup,
             budget=budget,
             teacher_to_measure=teacher if label_type == "vectors" else None,
         )
 
-    def _check_encoder_type(self, task: EmbeddingTask) -> None:
-        """Refuse (a ValueError) a task for another type of vectors."""
-        if task.encoder_type != self.encoder_type:
+    def _check_encoder_type(self, setup: EmbeddingSetup) -> None:
+        """Refuse (a ValueError) a setup for another type of vectors."""
+        if setup.encoder_type != self.encoder_type:
             raise ValueError(
-                f"task: it is for {task.encoder_type} vectors, which {type(self).__name__} does not"
-                f" train; use {TRAINER_CLASSES[task.encoder_type].__name__}"
+                f"setup: it is for {setup.encoder_type} vectors, which {type(self).__name__} does"
+                f" not train; use {TRAINER_CLASSES[setup.encoder_type].__name__}"
             )
 
     def warn_of_cut_texts(self) -> None:
@@ -122,7 +122,7 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
     def measure(self) -> dict[str, dict[str, float]]:
         """Measure the trained model, also with shortened vectors. Returns `scores`."""
         super().measure()
-        for width in self.task.matryoshka_dims or ():
+        for width in self.setup.matryoshka_dims or ():
             self.model.truncate_dim = width
             self.scores[f"after, first {width}"] = self.evaluator(self.model)
             self.model.truncate_dim = None

@@ -17,15 +17,16 @@ from ...loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of
 from ...optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
 from ..config import EncoderConfig
 from .saving import save_results
-from .tasks import EncoderTask
+from .setups import EncoderSetup
 
 
 class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
     """A mixin that stands before a trainer of sentence-transformers. `train` measures the model
-    before it trains it, `measure` does so afterwards. A subclass is made of a task and settings.
+    before it trains it, `measure` does so afterwards. A subclass is made of a setup and settings.
 
     Args:
-        task: What is learned, for the report. A checkpoint of another task is not resumed.
+        setup: The rows and the models, for the report. A checkpoint of another setup is not
+            resumed.
         budget: The clock of `args.minutes`, or None.
         teacher_to_measure: A teacher whose metrics stand beside those of the model, or None.
         has_new_weights: Whether some weights begin untrained.
@@ -41,14 +42,14 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
     def __init__(
         self,
         *,
-        task: EncoderTask,
+        setup: EncoderSetup,
         budget: TimeBudget | None,
         teacher_to_measure: Any = None,
         has_new_weights: bool = False,
         **options: Any,
     ):
         super().__init__(**options)
-        self.task = task
+        self.setup = setup
         self.budget = budget
         self.teacher_to_measure = teacher_to_measure
         self.has_new_weights = has_new_weights
@@ -60,12 +61,12 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
     def _settings_to_resume(self) -> dict[str, Any]:
         """What must be the same when the training is resumed."""
         settings = {
-            **self.task.arguments(),
+            **self.setup.arguments(),
             "max_length": self.args.max_length,
             **settings_of_steps(self.args),
         }
         settings["by the clock"] = self.budget is not None
-        if not self.task.labels_are_computed:
+        if not self.setup.labels_are_computed:
             settings["text"] = rows_checksum(self.train_dataset)
         return settings
 

@@ -23,7 +23,7 @@ from ..measuring.validation_pairs import split_pairs
 from ..reading.negatives import with_negatives
 from .checks import check_before_reading
 from .encoder_trainer import EncoderTrainerMixin, trainer_settings
-from .tasks import RerankingTask
+from .setups import RerankingSetup
 from .teachers import open_teacher, teach
 
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
@@ -34,33 +34,33 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
     holds some out, finds negatives, labels them by the teacher, and opens the model.
 
     Args:
-        task: What to learn, and from what.
+        setup: The model, the rows, the teacher and the negatives.
         args: The settings.
 
     Raises:
         ValueError: the settings, the rows, the teacher or the model do not fit each other.
     """
 
-    def __init__(self, task: RerankingTask, args: RerankerConfig):
+    def __init__(self, setup: RerankingSetup, args: RerankerConfig):
         # Settings and checks
         check_before_reading(args)
         budget = start_budget(args)
         args = trainer_settings(args)
-        is_reranker = _is_reranker(task.model)
+        is_reranker = _is_reranker(setup.model)
         if is_reranker:
-            check_reranker(task.model, args.max_length)
+            check_reranker(setup.model, args.max_length)
         else:
-            check_encoder(task.model, args.max_length)
+            check_encoder(setup.model, args.max_length)
 
         # Teacher and loss
-        teacher = open_teacher(task.teacher, task.model, reranker=True)
+        teacher = open_teacher(setup.teacher, setup.model, reranker=True)
         loss_class = BinaryCrossEntropyLoss if teacher is None else MSELoss
 
         # Pairs and held-out rows
         pairs, held_out = split_pairs(
-            task.data, task.columns, task.validation, args.validation_size, args.seed
+            setup.data, setup.columns, setup.validation, args.validation_size, args.seed
         )
-        _check_rows(task, pairs, held_out)
+        _check_rows(setup, pairs, held_out)
 
         # What is measured, and negatives
         set_seed(args.seed)
@@ -72,10 +72,10 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
         else:
             best_metric = choose_best_metric(args, "mrr@10", RETRIEVAL_METRICS)
             evaluator_class = RankingEvaluator
-            rows, held_out_rows = add_negatives(pairs, held_out, task)
+            rows, held_out_rows = add_negatives(pairs, held_out, setup)
 
         # Model
-        encoder = _open_reranker_to_train(task.model, is_reranker)
+        encoder = _open_reranker_to_train(setup.model, is_reranker)
 
         # Rows and their settings
         has_bars = not args.disable_tqdm
@@ -98,7 +98,7 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
             train_dataset=rows,
             loss=loss_class(encoder),
             evaluator=evaluator_class(held_out_rows, encoder.max_seq_length, has_bars),
-            task=task,
+            setup=setup,
             budget=budget,
             teacher_to_measure=teacher,
             has_new_weights=not is_reranker,
@@ -114,30 +114,30 @@ def _is_reranker(path: str) -> bool:
     return RERANKER_ARCHITECTURE in (minibert_config(path).architectures or [])
 
 
-def _check_rows(task: RerankingTask, pairs: Dataset, held_out: Dataset | Retrieval) -> None:
+def _check_rows(setup: RerankingSetup, pairs: Dataset, held_out: Dataset | Retrieval) -> None:
     """Refuse (a ValueError) a folder to validate on, and negatives for rows that need none."""
     if isinstance(held_out, Retrieval):
         raise ValueError(
-            f"validation: {task.validation!r} is a folder; give a reranker a table like the data"
+            f"validation: {setup.validation!r} is a folder; give a reranker a table like the data"
         )
     has_negatives = "label" in pairs.column_names or "third" in pairs.column_names
-    if task.asks_for_negatives and has_negatives:
+    if setup.asks_for_negatives and has_negatives:
         raise ValueError(
             "negatives, miner: the rows have negatives or scores of their own; leave both out"
         )
 
 
 def add_negatives(
-    pairs: Dataset, held_out: Dataset, task: RerankingTask
+    pairs: Dataset, held_out: Dataset, setup: RerankingSetup
 ) -> tuple[Dataset, Dataset]:
     """Labelled rows to train on and to measure on: the pairs, and for each query passages of other
     pairs. The passages that are held out are no negatives in training."""
     miner = None
-    if task.miner:
-        miner = open_encoder(task.miner, "dense")
+    if setup.miner:
+        miner = open_encoder(setup.miner, "dense")
     passages = list(dict.fromkeys(pairs["second"]))
     all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
-    rows = with_negatives(pairs, passages, task.num_negatives, miner)
+    rows = with_negatives(pairs, passages, setup.num_negatives, miner)
     held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
     return rows, held_out_rows
 

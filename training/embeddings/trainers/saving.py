@@ -57,7 +57,7 @@ def make_report(trainer: "EncoderTrainerMixin") -> dict[str, Any]:
         "intervals": {name: list(interval) for name, interval in trainer.intervals.items()},
         "metric": metric,
         "warning": judge(metric, after, before, "the model that it started from"),
-        "arguments": {**trainer.task.arguments(), "data": name_of_data(trainer.task.data)},
+        "arguments": {**trainer.setup.arguments(), "data": name_of_data(trainer.setup.data)},
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
     }
@@ -65,7 +65,7 @@ def make_report(trainer: "EncoderTrainerMixin") -> dict[str, Any]:
 
 def card_facts(trainer: "EncoderTrainerMixin", report: Mapping[str, Any]) -> CardFacts:
     """What the card says."""
-    data_name = describe_data(trainer.task.data_names)
+    data_name = describe_data(trainer.setup.data_names)
     held_out = trainer.evaluator.held_out
     facts = facts_from_trainer(vars(trainer.state), trainer.args, data_name)
     facts.results = []
@@ -85,6 +85,6 @@ def card_facts(trainer: "EncoderTrainerMixin", report: Mapping[str, Any]) -> Car
         "held out": SplitFacts(len(held_out), "queries, or pairs with a score"),
     }
     facts.example = held_out.example(MAX_EXAMPLE_CHARACTERS)
-    add_source(facts, read_origin(trainer.task.model))
+    add_source(facts, read_origin(trainer.setup.model))
     facts.warning = report["warning"]
     return facts

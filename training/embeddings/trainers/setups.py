@@ -1,4 +1,4 @@
-"""What a training teaches: `EmbeddingTask`, `RerankingTask`."""
+"""What a training is made of, beside its settings: `EmbeddingSetup`, `RerankingSetup`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,8 @@ NUM_NEGATIVES = 3  # of a query in training, by default
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderTask:
-    """What both tasks have: the rows that are learned from, and the models.
+class EncoderSetup:
+    """What both have: the rows that are learned from, and the models.
 
     Attributes:
         data: Tables of pairs: paths, Hub names, or rows in memory.
@@ -40,14 +40,15 @@ class EncoderTask:
         return bool(self.teacher)
 
     def arguments(self) -> dict[str, Any]:
-        """What the report says of the task, and what must be the same when the training is
+        """What the report says of it, and what must be the same when the training is
         resumed: the arguments of `finetune_embed` or `finetune_rerank`, by the names there."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingTask(EncoderTask):
-    """What `finetune_embed` teaches. A ValueError for arguments that contradict each other.
+class EmbeddingSetup(EncoderSetup):
+    """What `finetune_embed` trains, on what, by which loss. A ValueError for arguments that
+    contradict each other.
 
     Attributes:
         pairs_from: How pairs are made of plain text: title, adjacent; empty if the data are pairs.
@@ -91,8 +92,8 @@ class EmbeddingTask(EncoderTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankingTask(EncoderTask):
-    """What `finetune_rerank` teaches.
+class RerankingSetup(EncoderSetup):
+    """What `finetune_rerank` trains, and on what.
 
     Attributes:
         negatives: Number of negatives for each query of pairs; None: `NUM_NEGATIVES`.
