@@ -2,10 +2,11 @@
 """How the layers attend: over unpadded tokens or padded rows, and by which function.
 
 Once a forward, `choose_layer_input` decides whether the layers run over unpadded tokens or padded
-rows, and `attention_arguments` what the local ones, and the global ones, pass to their attention.
-Where torch attends over the unpadded tokens, that is an `AttentionDispatch`, whose `attend` takes
-queries, keys and values. Elsewhere it is the name of an attention function of Transformers, and
-what that takes. Nothing here knows a layer, and whatever is chosen, the same is computed.
+rows. `attention_arguments` then says, once for the global and once for the local layers, what they
+pass to their attention. Where torch attends over the unpadded tokens, that is an
+`AttentionDispatch`, whose `attend` takes queries, keys and values. Elsewhere it is the name of an
+attention function of Transformers, and what that takes. Nothing here knows a layer, and whatever is
+chosen, the same is computed.
 
 Shape suffixes are those of `modeling_minibert.py`.
 """
@@ -35,6 +36,7 @@ def choose_layer_input(
     inputs: torch.Tensor,
     config: PreTrainedConfig,
     reaches: Iterable[int | None],
+    causal: bool,
     keeps_layers: bool,
 ) -> LayerInput:
     """What the layers run over: the unpadded tokens as one row wherever that is possible, else the
@@ -45,30 +47,38 @@ def choose_layer_input(
         inputs: the words of the batch, or their embeddings.
         config: the config of the model.
         reaches: how far the layers see: the `reach` of `AttentionDispatch` for each type of layer.
+        causal: tokens see only what comes before them.
         keeps_layers: states or probabilities of every layer are returned, which needs padded rows.
     """
     if needs_static_shapes(inputs):  # a graph of static shapes cannot drop padding
         return PaddedRows(batch.keep_columns())
     tokens = batch.find_tokens()
-    needs_rows = keeps_layers or batch.mask_4d is not None
-    if needs_rows or not _attends_unpadded(attention_backend(config), tokens, reaches):
+    if keeps_layers or batch.mask_4d is not None:
+        return PaddedRows(tokens)
+    if not _attends_unpadded(attention_backend(config), tokens, reaches, causal):
         return PaddedRows(tokens)
     return UnpaddedRow(tokens)
 
 
-def _attends_unpadded(backend: str, tokens: UnpaddedTokens, reaches: Iterable[int | None]) -> bool:
+def _attends_unpadded(
+    backend: str, tokens: UnpaddedTokens, reaches: Iterable[int | None], causal: bool
+) -> bool:
     """Whether the attention backend works on these unpadded tokens, in layers of these reaches."""
     if backend == "sdpa":
         return True
     if "flash" not in backend:
         return False
-    # Flash attention needs at least one token, and measures the window in tokens, not positions.
-    if not len(tokens.document_ids):
+    if not len(tokens.document_ids):  # flash attention needs at least one token
         return False
-    return tokens.order == "contiguous" or not any(reaches)
+    # It goes by the order of tokens, not by their positions: in the window and in the direction.
+    if tokens.order == "contiguous":
+        return True
+    if tokens.order == "rising":
+        return not any(reaches)
+    return not (causal or any(reaches))
 
 
-# --- what they pass to their attention ---
+# --- what the layers pass to their attention ---
 
 
 def query_dtype(hidden_states: torch.Tensor) -> torch.dtype:

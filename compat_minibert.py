@@ -151,7 +151,8 @@ def layers_to_keep(
     if wants_attentions is None:
         wants_attentions = config.output_attentions
     kept_states = None
-    if wanted_states:
+    is_index = isinstance(wanted_states, int) and not isinstance(wanted_states, bool)
+    if wanted_states or is_index:  # an index may be 0
         kept_states = state_indices(wanted_states, num_layers + 1)
     return kept_states, bool(wants_attentions)
 

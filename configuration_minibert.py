@@ -16,7 +16,13 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
-from .rope_minibert import LAYER_TYPES, check_rope, complete_rope, override_rope
+from .rope_minibert import (
+    LAYER_TYPES,
+    check_named_once,
+    check_rope,
+    complete_rope,
+    override_rope,
+)
 
 try:
     from huggingface_hub.dataclasses import strict
@@ -169,9 +175,9 @@ class MiniBertConfig(PreTrainedConfig):
             fixed table of Vaswani et al. 2017. "none": no positions.
         rope_parameters (`dict`, default `None`): For RoPE, a dictionary for "full_attention" and
             one for "sliding_attention", each `{"rope_type": "default", "rope_theta": float}`.
-            Parameters outside of the two hold for both. Other types are those of Transformers:
-            linear, dynamic, yarn, longrope, llama3. None: bases of 160000 and 10000, as in
-            ModernBERT.
+            Parameters outside of the two hold for both, and may not stand in one of them, too.
+            Other types are those of Transformers: linear, dynamic, yarn, longrope, llama3. None:
+            bases of 160000 and 10000, as in ModernBERT.
         global_attn_every_n_layers (`int`, default `3`): Layer i attends globally if i % n == 0, the
             others locally, as in ModernBERT. 1: all layers attend globally, as in BERT.
         layer_types (`list[str]`, default `None`): "full_attention" or "sliding_attention" for each
@@ -338,6 +344,7 @@ class MiniBertConfig(PreTrainedConfig):
             raise ValueError(f"num_hidden_layers={depth}: it must be at most {MAX_LAYERS}")
         if self.layer_types is None:
             self.layer_types = attention_pattern(depth, self.global_attn_every_n_layers)
+        check_named_once(self.rope_parameters)
         super().__post_init__(**kwargs)
 
     def _check_keyword(self, name: str, value: Any):

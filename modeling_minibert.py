@@ -559,7 +559,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             max_length=max_length_q,
         )
         layer_input = choose_layer_input(
-            batch, inputs, self.config, self.reach.values(), keeps_layers
+            batch, inputs, self.config, self.reach.values(), is_causal, keeps_layers
         )
         hidden_bsd, positions_bs = self._embed(
             layer_input, input_ids, inputs_embeds, token_type_ids

@@ -182,7 +182,8 @@ def complete_rope(
     rope_parameters: dict[str, Any] | None, max_position_embeddings: int
 ) -> dict[str, dict[str, Any]]:
     """Complete the `rope_parameters` of a config: parameters for both kinds of layers, with default
-    bases. Parameters beside the two kinds hold for both.
+    bases. Parameters beside the two kinds hold for both, and win over those of one kind: they may
+    have been set later.
 
     Args:
         max_position_embeddings: the length that the model is trained for, which some types need.
@@ -191,13 +192,7 @@ def complete_rope(
         ValueError: they are not of this form, or a `rope_type` is unknown.
     """
     _check_form(rope_parameters)
-    completed = {}
-    for_both = {}
-    for name, value in (rope_parameters or {}).items():
-        if isinstance(value, dict) or name in LAYER_TYPES:
-            completed[name] = value or {}
-        else:
-            for_both[name] = value
+    completed, for_both = _split_by_layer_type(rope_parameters or {})
     for layer_type, theta in DEFAULT_ROPE_THETA.items():
         defaults = {"rope_type": "default", "rope_theta": theta}
         parameters = defaults | completed.get(layer_type, {}) | for_both
@@ -211,6 +206,36 @@ def complete_rope(
     return completed
 
 
+def _split_by_layer_type(
+    rope_parameters: dict[str, Any],
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """The parameters of each kind of layer; and those that stand beside them, for both."""
+    by_layer_type = {}
+    for_both = {}
+    for name, value in rope_parameters.items():
+        if isinstance(value, dict) or name in LAYER_TYPES:
+            by_layer_type[name] = value or {}
+        else:
+            for_both[name] = value
+    return by_layer_type, for_both
+
+
+def check_named_once(rope_parameters: Any) -> None:
+    """Refuse (a ValueError) `rope_parameters` of a caller that are not of the right form, or name a
+    parameter for both kinds of layers, and again for one of them."""
+    _check_form(rope_parameters)
+    if rope_parameters is None:
+        return
+    by_layer_type, for_both = _split_by_layer_type(rope_parameters)
+    for layer_type, parameters in by_layer_type.items():
+        in_both_places = for_both.keys() & parameters.keys()
+        if in_both_places:
+            raise ValueError(
+                f"rope_parameters: {min(in_both_places)!r} is given for {layer_type!r} and for "
+                "both kinds of layers; give it once"
+            )
+
+
 def override_rope(saved: Any, rope_parameters: Any) -> Any:
     """`rope_parameters` that a caller passes for a saved model, completed by what its weights were
     trained with. The type of scaling and its parameters are replaced, all together; the base and
@@ -218,25 +243,18 @@ def override_rope(saved: Any, rope_parameters: Any) -> Any:
     each kind of layer, nothing of it stays.
 
     Raises:
-        ValueError: `rope_parameters` are not of this form, or name a parameter for both kinds of
-            layers, and again for one of them.
+        ValueError: see `check_named_once`.
     """
-    _check_form(rope_parameters)
+    check_named_once(rope_parameters)
     if not isinstance(saved, dict):
         return rope_parameters
     if not all(isinstance(parameters, dict) for parameters in saved.values()):
         return rope_parameters
-    for_both = rope_parameters.keys() - set(LAYER_TYPES)
-    completed = dict(rope_parameters)
-    for layer_type, parameters in saved.items():
-        override = rope_parameters.get(layer_type) or {}
-        in_both_places = for_both & set(override)
-        if in_both_places:
-            raise ValueError(
-                f"rope_parameters: {min(in_both_places)!r} is given for {layer_type!r} and for "
-                "both kinds of layers; give it once"
-            )
-        if override or for_both:
+    completed, for_both = _split_by_layer_type(rope_parameters)
+    for layer_type in (*LAYER_TYPES, *(saved.keys() - set(LAYER_TYPES))):
+        parameters = saved.get(layer_type, {})
+        override = for_both | completed.get(layer_type, {})
+        if override:
             parameters = {key: parameters[key] for key in TRAINED_KEYS if key in parameters}
         completed[layer_type] = parameters | override
     return completed

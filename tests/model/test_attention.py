@@ -47,6 +47,8 @@ LAYOUTS = {
     "packed, cu_seq_lens": ["aaaaaaaaab", "ccccdddddd"],
     "packed, position_ids, padding": ["aaa..bbbb.", "..ccc.cddd"],
     "packed, seq_idx, padding": ["aaa..bbbb.", "..ccc.cddd"],
+    "packed, seq_idx, falling positions": ["aaaaaaaaab", "ccccdddddd"],
+    "packed, cu_seq_lens, falling positions": ["aaaaaaaaab", "ccccdddddd"],
 }
 WINDOW = 2
 PATTERNS = list(itertools.product(["full_attention", "sliding_attention"], [False, True]))
@@ -61,12 +63,16 @@ def describe(name: str):
             if document != ".":
                 seen.setdefault(document, []).append(s)
                 position = s if "counted" in name else len(seen[document]) - 1
+                if "falling" in name:
+                    position = len(row) - s
                 tokens.append((b, s, document, position))
     real = torch.tensor([[letter != "." for letter in row] for row in rows])
     inputs = {} if real.all() else {"attention_mask": real.long()}
     grid = torch.zeros(real.shape, dtype=torch.long)
     for b, s, document, position in tokens:
         grid[b, s] = ord(document) if "seq_idx" in name else position
+    if "falling" in name:
+        inputs["position_ids"] = torch.arange(real.shape[1], 0, -1).expand(real.shape)
     if "position_ids" in name or "counted" in name:
         inputs["position_ids"] = grid
     elif "seq_idx" in name:
@@ -155,7 +161,7 @@ def copied(inputs: dict, copies: int) -> dict:
         bounds = inputs["cu_seq_lens_q"]
         later = torch.arange(copies, dtype=torch.int32).unsqueeze(1) * bounds[-1] + bounds[1:]
         later = torch.cat([bounds[:1], later.flatten()])
-        out |= {**inputs, "cu_seq_lens_q": later, "cu_seq_lens_k": later}
+        out = inputs | out | {"cu_seq_lens_q": later, "cu_seq_lens_k": later}
     return out
 
 
@@ -211,6 +217,12 @@ BACKENDS = [
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_truth_table(backend, layout, monkeypatch):
     check_truth_table(backend, layout, PATTERNS, monkeypatch)
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if "falling" in name])
+def test_flash_attention_of_a_causal_model_goes_by_positions(layout, monkeypatch):
+    """Where they fall within a document, the order of tokens is another one."""
+    check_truth_table("flash_attention_2", layout, [("full_attention", True)], monkeypatch)
 
 
 @pytest.mark.slow  # compiles for a minute or more

@@ -199,11 +199,11 @@ def test_rope_parameters_given_twice_are_refused(tmp_path):
     """What stands beside the kinds of layers would win over what stands in one of them."""
     MiniBertConfig.modernbert("tiny").save_pretrained(tmp_path)
     twice = {"rope_type": "linear", "factor": 2.0, "sliding_attention": {"rope_type": "default"}}
-    with pytest.raises(
-        ValueError,
-        match="rope_parameters: 'rope_type' is given for 'sliding_attention' and for both",
-    ):
+    message = "rope_parameters: 'rope_type' is given for 'sliding_attention' and for both"
+    with pytest.raises(ValueError, match=message):
         MiniBertConfig.from_pretrained(tmp_path, rope_parameters=twice)
+    with pytest.raises(ValueError, match=message):
+        MiniBertConfig(rope_parameters=twice)
 
 
 def test_rope_parameters_that_are_overridden_keep_what_the_weights_were_trained_with(tmp_path):

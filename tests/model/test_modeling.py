@@ -392,7 +392,7 @@ def test_a_batch_of_one_token(head):
 
 
 @pytest.mark.parametrize(
-    "wanted, kept", [([0, 2], {0, 2}), ([-1], {2}), (1, {1}), ([9, -9], set())], ids=str
+    "wanted, kept", [([0, 2], {0, 2}), ([-1], {2}), (1, {1}), (0, {0}), ([9, -9], set())], ids=str
 )
 @torch.no_grad()
 def test_some_hidden_states_are_returned_without_the_others(wanted, kept):
@@ -406,6 +406,7 @@ def test_some_hidden_states_are_returned_without_the_others(wanted, kept):
     for index in kept:
         assert torch.equal(selected[index], states[index])
     assert model(ids, output_hidden_states=[]).hidden_states is None
+    assert model(ids, output_hidden_states=False).hidden_states is None
 
 
 @torch.no_grad()
