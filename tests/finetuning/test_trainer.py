@@ -108,7 +108,9 @@ def test_it_trains_and_measures_as_the_command_does(start, data, tmp_path):
     trainer.train()
     scores = trainer.measure()
     assert scores == {name: report[name] for name in ("validation", "test")}
-    assert trainer.baseline == {name: report["baseline"][name] for name in ("validation", "test")}
+    assert trainer.baseline_scores == {
+        name: report["baseline"][name] for name in ("validation", "test")
+    }
 
     trainer.save_model(str(tmp_path / "saved"))
     saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_text())
@@ -121,7 +123,7 @@ def test_it_trains_and_measures_as_the_command_does(start, data, tmp_path):
         baseline_dataset=splits["train"],
     )
     assert trained.measure()["test"] == pytest.approx(scores["test"])
-    assert trained.baseline["test"] == trainer.baseline["test"]
+    assert trained.baseline_scores["test"] == trainer.baseline_scores["test"]
     assert list(trained.splits) == ["test"]
 
 
@@ -267,7 +269,7 @@ def test_thresholds_are_chosen_and_predictions_decoded_once(start, tmp_path, mon
 def test_a_training_waits_for_no_baseline(start, tmp_path):
     """But for one that may stop early: it goes on until it is better than guessing."""
     without = trainer_on(tmp_path / "without", start, patience=0)
-    assert "baseline" not in vars(without) and "simple_scores" not in vars(without)
+    assert "baseline_scores" not in vars(without) and "simple_scores" not in vars(without)
     trainer = trainer_on(tmp_path / "with", start, patience=2)
     assert "simple_scores" not in vars(trainer)
     (stopping,) = [
@@ -275,7 +277,7 @@ def test_a_training_waits_for_no_baseline(start, tmp_path):
         for callback in trainer.callback_handler.callbacks
         if isinstance(callback, EarlyStopping)
     ]
-    assert stopping.floor == trainer.baseline["validation"]["accuracy"] > 0
+    assert stopping.floor == trainer.baseline_scores["validation"]["accuracy"] > 0
     assert trainer.simple_scores["validation"]["accuracy"] > 0
 
 
@@ -372,7 +374,7 @@ def test_a_folder_of_splits(start, data, tmp_path):
         do_train=False,
     )
     assert list(measured.splits) == ["validation", "test"]
-    assert measured.baseline["validation"] == trainer.baseline["validation"]
+    assert measured.baseline_scores["validation"] == trainer.baseline_scores["validation"]
 
 
 def test_validation_rows_and_a_size_of_them_exclude_each_other(start, tmp_path):

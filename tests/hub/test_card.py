@@ -36,7 +36,7 @@ FACTS = CardFacts(
         CardMetric("perplexity", 12.21, "held-out documents", "validation", 99.5),
         CardMetric("accuracy", 0.5, "SST-2", "validation"),
     ],
-    baseline="unigram frequencies",
+    baseline_name="unigram frequencies",
     base_model="owner/base",
     license="mit",
     language="en",
@@ -406,7 +406,9 @@ def test_what_guessing_reaches_is_no_headline(saved):
     """0.95 at 95 rows of 100 in one class, however well that looks."""
     figures = {"accuracy": (0.95, 0.95), "f1_macro": (0.62, 0.5), "mse": (0.2, 0.1)}
     results = [CardMetric(name, x, "reviews", "test", base) for name, (x, base) in figures.items()]
-    facts = CardFacts(results=results, baseline="guessing", warning="worse than guessing *here*")
+    facts = CardFacts(
+        results=results, baseline_name="guessing", warning="worse than guessing *here*"
+    )
     card = render_card(saved("MiniBertForSequenceClassification"), facts, "a/b")
     assert re.findall(r"^\| (\w+) \| reviews", card, re.MULTILINE) == [
         "f1_macro",

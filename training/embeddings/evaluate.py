@@ -106,13 +106,15 @@ def _evaluate_data(encoder: Encoder, held_out: HeldOut) -> dict[str, Any]:
     scores = score_embeddings(encoder, held_out, predicted)
     intervals = held_out.intervals(predicted)
     shared_words = SharedWords(held_out.all_texts())
-    baseline = held_out.score(held_out.predict(shared_words))
+    baseline_scores = held_out.score(held_out.predict(shared_words))
     metric = "spearman" if "spearman" in scores else "ndcg@10"
-    warning = judge(metric, scores[metric], baseline[metric], SHARED_WORDS, intervals.get(metric))
+    warning = judge(
+        metric, scores[metric], baseline_scores[metric], SHARED_WORDS, intervals.get(metric)
+    )
     return {
         "metrics": scores,
         "intervals": intervals,
-        "baseline": baseline,
+        "baseline": baseline_scores,
         "warning": warning,
     }
 

@@ -9,13 +9,13 @@ import numpy as np
 MAX_ERROR_OF_SCORE = 0.05
 
 
-def is_better(metric: str, value: float | None, baseline: float | None) -> bool:
-    """Whether a value of a metric is better than a baseline; a missing one is worse than any."""
-    if value is None or baseline is None:
+def is_better(metric: str, value: float | None, baseline_value: float | None) -> bool:
+    """Whether a value of a metric is better than a baseline's; a missing one is worse than any."""
+    if value is None or baseline_value is None:
         return value is not None
     if metric.endswith(("loss", "mse", "perplexity")):
-        return value < baseline
-    return value > baseline
+        return value < baseline_value
+    return value > baseline_value
 
 
 def random_scores(
@@ -83,7 +83,7 @@ def describe_few_rows(rows: int, class_counts: Sequence[int] = ()) -> str | None
 def judge(
     metric: str,
     value: float | None,
-    baseline: float | None,
+    baseline_value: float | None,
     baseline_name: str,
     interval: tuple[float, float] | None = None,
 ) -> str | None:
@@ -93,26 +93,26 @@ def judge(
     Args:
         metric: The name of the score, such as "f1_macro".
         value: The model's score.
-        baseline: That of something simple, such as guessing.
+        baseline_value: The score of something simple, such as guessing.
         baseline_name: What that is, as it stands in the warning.
         interval: The 95 % interval of the model's score.
     """
-    if value is None or baseline is None:
+    if value is None or baseline_value is None:
         return None
-    figures = f"{baseline_name} ({metric} {value:.4g}, against {baseline:.4g})"
+    figures = f"{baseline_name} ({metric} {value:.4g}, against {baseline_value:.4g})"
     is_perfect = value == 1 and is_better(metric, 1, 0)
-    if is_perfect and baseline == 1:
+    if is_perfect and baseline_value == 1:
         return (
             f"these rows are too easy to compare this model with {figures}; measure both on others,"
             " or hold out more of the training rows (--validation_size)"
         )
-    if not is_better(metric, value, baseline):
-        comparison = "no better" if value == baseline else "worse"
+    if not is_better(metric, value, baseline_value):
+        comparison = "no better" if value == baseline_value else "worse"
         advice = "train longer, on more data, or at another learning rate"
         if metric == "f1_macro":
             advice += ", or with --class_weights balanced"
         return f"{comparison} than {figures}: do not use this model; {advice}"
-    if interval is not None and interval[0] <= baseline <= interval[1]:
+    if interval is not None and interval[0] <= baseline_value <= interval[1]:
         low, high = interval
         return (
             f"hardly better than {figures}: the 95 % interval is {low:.2f} to {high:.2f},"

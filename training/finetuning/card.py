@@ -60,9 +60,9 @@ def card_facts(
     # The scores
     facts.results = headlines(measured_results(results, facts.splits))
     facts.results_note = describe_validation_choices(trainer)
-    facts.baseline = results.baseline_name
+    facts.baseline_name = results.baseline_name
     if results.simple_scores:
-        facts.simple_model = task.simple_model
+        facts.simple_model_name = task.simple_model_name
     facts.are_comparable = not results.is_too_easy
     facts.by_class = most_frequent_first(results.by_class[results.last])
     facts.by_class_split = results.last
@@ -102,9 +102,9 @@ def measured_results(results: Results, splits: Mapping[str, SplitFacts]) -> list
                 value,
                 splits[split].source,
                 split,
-                baseline=results.baseline[split].get(metric),
+                baseline_value=results.baseline_scores[split].get(metric),
                 interval=results.intervals[split].get(metric),
-                simple=results.simple_scores.get(split, {}).get(metric),
+                simple_model_value=results.simple_scores.get(split, {}).get(metric),
             )
             measured.append(result)
     return measured

@@ -287,7 +287,7 @@ def describe_splits(
             if score is not None:
                 scores_in_words.append(f"{metric} {score:.4f}")
         reached = ", ".join(scores_in_words)
-        lines.append(f"Without a model, {task.baseline} reaches on {name}: {reached}.\n")
+        lines.append(f"Without a model, {task.baseline_name} reaches on {name}: {reached}.\n")
     return lines + _describe_labels(surveys["train"])
 
 

@@ -33,8 +33,8 @@ MAX_LINE_LENGTH = 150
 def name_baseline(task: Task, training_examples: datasets.Dataset | None) -> str:
     """What the guesses of `score_baseline` are called in tables."""
     if training_examples is None:
-        return f"{task.baseline} from these rows"
-    return task.baseline
+        return f"{task.baseline_name} from these rows"
+    return task.baseline_name
 
 
 def score_baseline(
@@ -84,7 +84,7 @@ class Results:
     Args:
         predictions: Those of every split, the one to judge the model by last.
         scores: The metrics with the loss, by split.
-        baseline: The scores of guesses, by split.
+        baseline_scores: The scores of guesses, by split.
         simple_scores: The scores of a simple model, by split.
         baseline_name: What the guesses are called in tables.
         training_warning: What was wrong with the training: the `warning` if the scores give none.
@@ -108,7 +108,7 @@ class Results:
         task: Task,
         predictions: Mapping[str, Predictions],
         scores: Mapping[str, Scores],
-        baseline: Mapping[str, Scores],
+        baseline_scores: Mapping[str, Scores],
         simple_scores: Mapping[str, Scores],
         baseline_name: str,
         training_warning: str | None = None,
@@ -116,7 +116,7 @@ class Results:
         self.task = task
         self.predictions = predictions
         self.scores = {name: scores[name] for name in predictions}
-        self.baseline = baseline
+        self.baseline_scores = baseline_scores
         self.baseline_name = baseline_name
         self.simple_scores = simple_scores
 
@@ -133,12 +133,12 @@ class Results:
         if "f1_macro" in self.scores[self.last]:
             # Accuracy can be high although a rare class is never predicted.
             self.metric = "f1_macro"
-        self.model_score = self.scores[self.last].get(self.metric)
-        self.baseline_score = baseline.get(self.last, {}).get(self.metric)
-        self.simple_score = simple_scores.get(self.last, {}).get(self.metric)
+        self.model_value = self.scores[self.last].get(self.metric)
+        self.baseline_value = baseline_scores.get(self.last, {}).get(self.metric)
+        self.simple_model_value = simple_scores.get(self.last, {}).get(self.metric)
         self.warning = self._judge_scores() or training_warning
-        is_perfect = self.model_score == 1 and is_better(self.metric, 1, 0)
-        self.is_too_easy = is_perfect and 1 in (self.baseline_score, self.simple_score)
+        is_perfect = self.model_value == 1 and is_better(self.metric, 1, 0)
+        self.is_too_easy = is_perfect and 1 in (self.baseline_value, self.simple_model_value)
 
     def _analyse_split(self, name: str) -> None:
         """Compute what stands beside the scores of a split."""
@@ -156,19 +156,23 @@ class Results:
         """A warning if the model is not better than the baseline, or than the simple model."""
         interval = self.intervals[self.last].get(self.metric)
         warning = judge(
-            self.metric, self.model_score, self.baseline_score, self.baseline_name, interval
+            self.metric, self.model_value, self.baseline_value, self.baseline_name, interval
         )
         if warning is not None:
             return warning
         return judge_simple(
-            self.metric, self.model_score, self.simple_score, self.task.simple_model, interval
+            self.metric,
+            self.model_value,
+            self.simple_model_value,
+            self.task.simple_model_name,
+            interval,
         )
 
     def report(self) -> dict[str, Any]:
         """What `metrics.json` says beside the scores."""
-        report: dict[str, Any] = {"baseline": {"name": self.baseline_name, **self.baseline}}
+        report: dict[str, Any] = {"baseline": {"name": self.baseline_name, **self.baseline_scores}}
         if self.simple_scores:
-            report["simple_model"] = {"name": self.task.simple_model, **self.simple_scores}
+            report["simple_model"] = {"name": self.task.simple_model_name, **self.simple_scores}
         if self.pipeline_scores:
             report["pipeline"] = self.pipeline_scores
         report["by_class"] = self.by_class
@@ -183,10 +187,10 @@ class Results:
         """Write the picture, the mistakes, and the report."""
         output.mkdir(parents=True, exist_ok=True)
         note = ""
-        if self.model_score is not None:
-            note += f"\n{self.last}: {self.metric} {self.model_score:.3f}"
-        if self.baseline_score is not None:
-            note += f" ({self.baseline_name}: {self.baseline_score:.3f})"
+        if self.model_value is not None:
+            note += f"\n{self.last}: {self.metric} {self.model_value:.3f}"
+        if self.baseline_value is not None:
+            note += f" ({self.baseline_name}: {self.baseline_value:.3f})"
         self.task.draw(self.predictions[self.last], output / PICTURE_FILE, note)
         mistake_lines = []
         for mistake in self.mistakes:
@@ -214,22 +218,22 @@ class Results:
             rows[f"  95 % interval ({name})"] = format_intervals(self.intervals[name])
             if name in self.pipeline_scores:
                 rows[f"  in a pipeline ({name})"] = self.pipeline_scores[name]
-            if name in self.baseline:
-                rows[f"  {self.baseline_name} ({name})"] = self.baseline[name]
+            if name in self.baseline_scores:
+                rows[f"  {self.baseline_name} ({name})"] = self.baseline_scores[name]
             if name in self.simple_scores:
-                rows[f"  {self.task.simple_model} ({name})"] = self.simple_scores[name]
+                rows[f"  {self.task.simple_model_name} ({name})"] = self.simple_scores[name]
         return format_scores(rows)
 
     def _ordered_metrics(self) -> list[str]:
         """The metrics that are better than the baseline's, then the others, then the loss."""
-        baseline_scores = self.baseline.get(self.last, {})
+        scores_of_guesses = self.baseline_scores.get(self.last, {})
         better = []
         others = []
         loss = []
         for metric, value in self.scores[self.last].items():
             if metric == "loss":
                 loss.append(metric)
-            elif is_better(metric, value, baseline_scores.get(metric)):
+            elif is_better(metric, value, scores_of_guesses.get(metric)):
                 better.append(metric)
             else:
                 others.append(metric)

@@ -175,7 +175,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         )
         self._training_examples = self.splits.get("train")
         if not do_train:
-            self.splits.pop("train", None)  # only `baseline` and `simple_scores` need them
+            self.splits.pop("train", None)  # only `baseline_scores` and `simple_scores` need them
         print_splits(self.task, self.splits)
 
     def _warn_of_examples(self) -> None:
@@ -230,7 +230,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             floor = None
             if args.greater_is_better:
                 metric = args.metric_for_best_model.removeprefix("eval_")
-                floor = self.baseline["validation"].get(metric)
+                floor = self.baseline_scores["validation"].get(metric)
             callbacks.append(EarlyStopping(args.patience, floor))
         return callbacks
 
@@ -421,7 +421,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         return predictions, output.metrics["test_loss"]
 
     @cached_property
-    def baseline(self) -> dict[str, Scores]:
+    def baseline_scores(self) -> dict[str, Scores]:
         """The scores of guesses, by split."""
         return score_baseline(self.task, self._training_examples, self.splits)
 
@@ -445,7 +445,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             self.task,
             self.predictions,
             self.scores,
-            self.baseline,
+            self.baseline_scores,
             self.simple_scores,
             self.baseline_name,
             training_warning,

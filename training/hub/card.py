@@ -350,10 +350,10 @@ def headlines(results: Sequence[CardMetric]) -> list[CardMetric]:
 
     def order(result: CardMetric) -> tuple[bool, bool, int, int]:
         is_loss = result.metric.endswith("loss")
-        if result.baseline is None:
+        if result.baseline_value is None:
             beats_baseline = True
         else:
-            beats_baseline = is_better(result.metric, result.value, result.baseline)
+            beats_baseline = is_better(result.metric, result.value, result.baseline_value)
         position = len(HEADLINE_METRICS)
         if result.metric in HEADLINE_METRICS:
             position = HEADLINE_METRICS.index(result.metric)

@@ -34,9 +34,9 @@ class CardMetric:
     value: float
     dataset: str  # in words
     split: str | None = None
-    baseline: float | None = None  # the same metric of something simple
+    baseline_value: float | None = None  # the same metric of something simple
     interval: tuple[float, float] | None = None  # in which it is in 95 of 100 cases
-    simple: float | None = None  # the same metric of a simple model
+    simple_model_value: float | None = None  # the same metric of a simple model
 
 
 @dataclass
@@ -58,8 +58,8 @@ class CardFacts:
     training: dict[str, str] = field(default_factory=dict)
     results: list[CardMetric] = field(default_factory=list)
     results_note: str | None = None  # what the results are of
-    baseline: str | None = None  # what their baselines are of
-    simple_model: str | None = None  # the name of the model that `CardMetric.simple` is of
+    baseline_name: str | None = None  # what `CardMetric.baseline_value` is of
+    simple_model_name: str | None = None  # what `CardMetric.simple_model_value` is of
     are_comparable: bool = True  # whether the results go into the metadata, for leader boards
     by_class: dict[str, dict[str, float]] = field(default_factory=dict)  # scores of each class
     by_class_split: str | None = None

@@ -74,7 +74,7 @@ def pretraining_card_facts(
         training=training_facts,
         results=_pretraining_results(report, objective.baseline_prefix),
         results_note=f"At {report['targets']:,} targets of held-out documents.",
-        baseline=objective.baseline_name,
+        baseline_name=objective.baseline_name,
         warning=report.get("warning"),
         max_length=recipe["seq_length"],
         example=example,
@@ -118,6 +118,7 @@ def _pretraining_results(report: dict[str, Any], prefix: str) -> list[CardMetric
     for metric in PRETRAINING_METRICS:
         value = report.get(metric, report.get(f"validation_{metric}"))
         if value is not None:
-            baseline = report.get(prefix + metric)
-            results.append(CardMetric(metric, value, "held-out documents", "validation", baseline))
+            baseline_value = report.get(prefix + metric)
+            result = CardMetric(metric, value, "held-out documents", "validation", baseline_value)
+            results.append(result)
     return results

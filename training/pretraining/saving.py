@@ -43,13 +43,13 @@ def make_report(trainer: "PretrainingTrainer") -> dict[str, Any]:
     objective = trainer.objective
     if trainer.report is not None and trainer.report["steps"] == state.global_step:
         return trainer.report  # saved again
-    baseline = unigram_baseline(
+    unigram = unigram_baseline(
         trainer.sample_rows,
         trainer.evaluation_batches(trainer.eval_dataset),
         vocabulary_size(tokenizer),
         tokenizer.all_special_ids,
     )
-    report = objective.report(trainer.metrics_of_kept_model(), baseline)
+    report = objective.report(trainer.metrics_of_kept_model(), unigram)
     if trainer.extension is not None:
         report["extension"] = trainer.extension.metrics()
     if f"start_{objective.metric}" in trainer.start_metrics:
@@ -71,8 +71,8 @@ def make_report(trainer: "PretrainingTrainer") -> dict[str, Any]:
 
 def save_loss_curve(trainer: "PretrainingTrainer", report: dict[str, Any], path: Path) -> None:
     """Draw the losses of the training, with those that the report compares its loss with."""
-    baselines = {}
+    baseline_losses = {}
     for name in BASELINE_LOSSES:
         if report.get(name) is not None:
-            baselines[name] = report[name]
-    plot_training(trainer.state.log_history, path, trainer.objective.metric, baselines)
+            baseline_losses[name] = report[name]
+    plot_training(trainer.state.log_history, path, trainer.objective.metric, baseline_losses)

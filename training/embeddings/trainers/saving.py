@@ -37,8 +37,8 @@ def save_results(trainer: "EncoderTrainerMixin", folder: Path) -> dict[str, Any]
     report["training"] = trainer.card.training
     write_json(folder / "report.json", report)
     metric = report["metric"]
-    baseline = {"before this training": report["before"][metric]}
-    plot_training(trainer.state.log_history, folder / "training.png", metric, baseline)
+    reference_lines = {"before this training": report["before"][metric]}
+    plot_training(trainer.state.log_history, folder / "training.png", metric, reference_lines)
     warn(report["warning"])
     print(
         f"Saved to {folder}: open it by {type(trainer.model).__name__}({str(folder)!r}), after"
@@ -75,11 +75,11 @@ def card_facts(trainer: "EncoderTrainerMixin", report: Mapping[str, Any]) -> Car
             value,
             "held-out data",
             "validation",
-            baseline=report["before"][name],
+            baseline_value=report["before"][name],
             interval=report["intervals"].get(name),
         )
         facts.results.append(result)
-    facts.baseline = "before this training"
+    facts.baseline_name = "before this training"
     facts.splits = {
         "train": SplitFacts(len(trainer.train_dataset), data_name),
         "held out": SplitFacts(len(held_out), "queries, or pairs with a score"),

@@ -128,6 +128,6 @@ def learn_from_splits(
         )
     if baseline_examples is not None:
         with suppress(ValueError):
-            baseline = copy.copy(task).read(DatasetDict(train=baseline_examples), config)
-            splits["train"] = baseline["train"]
+            baseline_splits = copy.copy(task).read(DatasetDict(train=baseline_examples), config)
+            splits["train"] = baseline_splits["train"]
     return splits

@@ -63,7 +63,7 @@ class AnswerQuestions(Task):
     model_class = MiniBertForQuestionAnswering
     learned_class = LearnedAnswers
     metric_for_best_model = "f1"
-    baseline = "most alike sentence"
+    baseline_name = "most alike sentence"
     keeps_max_length = True  # that of its windows
     shortest_input = 128
     columns = {

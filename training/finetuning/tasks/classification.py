@@ -107,7 +107,7 @@ class Classify(Task):
     """
 
     name = "classify"
-    simple_model = word_classifier.CLASSIFIER_NAME
+    simple_model_name = word_classifier.CLASSIFIER_NAME
     model_class = MiniBertForSequenceClassification
     learned_class = LearnedClasses
     has_pooled_head = True

@@ -17,9 +17,9 @@ class JudgingMixin:
     without scores by class."""
 
     # The name of `guesses` in tables.
-    baseline: ClassVar[str] = "guessing"
+    baseline_name: ClassVar[str] = "guessing"
     # The name of the model of `simple_predictions` in tables.
-    simple_model: ClassVar[str] = ""
+    simple_model_name: ClassVar[str] = ""
     # Whether `LABEL` is the id of a class, so that classes can be drawn at random.
     has_class_ids: bool = False
 
@@ -52,8 +52,8 @@ class JudgingMixin:
     def simple_predictions(
         self, training_examples: datasets.Dataset, splits: Sequence[datasets.Dataset]
     ) -> list[Sequence[Any]] | None:
-        """What a simple model, which is named by `simple_model`, predicts for each of the splits
-        once it has learned from the training examples; None for a task without one."""
+        """What a simple model, which is named by `simple_model_name`, predicts for each of the
+        splits once it has learned from the training examples; None for a task without one."""
         return None
 
     def pipeline_scores(self, predictions: Predictions) -> Scores:

@@ -94,7 +94,7 @@ class Tag(Task):
         ),
     }
     label_feature = datasets.List(datasets.Value("string"))  # tags by name
-    baseline = "memorised entities"
+    baseline_name = "memorised entities"
 
     tokenizer: PreTrainedTokenizerBase
     _: KW_ONLY

@@ -179,7 +179,7 @@ class Objective(abc.ABC):
         in training. None without any target."""
         return metrics.get(self.metric)
 
-    def report(self, metrics: Mapping[str, float], baseline: UnigramBaseline) -> dict[str, Any]:
+    def report(self, metrics: Mapping[str, float], unigram: UnigramBaseline) -> dict[str, Any]:
         """Make the report from the metrics of the last evaluation (`eval_…`) and the
         `unigram_baseline`; None for what was not measured."""
         loss = metrics.get(f"eval_{self.metric}")
@@ -188,9 +188,9 @@ class Objective(abc.ABC):
             "perplexity": perplexity(loss),
             "accuracy": metrics.get("eval_accuracy"),
             "targets": int(metrics["eval_targets"]),
-            "unigram_loss": baseline.loss,
-            "unigram_perplexity": perplexity(baseline.loss),
-            "unigram_accuracy": baseline.accuracy,
+            "unigram_loss": unigram.loss,
+            "unigram_perplexity": perplexity(unigram.loss),
+            "unigram_accuracy": unigram.accuracy,
         }
 
     def tokenizer_to_save(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
