@@ -20,7 +20,8 @@ def test_the_road_is_short_and_documented():
     page = (ROOT / "docs" / "design.md").read_text()
     table = page.split("## Reading order\n")[1].split("\n## ")[0].partition("| step |")[2]
     documented = re.findall(r"`([a-z_/]+\.py)`", table)
-    assert set(documented) == set(road)
+    # The last row names the model files together.
+    assert set(documented) == {file for file in road if not file.endswith("_minibert.py")}
 
 
 def test_reading_text_imports_no_pictures_and_no_metrics():

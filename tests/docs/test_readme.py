@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertForMaskedLM
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM, PretrainingTrainer, train_tokenizer
+from minibert import (
+    MiniBertConfig,
+    MiniBertForMaskedLM,
+    PretrainingTrainer,
+    convert,
+    train_tokenizer,
+)
 from minibert.training.cli.command_line import split_command
 from minibert.training.cli.parser import parse
 from minibert.training.data.builtin_corpus import builtin_files
@@ -73,6 +79,10 @@ def test_snippet(name, snippet, folder, cache, monkeypatch):
     ):
         pytest.importorskip(library, reason="an extra that is not installed")
     monkeypatch.chdir(folder)
+    if '"adapted"' in snippet:  # the models of the commands above it
+        if not Path("minilm").exists():
+            convert(MINILM, "minilm")
+        shutil.copytree("minilm", "adapted")
     monkeypatch.setattr(PretrainingTrainer, "push_to_hub", lambda trainer: None)
     some_files = builtin_files()[:40]
     monkeypatch.setattr("minibert.training.data.documents.builtin_files", lambda: some_files)
