@@ -148,7 +148,7 @@ class TransformersClassTrainer(PretrainingTrainer):
     def _may_halve(self) -> bool:
         return False  # a padded batch is computed whole, by all cores
 
-    def _settings_to_resume(self) -> dict[str, Any]:
+    def settings_to_resume(self) -> dict[str, Any]:
         return {}  # these are fields of a MiniBertConfig, and no run is resumed
 
     def _prepare_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import minibert
 from minibert.training.data.cell_types import to_number, with_numbers
 from minibert.training.data.documents import load_documents, load_sources
 from minibert.training.data.mixtures import Corpus
@@ -17,6 +18,8 @@ from minibert.training.data.records import read_records
 from minibert.training.data.sources import find_files, load_hub
 from minibert.training.data.tables import as_dataset, from_records, read_table, sources_of
 from minibert.training.data.text_files import ReadError, read_text
+from minibert.training.embeddings.reading.documents import read_documents
+from minibert.training.finetuning.reading.splits import load_splits
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -315,6 +318,22 @@ def test_a_frame_and_dictionaries_are_the_same_table_as_a_data_set():
 def test_rows_that_are_no_table_are_refused(data):
     with pytest.raises(ValueError, match="^train: the rows cannot be made a table: "):
         as_dataset(data, "train")
+
+
+def test_several_splits_are_no_table(tmp_path):
+    table = datasets.Dataset.from_list(ROWS)
+    splits = datasets.DatasetDict(train=table, test=table)
+    message = "a DatasetDict with the splits 'train', 'test'; give one of them"
+    calls = {
+        "text": lambda: minibert.embed(splits, model=str(tmp_path)),
+        "data": lambda: read_documents([splits]),
+        "train": lambda: load_splits(None, train=splits),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=f"^{name}: {message}"):
+            call()
+    with pytest.raises(ValueError, match=f"^data: {message}"):
+        minibert.predict(str(tmp_path), splits)
 
 
 def test_a_corpus_takes_rows_in_memory():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 
 import datasets
 import pytest
@@ -158,6 +159,16 @@ def test_rows_in_memory_have_no_place_in_a_recipe(few, encoder, tmp_path, capsys
     assert plan.tokenizer.model_max_length == 64  # the survey has cut nothing
     assert minibert.finetune("classify", **plan.report | {"num_train_epochs": 1}).report["steps"]
     parse("finetune classify", ["--recipe", str(tmp_path / "plan" / "recipe.yaml")])
+
+
+def test_the_command_of_the_plan_takes_a_path_with_a_space(few, encoder, tmp_path, capsys):
+    output = tmp_path / "my plan"
+    assert run(few, encoder, output, "--plan") == 0
+    printed = capsys.readouterr().out
+    command = printed.split("Next: `")[1].split("`")[0]
+    assert shlex.split(command)[-2:] == ["--recipe", str(output / "recipe.yaml")]
+    assert command in (output / "plan.md").read_text()
+    assert "`freeze`: none – all layers learn" in printed
 
 
 def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path):

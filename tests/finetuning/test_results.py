@@ -280,6 +280,15 @@ class TestDivergenceCallback:
         assert self.said(capsys, [{"loss": 0.693}] * 20).count("does not fall") == 1
         assert not self.said(capsys, [{"loss": 1 - i / 20} for i in range(20)])
 
+    def test_a_second_training_is_watched_anew(self, capsys):
+        callback = DivergenceCallback(False)
+        state = SimpleNamespace(max_steps=1000, global_step=7)
+        for _ in range(2):
+            callback.on_train_begin(None, state, None, torch.nn.Linear(1, 1))
+            for _ in range(20):
+                callback.on_log(SimpleNamespace(learning_rate=1e-4), state, None, {"loss": 0.693})
+            assert capsys.readouterr().out.count("does not fall") == 1
+
 
 def test_one_class_only_is_said_while_it_trains(start, data, tmp_path, capsys):
     given = dict(data=data, learning_rate=1e-9, output_dir=str(tmp_path))

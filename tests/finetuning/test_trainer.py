@@ -66,7 +66,7 @@ def test_it_ends_on_time(start, tmp_path, monkeypatch):
     """A minute by a clock that each step moves on, instead of three epochs."""
     ticking = Ticking()
     monkeypatch.setattr(clock, "TimeBudget", functools.partial(TimeBudget, clock=ticking))
-    args = settings(tmp_path, minutes=1, max_steps=-1, logging_steps=1)
+    args = settings(tmp_path, minutes=1, max_steps=-1, logging_steps=1, patience=0)
     task = Classify(AutoTokenizer.from_pretrained(start))
     trainer = FinetuningTrainer(task, start, args, rows(200))
     trainer.train()
@@ -77,6 +77,10 @@ def test_it_ends_on_time(start, tmp_path, monkeypatch):
     assert trainer.settings["by the clock"] is True
     assert trainer.state.best_model_checkpoint is not None
     assert args.max_steps == -1  # the user's own settings stay
+    ended_at = ticking.now
+    trainer.train()  # again, as in a notebook
+    assert ticking.now - ended_at == pytest.approx(60, rel=0.1)
+    assert trainer.state.global_step == trainer.state.max_steps > 10
 
 
 @pytest.mark.parametrize(
@@ -459,6 +463,15 @@ def test_a_trainer_with_lora_trains_once(start, tmp_path):
     trainer.train()
     with pytest.raises(ValueError, match="lora and freeze: this trainer has trained"):
         trainer.train()
+
+
+def test_a_training_after_one_that_stopped_early_has_its_own_patience(start, tmp_path):
+    fields = {"max_steps": 6, "learning_rate": 0.0, "patience": 1, "save_strategy": "steps"}
+    fields |= {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1}
+    trainer = trainer_on(tmp_path, start, metric_for_best_model="loss", **fields)
+    for _ in range(2):
+        trainer.train()
+        assert trainer.state.global_step == 2  # the second one is no better than the first
 
 
 def test_a_training_and_a_save_lock_the_folder(start, tmp_path):

@@ -284,6 +284,20 @@ def test_a_training_that_diverges_stops_at_the_step_at_which_it_began(
     assert not (output / "report.json").exists() and not (output / "model.safetensors").exists()
 
 
+def test_a_signal_ends_one_training():
+    """In a notebook, the next one begins in the same process."""
+    callback = SaveAndStop()
+    callback.on_train_begin(None, None, None)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert callback.is_stopping()
+        callback.restore()
+        callback.on_train_begin(None, None, None)
+        assert not callback.is_stopping()
+    finally:
+        callback.restore()
+
+
 def test_a_second_sigterm_ends_at_once():
     called, callback = [], SaveAndStop()
     before = signal.signal(signal.SIGTERM, lambda *_: called.append("before"))

@@ -17,6 +17,7 @@ from minibert.training.optimization.clock import TimeBudget
 from minibert.training.optimization.muon import (
     MuonAdamW,
     block_matrices,
+    default_muon_rate,
     muon_optimizer,
     orthogonalize,
 )
@@ -229,7 +230,7 @@ def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons()
 
 @pytest.mark.parametrize(("given", "new", "expected"), [
     ({}, True, ("muon", 2e-3, None, 0.3)), ({}, False, ("adamw", 1e-4, None, 0.01)),
-    ({"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3, 0.3)),  # one rate for both
+    ({"learning_rate": 3e-3}, True, ("muon", 3e-3, None, 0.3)),
     ({"muon_learning_rate": 1e-2}, True, ("muon", 2e-3, 1e-2, 0.3)),
     ({"optimizer": "adamw"}, True, ("adamw", 1e-3, None, 0.01)),
     ({"optimizer": "muon", "weight_decay": 0.0}, False, ("muon", 2e-3, None, 0.0)),
@@ -245,6 +246,13 @@ def test_optimizer_defaults(given, new, expected, tmp_path):
         args.weight_decay,
     ) == expected
     assert args.num_train_epochs == 2 and before.num_train_epochs is None
+
+
+def test_muons_default_rate():
+    assert default_muon_rate(256) == default_muon_rate(768) == 3.5e-3
+    assert default_muon_rate(128) == 7e-3
+    assert default_muon_rate(128, learning_rate=1e-3) == 1e-3
+    assert default_muon_rate(128, learning_rate=0.0) == 0
 
 
 def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_path):

@@ -45,6 +45,7 @@ from minibert.training.loop.divergence import DivergenceCallback
 from minibert.training.optimization.muon import muon_optimizer
 from minibert.training.pretraining import training_data
 from minibert.training.pretraining.config import fill_defaults
+from minibert.training.pretraining.loss_terms import LossTermsMixin
 from minibert.training.pretraining.sizes import LongTrainingCallback, smaller_sizes
 
 SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
@@ -424,6 +425,59 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("dict_class", [datasets.DatasetDict, datasets.IterableDatasetDict])
+def test_a_data_set_of_several_splits_is_refused(dict_class, text, tmp_path):
+    rows = text.to_iterable_dataset() if dict_class is datasets.IterableDatasetDict else text
+    splits = dict_class(train=rows, test=rows)
+    message = f"a {dict_class.__name__} with the splits 'train', 'test'; give one of them"
+    with pytest.raises(ValueError, match=f"train_dataset: {message}"):
+        PretrainingTrainer(config(), settings(tmp_path), train_dataset=splits)
+    with pytest.raises(ValueError, match=f"eval_dataset: {message}"):
+        PretrainingTrainer(config(), settings(tmp_path), train_dataset=text, eval_dataset=splits)
+    for data in (splits, [splits, "a.txt"]):
+        with pytest.raises(ValueError, match=f"data: {message}"):
+            Corpus(data)
+
+
+def test_a_second_training_has_results_of_its_own(text, tmp_path):
+    """Of as many steps as the first one; the last step of the first one was not logged."""
+    fields = dict(objective="mlm+nsp", learning_rate=1e-2, logging_steps=2)
+    trainer = PretrainingTrainer(
+        config("bert"), settings(tmp_path / "run", **fields), train_dataset=text
+    )
+    reports = []
+    for name in ("first", "second"):
+        trainer.train()
+        trainer.save_model(str(tmp_path / name))
+        reports.append(json.loads((tmp_path / name / "report.json").read_text()))
+        log = next(log for log in trainer.state.log_history if "loss" in log)
+        assert log["loss"] == pytest.approx(log["mlm_loss"] + log["nsp_loss"], abs=1e-3)
+    assert reports[0]["steps"] == reports[1]["steps"] == 3
+    assert reports[0]["validation_loss"] != reports[1]["validation_loss"]
+    assert trainer.report == reports[1]
+
+
+def test_muons_rate_is_filled_in_and_said(text, tmp_path):
+    trainer = PretrainingTrainer(config(), settings(tmp_path), train_dataset=text)
+    assert trainer.args.muon_learning_rate == pytest.approx(0.9 / 16, rel=0.01)
+    assert muon_rate(trainer) == trainer.args.muon_learning_rate
+    trainer.train()
+    trainer.save_model()
+    assert "muon_learning_rate 0.056" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "muon_learning_rate"])
+def test_a_learning_rate_of_0_is_one(name, text, tmp_path):
+    trainer = PretrainingTrainer(config(), settings(tmp_path, **{name: 0}), train_dataset=text)
+    assert muon_rate(trainer) == 0
+
+
+def muon_rate(trainer):
+    rates = {group["lr"] for group in trainer.create_optimizer().param_groups if "parts" in group}
+    (rate,) = rates
+    return rate
+
+
 def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):
     """Reading counts too."""
     times = []
@@ -440,7 +494,7 @@ def test_the_clock_starts_with_the_trainer(text, tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_of_an_older_version_is_resumed(text, tmp_path):
-    """It names the settings SettingsState, and says that embeddings began at random."""
+    """It names the settings SettingsState, and does not say which rate Muon had."""
     fields = dict(save_strategy="steps", save_steps=2, save_total_limit=9)
     trainer = PretrainingTrainer(config(), settings(tmp_path, **fields), train_dataset=text)
     trainer.train()
@@ -449,6 +503,7 @@ def test_a_checkpoint_of_an_older_version_is_resumed(text, tmp_path):
     state = json.loads(state_file.read_text())
     callbacks = state["stateful_callbacks"]
     callbacks["SettingsState"] = callbacks.pop("ResumeGuardCallback")
+    callbacks["SettingsState"]["args"]["settings"]["muon_learning_rate"] = None  # Muon's default
     state_file.write_text(json.dumps(state))
     write_manifest(tmp_path / "checkpoint-2")
     shutil.rmtree(tmp_path / "checkpoint-3", ignore_errors=True)
@@ -554,13 +609,14 @@ class SlowTerm:
         return 1
 
 
+class LossTerms(LossTermsMixin, SimpleNamespace):
+    """The mixin before another class than `Trainer`."""
+
+
 def test_terms_of_two_threads_are_all_added():
     """The halves of a batch compute their losses at the same time: none of their terms is lost."""
-    trainer = object.__new__(PretrainingTrainer)
-    trainer.state = TrainerState()
-    trainer.objective = SimpleNamespace(loss_name=lambda name: name)
-    trainer.extension = None
-    trainer._begin_report(SimpleNamespace(data_names=["text"], is_builtin=False))
+    objective = SimpleNamespace(loss_name=lambda name: name)
+    trainer = LossTerms(state=TrainerState(), objective=objective)
     both_threads = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         outputs = [{"a_loss": SlowTerm(both_threads)}, {"a_loss": SlowTerm(both_threads)}]

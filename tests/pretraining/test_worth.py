@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import datasets
 import pytest
@@ -47,7 +48,7 @@ def test_report_compares_with_frequencies_and_with_the_start(tmp_path, capsys):
 
 def test_warning_for_rare_new_words(tmp_path, capsys):
     trainer, _ = train(tmp_path, MiniBertConfig.minibert("tiny", **SIZES), capsys)
-    trainer.new_ids = [5, 6, 7]
+    trainer.extension = SimpleNamespace(pieces={5: [], 6: [], 7: []})
     trainer._warn_of_little_text()
     assert "WARNING: half of the 3 new words are trained on" in capsys.readouterr().out
 

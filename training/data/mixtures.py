@@ -27,7 +27,7 @@ from ...option_checks import check_choice, checked_class
 from ..common.printing import format_table
 from .dataset_calls import DatasetOrStream
 from .documents import DataEntry, language_of, load_documents, load_sources, names_of_sources
-from .tables import Rows, sources_of
+from .tables import Rows, check_one_split, sources_of
 from .validation_documents import held_out_mask, split_stream
 
 SampleBy = Literal["auto", "line", "paragraph", "document", "sentence"]
@@ -107,6 +107,7 @@ class Corpus:
                     "data: an empty list; name text, or leave data out for the built-in corpus"
                 )
         for entry in sources:
+            check_one_split(entry)
             if isinstance(entry, os.PathLike):
                 entry = os.fspath(entry)
             language, _ = language_of(entry)

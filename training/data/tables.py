@@ -103,15 +103,31 @@ def as_dataset(data: Any, field: str = "data") -> Any:
     Args:
         field: The name of the argument that `data` came from, for errors.
     """
+    has_records = isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping)
+    if has_records:
+        check_one_split(data[0], field)  # which is a mapping, too
     try:
         if isinstance(data, pd.DataFrame):
             return _from_frame(data)
-        if isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping):
+        if has_records:
             return from_records(data)
     except (TypeError, *STORAGE_ERRORS) as error:
         reason = error_reason(error)
         raise ValueError(f"{field}: the rows cannot be made a table: {reason}") from error
     return data
+
+
+def check_one_split(data: Any, field: str = "data") -> None:
+    """Refuse (a ValueError) a data set of several splits where one table is read.
+
+    Args:
+        field: The name of the argument that `data` came from, for errors.
+    """
+    if isinstance(data, (datasets.DatasetDict, datasets.IterableDatasetDict)):
+        splits = ", ".join(map(repr, data))
+        raise ValueError(
+            f"{field}: a {type(data).__name__} with the splits {splits}; give one of them"
+        )
 
 
 def sources_of(data: Any, field: str = "data") -> list[Any]:

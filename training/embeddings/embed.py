@@ -14,7 +14,7 @@ from ..common.files import atomic_write
 from ..common.locks import lock_file
 from ..common.paths import check_folder
 from ..common.printing import print_next_step
-from ..data.tables import Rows, as_dataset, read_table
+from ..data.tables import Rows, as_dataset, check_one_split, read_table
 from .encoders import DtypeName, PoolingName, open_encoder
 from .inference import encode
 from .reading.texts import is_table, read_lines, texts_of
@@ -87,6 +87,7 @@ def _read_texts(
     text: str | Iterable[str] | Rows | None, file: str | None, column: str
 ) -> list[str]:
     """The texts that `embed` is given: as they are, or in a file."""
+    check_one_split(text, "text")
     text = as_dataset(text, "text")
     if text and file not in (None, "-"):
         raise ValueError("file: give texts or a file, not both")

@@ -14,8 +14,8 @@ from .start_model import load_tokenizer, read_config
 from .tasks import REMOVED_OPTIONS, task_class
 from .tasks.base import Task
 
-# Tasks that `training.embeddings` does: the rows of `FINETUNE_FUNCTIONS` in its `train.py`, and of
-# `EVALUATE_FUNCTIONS` in its `evaluate.py`.
+# Tasks that `training.embeddings` does: the rows of `FINETUNE_FUNCTIONS` in its `finetune.py`, and
+# of `EVALUATE_FUNCTIONS` in its `evaluate.py`.
 ENCODER_TASKS = ("embed", "rerank")
 
 

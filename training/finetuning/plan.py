@@ -3,6 +3,7 @@ train, by rules of thumb, each with its reason."""
 
 import json
 import os
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,17 +167,19 @@ def propose(
         options: What the user has set, on which some proposals depend.
     """
     num_examples = surveys["train"].num_examples
-    freeze = _propose_freeze(num_examples, options)
+    is_head_only = options.get("freeze") == "encoder"
     metric = task.metric_for_best_model
     hides_classes = metric == "accuracy" and _is_unbalanced(surveys["train"])
     if hides_classes:
         metric = "f1_macro"
     proposed = {
-        "freeze": freeze,
+        # Whatever the number of examples: with 100 examples of SST-2 and all-MiniLM-L6-v2, a head
+        # alone was 3 to 13 points worse in each of three seeds (benchmarks/results/pooling.json).
+        "freeze": Setting("none", "all layers learn, from few rows too"),
         "max_length": _propose_length(task, surveys, model_length),
         "per_device_train_batch_size": Setting(32, "the usual batch"),
         "learning_rate": Setting(1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
-        "num_train_epochs": _propose_epochs(task, surveys["train"], freeze.value == "encoder"),
+        "num_train_epochs": _propose_epochs(task, surveys["train"], is_head_only),
         "patience": Setting(
             3,
             f"once {options.get('metric_for_best_model', metric)} is above guessing, stop after so "
@@ -186,7 +189,7 @@ def propose(
     if num_examples < MIN_ROWS_OF_USUAL_BATCH:
         reason = "few rows: a smaller batch gives more steps"
         proposed["per_device_train_batch_size"] = Setting(16, reason)
-    if freeze.value == "encoder":
+    if is_head_only:
         proposed["learning_rate"] = Setting(1e-3, "only the head is trained")
     if hides_classes:
         largest = surveys["train"].labels.most_common(1)[0][0]
@@ -198,16 +201,6 @@ def propose(
     if "max_steps" in options or "minutes" in options:
         del proposed["num_train_epochs"]
     return proposed
-
-
-def _propose_freeze(num_examples: int, options: Mapping[str, Any]) -> Setting:
-    """All layers, whatever the number of examples: with 100 examples of SST-2 and all-MiniLM-L6-v2,
-    a head alone was 3 to 13 points worse in each of three seeds
-    (benchmarks/results/pooling.json)."""
-    freeze = options.get("freeze", "none")
-    if freeze == "encoder":
-        return Setting(freeze, f"{num_examples:,} training rows: the head only")
-    return Setting(freeze, "all layers learn, from few rows too")
 
 
 def _propose_length(task: Task, surveys: Mapping[str, Survey], model_length: int) -> Setting:
@@ -270,7 +263,8 @@ def _describe_recipe(task: Task, recipe: Recipe, file: Path) -> list[str]:
         call = f'minibert.finetune("{task.name}", **plan.report)'
         lines.append(f"\nNext, in Python: `{call}`, where `plan` is what `finetune` returned\n")
     else:
-        lines.append(f"\nNext: `minibert finetune {task.name} --recipe {file}`\n")
+        command = ("minibert", "finetune", task.name, "--recipe", str(file))
+        lines.append(f"\nNext: `{shlex.join(command)}`\n")
     return lines
 
 

@@ -25,7 +25,7 @@ from ...option_checks import checked_keywords
 from ..common.precision import resolve_precision
 from ..common.printing import warn, without_bars
 from ..common.random_state import random_state_kept
-from ..data.tables import Rows, as_dataset
+from ..data.tables import Rows, as_dataset, check_one_split
 from ..loading.saved_files import modules_of
 from .config import EvaluationConfig
 from .prediction_files import (
@@ -119,6 +119,7 @@ def predict(
         "prefix_column": prefix_column,
         "choice_columns": choice_columns,
     }
+    check_one_split(data)
     if isinstance(data, pd.DataFrame):
         data = as_dataset(data)
     file_of(data)  # refuses a name that is no table

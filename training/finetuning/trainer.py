@@ -249,12 +249,9 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             )
         with lock_output(self.args):
             checkpoint = self.find_checkpoint(resume_from_checkpoint)
-            undo_shift(self.model)  # of an earlier training
-            self.predictions = {}  # of the model before
-            self.scores = {}
+            self._forget_training()
             result = super().train(resume_from_checkpoint=checkpoint, **options)
         # The clock of a resumed training counts from the resumption.
-        self.training_seconds = None
         if checkpoint is None:
             self.training_seconds = result.metrics["train_runtime"]
         if self.args.lora is not None:
@@ -262,6 +259,16 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             self.model_wrapped = self.model
         self.model.requires_grad_(True)
         return result
+
+    def _forget_training(self) -> None:
+        """Forget what an earlier `train` or `measure` of this trainer has left."""
+        undo_shift(self.model)
+        self.training_seconds = None
+        self.predictions = {}
+        self.scores = {}
+        self.chosen_thresholds = None
+        self.report = None
+        self.card = None
 
     def _save(self, output_dir=None, state_dict=None):
         self.reset_tokenizer()

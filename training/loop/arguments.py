@@ -2,10 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
+
+from ..common.precision import resolve_precision
+from ..optimization.clock import UNREACHABLE_STEPS
+
+Settings = TypeVar("Settings", bound=TrainingArguments)  # with a field `minutes`
 
 # Values of `report_to` that need a package, and what installs it.
 TRACKER_PACKAGES = {
@@ -40,6 +45,15 @@ def check_training(args: TrainingArguments) -> None:
                 f"report_to: {name} is not installed; pip install {TRACKER_PACKAGES[name]}, or"
                 " leave report_to out"
             )
+
+
+def trainer_settings(args: Settings) -> Settings:
+    """A copy of the settings as `Trainer` takes them: with a number format, and steps that the
+    clock can end."""
+    args = resolve_precision(args)
+    if args.minutes is not None:
+        args.max_steps = UNREACHABLE_STEPS
+    return args
 
 
 def choose_best_metric(

@@ -44,6 +44,8 @@ class DivergenceCallback(TrainerCallback):
         # NaN spreads to all weights within a step: it is enough to check the smallest tensor.
         self.watched_weights = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
         self.is_unwarned = self.has_new_weights
+        self.losses = []
+        self.norms = []
         if self.budget is None:
             self.check_steps(state.max_steps)
 

@@ -8,7 +8,7 @@ from transformers import EarlyStoppingCallback
 class EarlyStopping(EarlyStoppingCallback):
     """Stop after `patience` evaluations without a better one. Evaluations count only once the
     metric is above `floor`, the score of a simple baseline. A resumed training continues the count
-    of its checkpoint."""
+    of its checkpoint; one that begins, also a second one of the same trainer, counts from 0."""
 
     def __init__(self, patience: int, floor: float | None = None):
         super().__init__(patience)
@@ -24,6 +24,9 @@ class EarlyStopping(EarlyStoppingCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
+        if state.global_step == 0:
+            self.early_stopping_patience_counter = 0
+            return
         # a checkpoint that was trained without patience has no such state
         saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         self.early_stopping_patience_counter = saved["attributes"][

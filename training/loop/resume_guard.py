@@ -21,7 +21,9 @@ class ResumeGuardCallback(TrainerCallback, ExportableState):
     former_name = "SettingsState"
     former_settings = ("embedding_init",)  # without effect on a training that is resumed
 
-    def __init__(self, settings: dict[str, Any]):
+    def __init__(self, settings: dict[str, Any], former_defaults: Mapping[str, Any] | None = None):
+        """`former_defaults`: what a setting was where older versions saved None."""
+        self.former_defaults = former_defaults or {}
         self.settings = json.loads(json.dumps(settings))
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
@@ -43,6 +45,9 @@ class ResumeGuardCallback(TrainerCallback, ExportableState):
         saved = dict((exported or self.state())["args"]["settings"])
         for name in self.former_settings:
             saved.pop(name, None)
+        for name, value in self.former_defaults.items():
+            if name in saved and saved[name] is None:
+                saved[name] = value
         # older versions saved fewer
         now = {name: value for name, value in self.settings.items() if name in saved}
         check_same_settings(

@@ -34,6 +34,7 @@ class SaveAndStop(TrainerCallback):
         self.previous_handlers: dict[int, Any] = {}  # by signal
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.received = 0  # a signal that ended an earlier training of this trainer
         # the loader of accelerate wraps the one that has workers
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and args.dataloader_num_workers:

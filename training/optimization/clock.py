@@ -28,7 +28,8 @@ class TimeBudget(TrainerCallback, ExportableState):
     divided by the median time of recent steps: n steps will fit, and the next one takes the
     schedule 1/n of the way that remains. After a stall, the rest of the schedule is spread over the
     rest of the time. The first step, in which much is made once, is not timed, and does not move
-    the schedule. Time counts from when this object is made, and goes on when training is resumed.
+    the schedule. Time counts from when this object is made, and goes on when training is resumed. A
+    further training from step 0 has all of the time again.
 
     A `Trainer` gets it as a callback, its `scheduler` in `optimizers`, and more `max_steps` than it
     will reach.
@@ -45,12 +46,16 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.seconds = 60.0 * minutes
         self.warmup = warmup
         self.clock = clock
-        self.started_at = clock()
+        # kept for the evaluation at the end
+        self.evaluation_seconds = EVALUATION_SHARE * self.seconds
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with all of the time, from now on."""
+        self.started_at = self.clock()
         self.earlier_seconds = 0.0  # used up by earlier runs, which this one goes on from
         self.durations: deque[float] = deque(maxlen=RECENT_STEPS)  # seconds of recent steps
         self.last_step_end: float | None = None  # in seconds of `elapsed`
-        # kept for the evaluation at the end
-        self.evaluation_seconds = EVALUATION_SHARE * self.seconds
         # The share of the schedule before and after the next step.
         self.progress = 0.0
         self.next_progress = 0.0
@@ -111,6 +116,8 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.durations = deque(attributes["durations"], maxlen=RECENT_STEPS)
 
     def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step == 0 and self.progress > 0:  # after an earlier training
+            self.restart()
         saved_state = state.stateful_callbacks.get(type(self).__name__)
         if state.global_step and saved_state:
             self.resume(saved_state["attributes"])

@@ -27,9 +27,22 @@ POLYNOMIALS = [
 UPDATE_SIZE = 0.2
 # The share of the old momentum that is kept.
 MOMENTUM = 0.95
-# The learning rate at hidden size `MUON_WIDTH` and above; narrower models take a higher one.
+# Muon's default learning rate at hidden size `MUON_WIDTH` and above; narrower models take a higher
+# one.
 MUON_LEARNING_RATE = 3.5e-3
 MUON_WIDTH = 256
+
+
+def default_muon_rate(hidden_size: int, learning_rate: float | None = None) -> float:
+    """Muon's learning rate where the user gives none.
+
+    Args:
+        hidden_size: The width of the model.
+        learning_rate: That of AdamW beside Muon, if the user gave it; it is then Muon's too.
+    """
+    if learning_rate is not None:
+        return learning_rate
+    return MUON_LEARNING_RATE * max(1, MUON_WIDTH / hidden_size)
 
 
 class MuonAdamW(torch.optim.Optimizer):

@@ -42,7 +42,7 @@ def card_facts(trainer: "PretrainingTrainer", report: dict[str, Any]) -> CardFac
     texts = trainer.held_out_texts()
     return pretraining_card_facts(
         report,
-        trainer.data_names,
+        trainer.reader.data_names,
         recipe,
         trainer.args,
         started_from=trainer.model.config._name_or_path or None,
@@ -94,7 +94,9 @@ def _training_facts(
         steps += f" ({report['epochs']:.2f} epochs)"
     arguments = []
     for name, value in recipe.items():
-        if str(value) not in ("None", "False", "[]"):
+        if isinstance(value, float):
+            arguments.append(f"{name} {value:g}")
+        elif str(value) not in ("None", "False", "[]"):
             arguments.append(f"{name} {value}")
     facts = {
         "objective": report.get("objective", "mlm"),

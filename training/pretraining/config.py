@@ -20,15 +20,16 @@ from ..common.config_fields import option
 from ..common.processes import shares_weights, use_cpu_without_accelerator
 from ..loading.models import minibert_config
 from ..loop.arguments import check_training
-from ..optimization.clock import UNREACHABLE_STEPS, check_minutes
+from ..optimization.clock import check_minutes
+from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH
 
 ADAMW_OPTIMIZERS = (
     "adamw_torch_fused",
     "adamw_torch",
 )  # values of --optim that can be combined with Muon
-# The default learning rate by optimizer. With Muon, which has its own, it is that of embeddings,
-# norms and heads.
-LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
+# AdamW's default learning rate, by `optimizer`: beside Muon, it trains embeddings, norms and heads
+# only. Muon's own rate is in `optimization/muon.py`.
+ADAMW_LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
 TRAINED_LEARNING_RATE = 1e-4  # AdamW's default for a trained model, which a larger one would undo
 # Without decay, Muon's matrices grow with every step, and the embeddings are lost among the outputs
 # of the layers.
@@ -205,8 +206,9 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     )
     muon_learning_rate: float | None = option(
         None,
-        "Peak learning rate of Muon; by default learning_rate if given, else 3.5e-3, or 0.9 /"
-        " hidden_size if larger.",
+        "Peak learning rate of Muon; by default learning_rate if given, else"
+        f" {MUON_LEARNING_RATE:g}, or {MUON_LEARNING_RATE * MUON_WIDTH:.1g} / hidden_size if"
+        " larger.",
     )
     minutes: float | None = option(
         None,
@@ -215,6 +217,8 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     )
 
     def __post_init__(self):
+        for field in dataclasses.fields(PretrainingConfig):
+            check_choice(field.name, getattr(self, field.name), field.type)
         use_cpu_without_accelerator(self)
         super().__post_init__()
 
@@ -223,8 +227,6 @@ def check_config(args: PretrainingConfig, is_new: bool) -> None:
     """Refuse (a ValueError), before any work, settings that contradict each other. `args` are the
     user's, without the defaults of fields that are None; `is_new`: the model is not trained yet."""
     check_training(args)
-    for field in dataclasses.fields(PretrainingConfig):
-        check_choice(field.name, getattr(args, field.name), field.type)
     if args.optimizer == "muon" and args.optim.value not in ADAMW_OPTIMIZERS:
         raise ValueError(
             f"optimizer: muon cannot be combined with --optim {args.optim.value}; give one of them"
@@ -274,15 +276,13 @@ def choose_optimizer(args: PretrainingConfig, is_new: bool) -> str:
 
 def fill_defaults(args: PretrainingConfig, is_new: bool) -> PretrainingConfig:
     """A copy of settings that `check_config` lets pass, in which the fields that are None have
-    their defaults; `is_new`: the model is not trained yet."""
+    their defaults, but for Muon's learning rate, which depends on the model. `is_new`: the model is
+    not trained yet."""
     args = copy.copy(args)
     fill_row_defaults(args)
     args.optimizer = choose_optimizer(args, is_new)
-    if args.optimizer == "muon" and args.muon_learning_rate is None:
-        # if this is None too, it depends on the width of the model
-        args.muon_learning_rate = args.learning_rate
     if args.learning_rate is None:
-        args.learning_rate = LEARNING_RATES[args.optimizer]
+        args.learning_rate = ADAMW_LEARNING_RATES[args.optimizer]
         if args.optimizer == "adamw" and not is_new:
             args.learning_rate = TRAINED_LEARNING_RATE
     if args.weight_decay is None:
@@ -293,8 +293,6 @@ def fill_defaults(args: PretrainingConfig, is_new: bool) -> PretrainingConfig:
             args.embedding_init = "cooccurrence"
     if args.num_train_epochs is None:
         args.num_train_epochs = DEFAULT_EPOCHS
-    if args.minutes is not None:
-        args.max_steps = UNREACHABLE_STEPS
     return args
 
 

@@ -23,10 +23,14 @@ class LossTermsMixin:
         # Sums since the last log. Two threads may compute losses (`CpuDataParallelMixin`); the lock
         # keeps both terms. Which one is added first may change the last bit of a sum: only an
         # objective that has no terms is computed so.
+        self._loss_terms_lock = threading.Lock()
+        self.forget_loss_terms()
+        super().__init__(*args, **kwargs)
+
+    def forget_loss_terms(self) -> None:
+        """Begin the sums anew: the last steps of a training may not be logged."""
         self._loss_terms: dict[str, torch.Tensor] = {}
         self._loss_terms_first_step = 0
-        self._loss_terms_lock = threading.Lock()
-        super().__init__(*args, **kwargs)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)

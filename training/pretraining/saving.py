@@ -41,8 +41,8 @@ def make_report(trainer: "PretrainingTrainer") -> dict[str, Any]:
     state = trainer.state
     tokenizer = trainer.processing_class
     objective = trainer.objective
-    if trainer.report is not None and trainer.report["steps"] == state.global_step:
-        return trainer.report  # saved again
+    if trainer.report is not None:
+        return trainer.report  # saved again: a further training forgets the report
     unigram = unigram_baseline(
         trainer.sample_rows,
         trainer.evaluation_batches(trainer.eval_dataset),

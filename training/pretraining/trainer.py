@@ -20,7 +20,7 @@ from transformers.trainer_utils import has_length
 from ...configuration_minibert import MiniBertConfig, tokenizer_fields
 from ...option_checks import check_keywords, keyword_names
 from ..common.locks import lock_output
-from ..common.precision import resolve_precision, without_autocast
+from ..common.precision import without_autocast
 from ..common.processes import first_process_first, shares_weights
 from ..common.random_state import random_state_kept
 from ..data.collators import MaskedLMCollator
@@ -28,17 +28,17 @@ from ..data.masking_progress import MaskingProgress
 from ..data.prepared import decode_documents, tokenizer_checksum
 from ..data.tokenized import check_tokenization
 from ..hub.save_model_mixin import SaveModelMixin
+from ..loop.arguments import trainer_settings
 from ..loop.callbacks import add_callbacks, common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ..optimization.clock import TimeBudgetMixin, start_budget
-from ..optimization.muon import MUON_LEARNING_RATE, MUON_WIDTH, block_matrices, muon_optimizer
+from ..optimization.muon import block_matrices, default_muon_rate, muon_optimizer
 from .checks import check_before_reading, check_rows
 from .config import (
     FIELDS_FREE_TO_CHANGE,
     PretrainingConfig,
-    check_config,
     config_path,
     fill_defaults,
 )
@@ -105,6 +105,22 @@ class PretrainingTrainer(
     Raises:
         ValueError: before any training, if the settings, the data, the tokenizer or the model
             contradict each other.
+
+    Attributes:
+        is_new: Whether the model begins untrained.
+        reader: Of what is given to train on; it knows whether that is a stream, and its names.
+        objective: What is learned: the head, its loss and its metrics.
+        extension: The words that were added to the vocabulary; None if none were.
+        sample_rows: The rows in which tokens are counted: all of them, of a stream the first ones.
+        validation_split: What is held out or given to evaluate on: documents, or rows.
+        new_weights: The names of the weights that a saved model lacked.
+        evaluation_collator: Makes the batches of an evaluation.
+        budget: The clock of `args.minutes`; None without.
+        resume_guard: The settings that must be the same when the training is resumed.
+        start_metrics: Since `train`, the metrics of a saved model before this training.
+        training_seconds: Since `train`, how long it took; None if it was resumed.
+        report: Since `save_model`, the report.
+        card: Since `save_model`, what the card says.
     """
 
     def __init__(
@@ -119,33 +135,30 @@ class PretrainingTrainer(
         config_overrides: Mapping[str, Any] | None = None,
         **options: Any,
     ):
-        # Checks of the settings, and of what is given to train on
-        self._check_options(options)
-        self.is_new = isinstance(model, MiniBertConfig)
-        user_args = args or PretrainingConfig()
-        check_config(user_args, self.is_new)
-        self.budget = start_budget(user_args)
-        reader = choose_reader(train_dataset)
-        reader.check(user_args, eval_dataset)
-        self.streamed = reader.streaming
-
         # Settings and objective
-        args = trainer_settings(user_args, self.is_new, reader)
+        self._check_options(options)
+        user_args = args or PretrainingConfig()
+        self.budget = start_budget(user_args)
+        self.is_new = isinstance(model, MiniBertConfig)
+        self.reader = choose_reader(train_dataset)
+        args = pretraining_settings(user_args, self.is_new, self.reader)
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
+        if args.optimizer == "muon" and args.muon_learning_rate is None:
+            args.muon_learning_rate = default_muon_rate(config.hidden_size, user_args.learning_rate)
 
-        # Further checks, before hours of reading
-        check_before_reading(args, self.objective, config, model, reader)
-        tokenizer = open_tokenizer(processing_class, model, reader)
+        # Checks, before hours of reading
+        check_before_reading(user_args, self.reader, eval_dataset, self.objective, model, config)
+        tokenizer = open_tokenizer(processing_class, model, self.reader)
         set_seed(args.seed)
 
         # Documents → tokenizer → rows; the other processes find in caches what the first one makes
-        with nullcontext() if self.streamed else first_process_first():
-            splits = reader.read(args, eval_dataset)
+        with nullcontext() if self.reader.streaming else first_process_first():
+            splits = self.reader.read(args, eval_dataset)
             tokenizer, self.extension = make_model_tokenizer(
                 tokenizer, self.objective, config, splits
             )
-            if reader.has_text:
+            if self.reader.has_text:
                 check_tokenization(splits.train, tokenizer, args.max_lost_text)
             config = self._fit_config(config, tokenizer)
             train_rows = make_rows(splits.train, tokenizer, self.objective)
@@ -161,9 +174,12 @@ class PretrainingTrainer(
         collator = self._make_collator(data_collator, tokenizer, args)
         self.evaluation_collator = collator.for_evaluation()
         options |= dict(processing_class=tokenizer, callbacks=callbacks)
-        self._begin_report(reader)
         super().__init__(model_to_train, args, collator, train_rows, evaluation_rows, **options)
         self._add_own_callbacks(collator)
+
+        # What `train` finds
+        self.start_metrics: Mapping[str, float] = {}
+        self.training_seconds: float | None = None
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
         """Refuse (a TypeError) keywords that neither this class nor `Trainer` has."""
@@ -171,7 +187,11 @@ class PretrainingTrainer(
         check_keywords(options, type(self).__name__, [*own_options, *keyword_names(Trainer)])
 
     def _add_own_callbacks(self, collator: MaskedLMCollator) -> None:
-        self.resume_guard = ResumeGuardCallback(self._settings_to_resume())
+        former_defaults = {}
+        if self.args.optimizer == "muon":
+            hidden_size = self.model.config.hidden_size
+            former_defaults["muon_learning_rate"] = default_muon_rate(hidden_size)
+        self.resume_guard = ResumeGuardCallback(self.settings_to_resume(), former_defaults)
         callbacks = common_callbacks(self.budget, self.has_new_weights, self.suggest_size_for_steps)
         callbacks.append(MaskingProgress(collator))
         callbacks.append(self.resume_guard)
@@ -189,16 +209,6 @@ class PretrainingTrainer(
         if collator is not None:
             return collator
         return self.objective.make_collator(tokenizer, unpadded=makes_unpadded_batches(args))
-
-    def _begin_report(self, reader: TrainingDataReader) -> None:
-        """What is known of the training, for the report and the card."""
-        self.data_names = reader.data_names
-        self.is_builtin_corpus = reader.is_builtin
-        # tokens that were added to the vocabulary
-        self.new_ids = [] if self.extension is None else list(self.extension.pieces)
-        # of the saved model before this training
-        self.start_metrics: Mapping[str, float] = {}
-        self.training_seconds: float | None = None
 
     def _fit_config(
         self, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
@@ -235,7 +245,7 @@ class PretrainingTrainer(
         set_seed(args.seed)
         return self.objective.make_model(model, config, tokenizer), new_weights
 
-    def _settings_to_resume(self) -> dict[str, Any]:
+    def settings_to_resume(self) -> dict[str, Any]:
         """All that decides rows, masks and weights. A checkpoint cannot be resumed with other
         values of it."""
         settings = settings_of_steps(self.args)
@@ -245,7 +255,7 @@ class PretrainingTrainer(
                 settings[field.name] = getattr(self.args, field.name)
         settings |= self.objective.masking_options
         settings["by the clock"] = self.budget is not None
-        if self.streamed:  # every process, and for text every worker, reads its own part
+        if self.reader.streaming:  # every process, and for text every worker, reads its own part
             settings["processes"] = self.args.world_size
             settings["dataloader_num_workers"] = self.args.dataloader_num_workers
         for name in MiniBertConfig.__annotations__:
@@ -274,6 +284,7 @@ class PretrainingTrainer(
     def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any):
         is_first = not self.state.global_step  # `train` may be called again in a notebook
         checkpoint = self.find_checkpoint(resume_from_checkpoint)
+        self._forget_training()
         if is_first and checkpoint is None:
             self._initialize_embeddings()
         if checkpoint is None and self.new_weights:
@@ -282,8 +293,9 @@ class PretrainingTrainer(
                 f" {', '.join(self.new_weights)}"
             )
         num_parameters = self.model.num_parameters()
-        print_size(self.sample_rows, self.args.seq_length, num_parameters, self.streamed)
-        if not self.streamed and self.is_world_process_zero():
+        streaming = self.reader.streaming
+        print_size(self.sample_rows, self.args.seq_length, num_parameters, streaming)
+        if not streaming and self.is_world_process_zero():
             self._warn_of_little_text()
         if is_first and not (self.has_new_weights or shares_weights(self.args)):
             with random_state_kept():
@@ -294,6 +306,14 @@ class PretrainingTrainer(
         if checkpoint is None:
             self.training_seconds = result.metrics["train_runtime"]
         return result
+
+    def _forget_training(self) -> None:
+        """Forget what an earlier `train` of this trainer has left. The metrics of the start stay:
+        those of the first training."""
+        self.training_seconds = None
+        self.report = None
+        self.card = None
+        self.forget_loss_terms()
 
     def _initialize_embeddings(self) -> None:
         """Set the first word embeddings of a new model as `args.embedding_init` says: here and not
@@ -312,13 +332,13 @@ class PretrainingTrainer(
         text_counts = count_tokens(rows, self.model.config.vocab_size)
         counts = text_counts * expected_passes(self.args, len(rows))
         # Nobody knows how far the clock lets a training go; and the built-in corpus is small.
-        may_be_little = self.args.minutes is not None or self.is_builtin_corpus
+        may_be_little = self.args.minutes is not None or self.reader.is_builtin
         if not self.is_new:
             warn_of_little_text_to_continue(text_counts.sum())
         elif not may_be_little:
             warn_of_little_text(counts.sum(), self.model.num_parameters())
-        if self.new_ids:
-            warn_of_rare_words(counts, self.new_ids)
+        if self.extension is not None and self.extension.pieces:
+            warn_of_rare_words(counts, list(self.extension.pieces))
 
     def suggest_size_for_steps(self, steps: int) -> tuple[str, int] | None:
         """As the function of this name in `sizes.py`."""
@@ -336,15 +356,11 @@ class PretrainingTrainer(
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.optimizer is None and self.args.optimizer == "muon":
-            muon_learning_rate = self.args.muon_learning_rate
-            if not muon_learning_rate:
-                width = self.model.config.hidden_size
-                muon_learning_rate = MUON_LEARNING_RATE * max(1, MUON_WIDTH / width)
             self.optimizer = muon_optimizer(
                 self.model,
                 self.get_decay_parameter_names(self.model),
                 learning_rate=self.args.learning_rate,
-                muon_learning_rate=muon_learning_rate,
+                muon_learning_rate=self.args.muon_learning_rate,
                 weight_decay=self.args.weight_decay,
                 matrices=self.muon_matrices(),
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
@@ -402,14 +418,14 @@ class PretrainingTrainer(
         self.report = save_results(self, folder)
 
 
-def trainer_settings(
+def pretraining_settings(
     user_args: PretrainingConfig, is_new: bool, reader: TrainingDataReader
 ) -> PretrainingConfig:
     """A copy of the user's settings as `Trainer` takes them: with their defaults, and with what the
     data, the hardware and the objective decide. The objective and `Trainer` get the same object."""
     args = fill_defaults(user_args, is_new)
     reader.apply_settings(args)
-    args = resolve_precision(args)
+    args = trainer_settings(args)
     # Batches without padding count all tokens. Those with padding count by the mask: the id of
     # padding may be [SEP]'s.
     args.include_num_input_tokens_seen = "non_padding"

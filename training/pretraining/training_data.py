@@ -31,7 +31,7 @@ from ..data.mixtures import (
 )
 from ..data.packing import pack_documents, tokenize_and_pack
 from ..data.prepared import PreparedRows
-from ..data.tables import as_dataset
+from ..data.tables import as_dataset, check_one_split
 from ..data.validation_documents import held_out_mask
 from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective
@@ -140,6 +140,7 @@ class DatasetReader(TrainingDataReader):
         self.has_text = "text" in column_names(dataset)
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
+        check_one_split(eval_dataset, "eval_dataset")
         validation = as_dataset(eval_dataset, "eval_dataset")
         if isinstance(validation, (str, os.PathLike, list, tuple)):
             raise ValueError(
@@ -179,6 +180,7 @@ def choose_reader(train_dataset: Any) -> TrainingDataReader:
     memory."""
     if train_dataset is None:
         raise ValueError("train_dataset: needed; give a data set, a folder of text, or Corpus(…)")
+    check_one_split(train_dataset, "train_dataset")
     data = as_dataset(train_dataset, "train_dataset")
     if isinstance(data, (list, tuple)) and not data:
         raise ValueError(

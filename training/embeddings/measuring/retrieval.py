@@ -1,8 +1,8 @@
 """Retrieval: which passages a model finds for queries.
 
-Its metrics are hit@1, hit@10, MRR@10 and nDCG@10 with the grades as gains (sentence-transformers'
-evaluator knows no grades), means over the queries that have a relevant passage. A passage is its
-title, a space and its text.
+Its metrics are hit, recall, MRR and nDCG at ranks 1 and 10, nDCG with the grades as gains
+(sentence-transformers' evaluator knows no grades), means over the queries that have a relevant
+passage. A passage is its title, a space and its text.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from ...data.formats import TABLE_SUFFIXES
 from ...data.sources import files_in, find_files
-from ...data.tables import read_table
+from ...data.tables import check_one_split, read_table
 from ...data.text_files import read_text
 from .texts import is_table, name_of_data, texts_of
 
@@ -41,6 +41,7 @@ def read_documents(sources: Sequence[str | Path | Dataset]) -> list[Document]:
     files = []
     documents: list[Document] = []
     for source in sources:
+        check_one_split(source)
         if isinstance(source, Dataset):
             rows = read_table(source, ["text"])
             documents += documents_of_rows(source, "row", name_of_data(rows))

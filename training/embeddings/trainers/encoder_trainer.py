@@ -83,9 +83,19 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         process writes in it, or the checkpoint was trained with other settings."""
         with lock_output(self.args):
             checkpoint = self.find_checkpoint(resume_from_checkpoint)
-            self.scores.pop("after", None)  # of an earlier training
+            self._forget_training()
             self._measure_before()
             return self._train(checkpoint, **options)
+
+    def _forget_training(self) -> None:
+        """Forget what an earlier `train` or `measure` of this trainer has left. The scores before
+        the first training stay, and those of the teacher."""
+        for name in list(self.scores):
+            if name not in ("teacher", "before"):
+                del self.scores[name]
+        self.intervals = {}
+        self.report = None
+        self.card = None
 
     def _measure_before(self) -> None:
         """Measure the model, and a teacher that is measured as the model is. A further training has

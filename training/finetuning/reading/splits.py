@@ -111,6 +111,7 @@ def _as_parts(source: FilesOrRows, split: str) -> list[Part]:
     """What `--train`, `--validation` or `--test` names: files, or a data set in memory."""
     if source is None:
         return []
+    tables.check_one_split(source, split)
     source = tables.as_dataset(source, split)
     if isinstance(source, datasets.Dataset):
         return [source]
