@@ -462,7 +462,7 @@ def pretrain(
         optimizer: muon: Muon for the matrices of the layers and AdamW for the rest (the default
             of new models with objective mlm); adamw: the optimizer of --optim for all.
         muon_learning_rate: Peak learning rate of Muon; by default learning_rate if given, else
-            3.5e-3, or 0.9 / hidden_size if larger.
+            0.0035, or 0.9 / hidden_size if larger.
         minutes: Stop after this many minutes, including reading and evaluating; the learning
             rate falls by the clock.
 

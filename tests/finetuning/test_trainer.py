@@ -74,7 +74,7 @@ def test_it_ends_on_time(start, tmp_path, monkeypatch):
     assert trainer.state.global_step == trainer.state.max_steps > 10
     rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
     assert max(rates) == pytest.approx(1e-2, rel=0.2) and rates[-1] < 2e-3
-    assert trainer.settings["by the clock"] is True
+    assert trainer.resume_settings["by the clock"] is True
     assert trainer.state.best_model_checkpoint is not None
     assert args.max_steps == -1  # the user's own settings stay
     ended_at = ticking.now

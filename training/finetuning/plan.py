@@ -61,7 +61,7 @@ def make_plan(
         validation_size: As in `finetune`.
     """
     start = StartModel(model)
-    check_before_reading(type(task), start, args, do_train=True)
+    check_before_reading(task, start, args, do_train=True)
     options: dict[str, Any] = {"model": str(model)}
     for name, value in (*sources.items(), ("columns", columns)):
         if value is not None:

@@ -46,8 +46,8 @@ def make_report(trainer: "FinetuningTrainer", results: Results) -> dict[str, Any
     """The report, as it stands in `metrics.json`."""
     return {
         "task": trainer.task.name,
-        "model": trainer.settings["model"],
-        "settings": trainer.settings,
+        "model": trainer.resume_settings["model"],
+        "settings": trainer.resume_settings,
         "precision": precision_name(trainer.args),
         "seed": trainer.args.seed,
         **trainer.scores,

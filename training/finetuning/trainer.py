@@ -14,18 +14,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...option_checks import checked_class
 from ..common.locks import lock_output
-from ..common.precision import resolve_precision
 from ..common.printable import printable
 from ..common.printing import warn
-from ..hub.push import check_push
 from ..hub.save_model_mixin import SaveModelMixin
-from ..loop.arguments import choose_best_metric
+from ..loop.arguments import choose_best_metric, trainer_settings
 from ..loop.callbacks import common_callbacks
 from ..loop.checkpoint_mixin import CheckpointMixin
 from ..loop.checkpoints import kept_step
 from ..loop.early_stopping import EarlyStopping
 from ..loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ..optimization.clock import UNREACHABLE_STEPS, TimeBudgetMixin, start_budget
+from ..optimization.clock import TimeBudgetMixin, start_budget
 from .checks import check_before_reading
 from .class_weights import sum_of_weights, weighted_loss
 from .config import FinetuningConfig
@@ -97,8 +95,16 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         predictions: Since `measure`, what the model predicts for each split.
         scores: Since `measure`, its metrics with the loss, by split.
         chosen_thresholds: Since `measure` after a training, the thresholds that the task chose.
-        settings: Of examples, labels and model: what must be the same when the training is
-            resumed.
+        resume_settings: Of examples, labels and model: what must be the same when the training is
+            resumed, beside the settings of its steps.
+        resume_guard: All of these settings.
+        budget: The clock of `args.minutes`; None without.
+        has_new_weights: Whether the head begins untrained.
+        frozen_modules: What `args.freeze` keeps as it is.
+        num_trained_parameters: The number of weights that are trained.
+        training_seconds: Since `train`, how long it took; None if it was resumed.
+        report: Since `save_model` after a training, the report.
+        card: Since then, what the card says.
     """
 
     def __init__(
@@ -115,16 +121,17 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         columns: Sequence[str] | None = None,
         do_train: bool | None = None,
     ):
-        # Copies, since the caller's stay as they are; and checks, before anything is read
+        # Copies, since the caller's stay as they are
         self.task = copy.deepcopy(task)
         args = copy.copy(FinetuningConfig() if args is None else args)
         if do_train is None:
             do_train = train_dataset is not None or data is not None
         start = StartModel(model)
-        check_before_reading(type(task), start, args, do_train)
-        args.push_to_hub = args.push_to_hub and do_train
-        if args.push_to_hub:
-            check_push(args)
+
+        # Checks, before anything is read
+        pushes = args.push_to_hub and do_train
+        check_before_reading(self.task, start, args, do_train, pushes)
+        args.push_to_hub = pushes
         if do_train:
             self.budget = start_budget(args)
 
@@ -142,16 +149,27 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         if do_train:
             choose_metric(self.task, self.splits["validation"], args)
             check_label_smoothing(self.task, self.encoded["train"], args)
-        self.settings = settings_to_resume(self.task, start.name, args, self.encoded)
-        self.resume_guard = ResumeGuardCallback(settings_of_steps(args) | self.settings)
+        self.resume_settings = resume_settings(self.task, start.name, args, self.encoded)
         args = trainer_settings(args)
 
         # Model
-        model = self._load_model(start, args, do_train)
+        model = start.load(self.task, args.seed)
+        self.has_new_weights = do_train and not start.has_trained_head
+        self.frozen_modules: list[torch.nn.Module] = []
+        if do_train:
+            undo_shift(model)
+            self.frozen_modules = freeze(model, args.freeze)
+            if args.lora is not None:
+                model = add_lora(model, args.lora)
+        self.num_trained_parameters = model.num_parameters(only_trainable=True)
+
+        # Trainer
         training_options = self._training_options(args) if do_train else {}
         # A model that is measured only may have a test split alone.
         eval_examples = self.encoded.get("validation", self.encoded.get("test"))
         super().__init__(self.task, model, args, eval_dataset=eval_examples, **training_options)
+        self.resume_guard = ResumeGuardCallback(self.settings_to_resume())
+        self.add_callback(self.resume_guard)
 
         # What `train` and `measure` find
         self.training_seconds: float | None = None
@@ -188,27 +206,6 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         for warning in self.row_warnings:
             warn(warning)
 
-    def _load_model(
-        self, start: StartModel, args: FinetuningConfig, do_train: bool
-    ) -> PreTrainedModel:
-        """Load the model, and choose which of its weights are trained."""
-        model = start.load(self.task, args.seed)
-        self.has_new_weights = do_train and not start.has_trained_head
-        self.num_parameters = model.num_parameters()
-        self.frozen_modules: list[torch.nn.Module] = []
-        if do_train:
-            model = self._choose_weights(model, args)
-        self.num_trained_parameters = model.num_parameters(only_trainable=True)
-        return model
-
-    def _choose_weights(self, model: PreTrainedModel, args: FinetuningConfig) -> PreTrainedModel:
-        """The model whose weights are trained: all of them, some, or those of LoRA."""
-        undo_shift(model)
-        self.frozen_modules = freeze(model, args.freeze)
-        if args.lora is None:
-            return model
-        return add_lora(model, args.lora)
-
     def _training_options(self, args: FinetuningConfig) -> dict[str, Any]:
         """What `Trainer` needs to train, beside what it needs to predict."""
         options = {
@@ -225,7 +222,6 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         """Callbacks of a training; one that may stop early goes on while it is no better than
         guessing."""
         callbacks = common_callbacks(self.budget, self.has_new_weights)
-        callbacks.append(self.resume_guard)
         if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
             floor = None
             if args.greater_is_better:
@@ -233,6 +229,15 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
                 floor = self.baseline_scores["validation"].get(metric)
             callbacks.append(EarlyStopping(args.patience, floor))
         return callbacks
+
+    def settings_to_resume(self) -> dict[str, Any]:
+        """All that must be the same when the training is resumed."""
+        return settings_of_steps(self.args) | self.resume_settings
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The former name of `resume_settings`."""
+        return self.resume_settings
 
     # --- training ---
 
@@ -465,7 +470,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             "steps": self.state.global_step,
             "epochs": self.state.epoch,
             "training_seconds": self.training_seconds,
-            "parameters": self.num_parameters,
+            "parameters": self.model.num_parameters(),
             "trained_parameters": self.num_trained_parameters,
         }
 
@@ -509,23 +514,14 @@ def check_label_smoothing(task: Task, encoded: Dataset, args: FinetuningConfig) 
         )
 
 
-def trainer_settings(args: FinetuningConfig) -> FinetuningConfig:
-    """A copy of the settings as `Trainer` takes them: with a number format, and steps that the
-    clock can end."""
-    args = resolve_precision(args)
-    if args.minutes is not None:
-        args.max_steps = UNREACHABLE_STEPS
-    return args
-
-
-def settings_to_resume(
+def resume_settings(
     task: Task,
     model_name: str,
     args: FinetuningConfig,
     encoded: Mapping[str, Dataset],
 ) -> dict[str, Any]:
-    """The settings of examples, labels and model that must be the same when the training is
-    resumed."""
+    """What must be the same when the training is resumed, beside `settings_of_steps`: examples,
+    labels and model."""
     settings = {
         "task": task.name,
         **task.options(),

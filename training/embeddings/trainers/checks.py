@@ -4,11 +4,21 @@ from ...hub.push import check_push
 from ...loop.arguments import check_training
 from ...optimization.clock import check_minutes
 from ..config import DEFAULT_EPOCHS, EncoderConfig
+from ..encoders import check_encoder, check_reranker
 
 
-def check_before_reading(args: EncoderConfig) -> None:
-    """Refuse (a ValueError) what would end the training only after all rows are read."""
+def check_before_reading(model: str, args: EncoderConfig, is_reranker: bool = False) -> None:
+    """Refuse (a ValueError) what would end the training only after all rows are read.
+
+    Args:
+        model: The folder or Hub name of the model to start from.
+        is_reranker: Whether that is a reranker already.
+    """
     check_training(args)
     check_minutes(args, default_epochs=DEFAULT_EPOCHS)
     if args.push_to_hub:
         check_push(args)
+    if is_reranker:
+        check_reranker(model, args.max_length)
+    else:
+        check_encoder(model, args.max_length)

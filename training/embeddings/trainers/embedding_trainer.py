@@ -10,17 +10,17 @@ from transformers import set_seed
 
 from ...common.printing import warn
 from ...evaluation.baselines import describe_few_rows
-from ...loop.arguments import choose_best_metric
+from ...loop.arguments import choose_best_metric, trainer_settings
 from ...optimization.clock import start_budget
 from ..config import EmbeddingConfig
-from ..encoders import EncoderType, check_encoder, open_encoder
+from ..encoders import EncoderType, open_encoder
 from ..inference import warn_cut
 from ..measuring.evaluators import EmbeddingEvaluator
 from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.scored_pairs import ScoredPairs
 from ..measuring.validation_pairs import split_pairs
 from .checks import check_before_reading
-from .encoder_trainer import EncoderTrainerMixin, trainer_settings
+from .encoder_trainer import EncoderTrainerMixin
 from .losses import find_loss, make_loss
 from .setups import EmbeddingSetup
 from .teachers import label_type_of, open_teacher, teach
@@ -50,12 +50,11 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
     encoder_type: ClassVar[EncoderType]
 
     def __init__(self, setup: EmbeddingSetup, args: EmbeddingConfig):
-        # Settings and checks
+        # Checks and settings
         self._check_encoder_type(setup)
-        check_before_reading(args)
+        check_before_reading(setup.model, args)
         budget = start_budget(args)
         args = trainer_settings(args)
-        check_encoder(setup.model, args.max_length)
 
         # Pairs and held-out rows
         pairs, held_out = split_pairs(

@@ -7,15 +7,13 @@ from typing import Any
 from accelerate.utils import extract_model_from_parallel
 
 from ...common.locks import lock_output
-from ...common.precision import resolve_precision
 from ...evaluation.intervals import Interval
 from ...hub.save_model_mixin import SaveModelMixin
 from ...loop.callbacks import add_callbacks, common_callbacks
 from ...loop.checkpoint_mixin import CheckpointMixin
 from ...loop.early_stopping import EarlyStopping
 from ...loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
-from ...optimization.clock import UNREACHABLE_STEPS, TimeBudget, TimeBudgetMixin
-from ..config import EncoderConfig
+from ...optimization.clock import TimeBudget, TimeBudgetMixin
 from .saving import save_results
 from .setups import EncoderSetup
 
@@ -37,6 +35,9 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         scores: The metrics by name of "teacher" (if it is measured) and "before", since `train`;
             of "after", and of shortened vectors, since `measure`.
         intervals: Since `measure`, the 95 % intervals of those of "after".
+        resume_guard: The settings that must be the same when the training is resumed.
+        report: Since `save_model`, the report.
+        card: Since `save_model`, what the card says.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         self.has_new_weights = has_new_weights
         self.scores: dict[str, dict[str, float]] = {}
         self.intervals: dict[str, Interval] = {}
-        self.resume_guard = ResumeGuardCallback(self._settings_to_resume())
+        self.resume_guard = ResumeGuardCallback(self.settings_to_resume())
         self._add_own_callbacks()
 
-    def _settings_to_resume(self) -> dict[str, Any]:
-        """What must be the same when the training is resumed."""
+    def settings_to_resume(self) -> dict[str, Any]:
+        """All that must be the same when the training is resumed."""
         settings = {
             **self.setup.arguments(),
             "max_length": self.args.max_length,
@@ -143,12 +144,3 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         """Write the results beside the model, and print them, after `train` and `measure`."""
         if "after" in self.scores:
             self.report = save_results(self, folder)
-
-
-def trainer_settings(args: EncoderConfig) -> EncoderConfig:
-    """A copy of the settings as `Trainer` takes them: with a number format, and steps that the
-    clock can end."""
-    args = resolve_precision(args)
-    if args.minutes is not None:
-        args.max_steps = UNREACHABLE_STEPS
-    return args

@@ -12,17 +12,17 @@ from ...common.printing import warn
 from ...evaluation.baselines import describe_few_rows
 from ...loading.models import load_sentence_transformer, minibert_config
 from ...loading.weights import check_weights
-from ...loop.arguments import choose_best_metric
+from ...loop.arguments import choose_best_metric, trainer_settings
 from ...optimization.clock import start_budget
 from ..config import RerankerConfig
-from ..encoders import RERANKER_ARCHITECTURE, check_encoder, check_reranker, open_encoder
+from ..encoders import RERANKER_ARCHITECTURE, open_encoder
 from ..inference import warn_cut
 from ..measuring.evaluators import RankingEvaluator, ScoreEvaluator
 from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.validation_pairs import split_pairs
 from ..reading.negatives import with_negatives
 from .checks import check_before_reading
-from .encoder_trainer import EncoderTrainerMixin, trainer_settings
+from .encoder_trainer import EncoderTrainerMixin
 from .setups import RerankingSetup
 from .teachers import open_teacher, teach
 
@@ -42,15 +42,11 @@ class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
     """
 
     def __init__(self, setup: RerankingSetup, args: RerankerConfig):
-        # Settings and checks
-        check_before_reading(args)
+        # Checks and settings
+        is_reranker = _is_reranker(setup.model)
+        check_before_reading(setup.model, args, is_reranker)
         budget = start_budget(args)
         args = trainer_settings(args)
-        is_reranker = _is_reranker(setup.model)
-        if is_reranker:
-            check_reranker(setup.model, args.max_length)
-        else:
-            check_encoder(setup.model, args.max_length)
 
         # Teacher and loss
         teacher = open_teacher(setup.teacher, setup.model, reranker=True)

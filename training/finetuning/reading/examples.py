@@ -43,7 +43,6 @@ def read_splits(
     allow_validation = validation_size is None
     if validation_size is None:
         validation_size = VALIDATION_SIZE
-    check_pooling(task, start)
     fit_tokenizer(task.tokenizer, start.config, task.max_length)
     splits = load_splits(
         task,
@@ -55,18 +54,6 @@ def read_splits(
     )
     drop_unlabelled_test(task, splits)
     return learn_from_splits(task, splits, start, do_train)
-
-
-def check_pooling(task: Task, start: StartModel) -> None:
-    """Refuse (a ValueError) another pooling than the one that a trained head learned to read."""
-    if not start.has_trained_head:
-        return
-    trained_pooling = getattr(start.config, "classifier_pooling", "cls")  # BERT has no such field
-    if task.pooling not in (None, trained_pooling):
-        raise ValueError(
-            f"pooling={task.pooling!r}: the head of this model was trained with"
-            f" {trained_pooling!r}; leave the option out, or start from a model without a head"
-        )
 
 
 def drop_unlabelled_test(task: Task, splits: DatasetDict) -> None:
