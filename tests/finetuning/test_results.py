@@ -239,6 +239,10 @@ def test_patience_waits_for_what_guessing_reaches():
         state.best_metric = max(value, state.best_metric or 0.0)
         counts.append(stopping.early_stopping_patience_counter)
     assert counts == [0, 0, 0, 0, 1, 2]
+    # a correlation: the best value, 0, is above guessing
+    stopping = EarlyStopping(2, floor=-0.05)
+    stopping.check_metric_value(args, TrainerState(best_metric=0.0), None, -0.1)
+    assert stopping.early_stopping_patience_counter == 1
 
 
 class TestDivergenceCallback:

@@ -1,6 +1,7 @@
 """Opens saved models and their configs, without running their code."""
 
 import json
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,10 @@ def minibert_config(path: str) -> MiniBertConfig:
     """`saved_config` of a MiniBERT; a ValueError for any other model."""
     config = saved_config(path)
     if not isinstance(config, MiniBertConfig):
+        command = shlex.join(["minibert", "convert", str(path), "FOLDER"])
         raise ValueError(
             f"model: {path!r} is a {config.model_type}, not a MiniBERT; convert it by"
-            f" `minibert convert {path} FOLDER` (`minibert convert --help` lists the families)"
+            f" `{command}` (`minibert convert --help` lists the families)"
         )
     return config
 

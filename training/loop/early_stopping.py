@@ -1,7 +1,5 @@
 """When a training stops because it no longer gets better."""
 
-import math
-
 from transformers import EarlyStoppingCallback
 
 
@@ -16,10 +14,10 @@ class EarlyStopping(EarlyStoppingCallback):
 
     def check_metric_value(self, args, state, control, metric_value):
         super().check_metric_value(args, state, control, metric_value)
-        if (
-            self.floor is not None
-            and max(metric_value, state.best_metric or -math.inf) <= self.floor
-        ):
+        best_value = metric_value
+        if state.best_metric is not None:
+            best_value = max(metric_value, state.best_metric)
+        if self.floor is not None and best_value <= self.floor:
             self.early_stopping_patience_counter = 0
 
     def on_train_begin(self, args, state, control, **kwargs):
