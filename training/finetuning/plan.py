@@ -35,14 +35,14 @@ UNLIMITED_LENGTH = 10**6  # a longest input, in tokens, that cuts none
 AS_GIVEN = "as given"
 
 
-class Setting(NamedTuple):
+class RecipeEntry(NamedTuple):
     """The value of an option in the recipe, and the reason for it."""
 
     value: Any
     reason: str
 
 
-Recipe = dict[str, Setting]  # by option
+Recipe = dict[str, RecipeEntry]  # by option
 
 
 def make_plan(
@@ -91,8 +91,8 @@ def write_plan(
 
     output = Path(args.output_dir)
     recipe_lines = [f"# minibert finetune {task.name} --recipe {RECIPE_FILE}"]
-    for name, setting in recipe.items():
-        recipe_lines.append(_recipe_line(name, setting))
+    for name, entry in recipe.items():
+        recipe_lines.append(_recipe_line(name, entry))
     (output / RECIPE_FILE).write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
@@ -103,7 +103,7 @@ def write_plan(
     (output / PAGE_FILE).write_text(text, encoding="utf-8")
     for line in text.split("\n"):
         print(printable(line))
-    return {name: setting.value for name, setting in recipe.items()}
+    return {name: entry.value for name, entry in recipe.items()}
 
 
 def _survey_uncut(task: Task, splits: datasets.DatasetDict) -> dict[str, Survey]:
@@ -132,12 +132,12 @@ def _make_recipe(
     user_options = {name: value for name, value in options.items() if value is not None}
     recipe = {}
     for name, value in user_options.items():
-        recipe[name] = Setting(value, AS_GIVEN)
-    for name, setting in propose(task, surveys, model_length, user_options | user_settings).items():
-        recipe.setdefault(name, setting)
+        recipe[name] = RecipeEntry(value, AS_GIVEN)
+    for name, entry in propose(task, surveys, model_length, user_options | user_settings).items():
+        recipe.setdefault(name, entry)
     for name, value in user_settings.items():  # in the place of a proposal, if there is one
-        recipe[name] = Setting(value, AS_GIVEN)
-    recipe["output_dir"] = Setting(str(args.output_dir), "where the trained model goes")
+        recipe[name] = RecipeEntry(value, AS_GIVEN)
+    recipe["output_dir"] = RecipeEntry(str(args.output_dir), "where the trained model goes")
     return recipe
 
 
@@ -175,12 +175,12 @@ def propose(
     proposed = {
         # Whatever the number of examples: with 100 examples of SST-2 and all-MiniLM-L6-v2, a head
         # alone was 3 to 13 points worse in each of three seeds (benchmarks/results/pooling.json).
-        "freeze": Setting("none", "all layers learn, from few rows too"),
+        "freeze": RecipeEntry("none", "all layers learn, from few rows too"),
         "max_length": _propose_length(task, surveys, model_length),
-        "per_device_train_batch_size": Setting(32, "the usual batch"),
-        "learning_rate": Setting(1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
+        "per_device_train_batch_size": RecipeEntry(32, "the usual batch"),
+        "learning_rate": RecipeEntry(1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
         "num_train_epochs": _propose_epochs(task, surveys["train"], is_head_only),
-        "patience": Setting(
+        "patience": RecipeEntry(
             3,
             f"once {options.get('metric_for_best_model', metric)} is above guessing, stop after so "
             "many evaluations without a better one",
@@ -188,22 +188,22 @@ def propose(
     }
     if num_examples < MIN_ROWS_OF_USUAL_BATCH:
         reason = "few rows: a smaller batch gives more steps"
-        proposed["per_device_train_batch_size"] = Setting(16, reason)
+        proposed["per_device_train_batch_size"] = RecipeEntry(16, reason)
     if is_head_only:
-        proposed["learning_rate"] = Setting(1e-3, "only the head is trained")
+        proposed["learning_rate"] = RecipeEntry(1e-3, "only the head is trained")
     if hides_classes:
         largest = surveys["train"].labels.most_common(1)[0][0]
         reason = f"most rows are {largest!r}, so accuracy hides the other classes"
-        proposed["metric_for_best_model"] = Setting("f1_macro", reason)
+        proposed["metric_for_best_model"] = RecipeEntry("f1_macro", reason)
         if "label_smoothing_factor" not in options:  # which does not go with it
             reason = "all classes then count alike in the loss"
-            proposed["class_weights"] = Setting("balanced", reason)
+            proposed["class_weights"] = RecipeEntry("balanced", reason)
     if "max_steps" in options or "minutes" in options:
         del proposed["num_train_epochs"]
     return proposed
 
 
-def _propose_length(task: Task, surveys: Mapping[str, Survey], model_length: int) -> Setting:
+def _propose_length(task: Task, surveys: Mapping[str, Survey], model_length: int) -> RecipeEntry:
     """A multiple of 8 that 99 of 100 inputs fit into."""
     percentiles = []
     for split in surveys.values():
@@ -212,10 +212,10 @@ def _propose_length(task: Task, surveys: Mapping[str, Survey], model_length: int
     longest = int(max(percentiles, default=model_length))
     multiple = -(-max(task.shortest_input, longest) // 8) * 8
     reason = f"99 % of the inputs of every split have up to {longest} tokens"
-    return Setting(min(model_length, multiple), reason)
+    return RecipeEntry(min(model_length, multiple), reason)
 
 
-def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Setting:
+def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> RecipeEntry:
     """More epochs for few rows, for a head alone, and for a rare class."""
     epochs = 8 if train.num_examples < MIN_ROWS_OF_FEW_EPOCHS else 3
     if is_head_only:
@@ -225,7 +225,7 @@ def _propose_epochs(task: Task, train: Survey, is_head_only: bool) -> Setting:
     if task.metric_for_best_model == "accuracy" and rarest * epochs < MIN_READS_OF_RAREST_CLASS:
         epochs = min(MAX_EPOCHS, -(-MIN_READS_OF_RAREST_CLASS // rarest))
         reason = f"so that the model reads {rarest * epochs:,} rows of the rarest class"
-    return Setting(epochs, f"{reason}; the learning rate falls over all epochs")
+    return RecipeEntry(epochs, f"{reason}; the learning rate falls over all epochs")
 
 
 def _is_unbalanced(train: Survey) -> bool:
@@ -237,12 +237,12 @@ def _is_unbalanced(train: Survey) -> bool:
 # --- The files ---
 
 
-def _recipe_line(name: str, setting: Setting) -> str:
+def _recipe_line(name: str, entry: RecipeEntry) -> str:
     """A line of the recipe in YAML, with the reason behind it."""
-    if _is_in_memory(setting.value):
+    if _is_in_memory(entry.value):
         return f"# {name}: rows in memory, which a file cannot name; give a file, or use Python"
-    value = json.dumps(setting.value, ensure_ascii=False, default=str)
-    return f"{name}: {value}  # {setting.reason}"
+    value = json.dumps(entry.value, ensure_ascii=False, default=str)
+    return f"{name}: {value}  # {entry.reason}"
 
 
 def _is_in_memory(value: Any) -> bool:
@@ -253,12 +253,12 @@ def _describe_recipe(task: Task, recipe: Recipe, file: Path) -> list[str]:
     """The last part of the page, in Markdown."""
     lines = [f"## The proposal\n\n- head: `{task.model_class.__name__}`"]
     has_rows_in_memory = False
-    for name, setting in recipe.items():
-        value = setting.value
+    for name, entry in recipe.items():
+        value = entry.value
         if _is_in_memory(value):
             has_rows_in_memory = True
             value = "rows in memory"
-        lines.append(f"- `{name}`: {value} – {setting.reason}")
+        lines.append(f"- `{name}`: {value} – {entry.reason}")
     if has_rows_in_memory:
         call = f'minibert.finetune("{task.name}", **plan.report)'
         lines.append(f"\nNext, in Python: `{call}`, where `plan` is what `finetune` returned\n")
