@@ -3,6 +3,7 @@ and next-sentence prediction.
 
 python benchmarks/what_helps.py switches
 python benchmarks/what_helps.py switches_again
+python benchmarks/what_helps.py references
 python benchmarks/what_helps.py sharing
 python benchmarks/what_helps.py objectives
 """
@@ -12,6 +13,7 @@ import torch
 import toy_world
 from datasets import Dataset
 from small_runs import LENGTH, SEEDS, main, pretrain, probe, rows_of, save, vectors
+from table_losses import table_losses
 
 from minibert import MiniBertConfig, train_tokenizer
 from minibert.training.data.builtin_corpus import builtin_documents, builtin_files
@@ -115,9 +117,23 @@ def switches_again(data):
     return train_switches(RUN_AGAIN, NEW_SEEDS)
 
 
+def references(data):
+    """What the losses of `switches` and `sharing` are compared with, on all tokens of the held-out rows."""
+    tokenizer, rows, held_out = documentation("packed")
+    frequency_loss, left_loss = table_losses(
+        rows["packed"]["input_ids"],
+        held_out["input_ids"],
+        len(tokenizer),
+        tokenizer.all_special_ids,
+    )
+    yield dict(name="frequencies", loss=round(float(frequency_loss), 4))
+    yield dict(name="token on the left", loss=round(float(left_loss), 4))
+
+
 def sharing(data):
     """ALBERT's shared layers: six layers, one layer used six times, and one layer used once, on the same rows. All else
-    is MiniBERT's, which learns within these few steps: with BERT's settings, six layers learn little in 300."""
+    is MiniBERT's, which learns within these few steps: with BERT's settings, six layers learn little in 300. Of six passes
+    four are local, and a single layer is global, so there is a single local one, too."""
     shape = dict(hidden_size=64, num_attention_heads=2, intermediate_size=170)
     training = dict(optimizer="muon", embedding_init="cooccurrence", evaluations=6)
     # The last one reads so much text that it computes at least as long as six passes.
@@ -125,6 +141,10 @@ def sharing(data):
         "six layers": (dict(num_hidden_layers=6), 600),
         "one layer, six times": (dict(num_hidden_layers=6, share_layers=True), 600),
         "one layer, once": (dict(num_hidden_layers=1), 600),
+        "one local layer, once": (
+            dict(num_hidden_layers=1, layer_types=["sliding_attention"]),
+            600,
+        ),
         "one layer, once, longer": (dict(num_hidden_layers=1), 1900),
     }
     tokenizer, rows, held_out = documentation("packed")
@@ -221,6 +241,7 @@ if __name__ == "__main__":
         __doc__,
         switches=(switches, "04_switches.json"),
         switches_again=(switches_again, "04_switches_again.json"),
+        references=(references, "04_references.json"),
         sharing=(sharing, "04_sharing.json"),
         objectives=(objectives, "04_objectives.json"),
     )

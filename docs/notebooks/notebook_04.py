@@ -1,5 +1,5 @@
 """Notebook 4, all that is none of its ideas: the checks of its exercises (which give the answers
-away), the reading of its files, and two pictures.
+away), the reading of its files, and three pictures.
 """
 
 import json
@@ -9,14 +9,14 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from course import draw_seeds, exercise
+from course import draw_seeds, exercise, interval, verdict
 from scipy.stats import t as student
 
 
 @exercise
-def check_interval(interval):
+def check_interval(function):
     values = np.array([0.1, 0.4, 0.4, 0.7])
-    _, half = interval(values)
+    _, half = function(values)
     deviation = values.std(ddof=1)
     quantile = student.ppf(0.975, 3)
     wrong_halves = {
@@ -31,7 +31,7 @@ def check_interval(interval):
         if abs(half - wrong_half) < 1e-6:
             return problem
     for values in (np.array([-1.0, -2.0]), np.array([3.0, 5.0, 4.0, 9.0, 1.0])):
-        mean, half = interval(values)
+        mean, half = function(values)
         count = len(values)
         right_half = student.ppf(0.975, count - 1) * values.std(ddof=1) / count**0.5
         if abs(mean - values.mean()) > 1e-9:
@@ -45,6 +45,8 @@ def check_signs(share):
     cases = {
         (1.0, 2.0, -3.0, 4.0): 10 / 16,
         (-1.0, -2.0, 3.0, -4.0): 10 / 16,
+        (5.0, 1.0, -1.0, 4.0): 6 / 16,
+        (10.0, 2.0, 2.0, -3.0): 8 / 16,
         (0.5, 0.5, 0.5): 2 / 8,
         (-0.1, -0.2, -0.3): 2 / 8,
         (0.3, -0.1): 4 / 4,
@@ -55,6 +57,9 @@ def check_signs(share):
         return "a mean below 0 may be as far from 0: take its absolute value"
     if abs(result - 6 / 16) < 1e-9:
         return "at least as far: a mean that is as far counts, too"
+    by_sizes = share(np.array([5.0, 1.0, -1.0, 4.0]))
+    if abs(by_sizes - 10 / 16) < 1e-9:
+        return "this counts signs only: the mean depends on how large the differences are, too"
     for differences, right in cases.items():
         result = share(np.array(differences))
         if abs(result - right) > 1e-9:
@@ -97,9 +102,51 @@ def check_shared(shared_class):
             expected = layer(expected)
         if not torch.allclose(shared_class(layer, times)(x), expected):
             return f"right for 3 passes, but not for {times}"
-    module(x).sum().backward()
-    if layer.weight.grad is None:
+    module(x).square().sum().backward()
+    gradient = layer.weight.grad
+    if gradient is None:
         return "the layer gets no gradient: is it a copy?"
+    layer.weight.grad = None
+    layer(layer(layer(x))).square().sum().backward()
+    if not torch.allclose(gradient, layer.weight.grad):
+        return "the output is right, but the gradient is not the sum over all passes"
+
+
+def planned_check(train, seeds_seen):
+    """The check of exercise 4: a comparison that was planned, with pairs of the same seed.
+
+    One pair is trained again.
+
+    Args:
+        train: a function of a seed and a change that returns a held-out loss.
+        seeds_seen: seeds whose losses the notebook has printed.
+    """
+
+    def judge(answer):
+        change, seeds, differences, answered_verdict = answer
+        if not change:
+            return "the change is empty: both models are the same"
+        if len(set(seeds)) < len(seeds):
+            return "a seed that counts twice tells nothing new: take different seeds"
+        if len(seeds) < 5:
+            return f"{len(seeds)} seeds are few: take 5 or more"
+        if not set(seeds).isdisjoint(seeds_seen):
+            return f"take new seeds: the losses of {sorted(seeds_seen)} are printed above"
+        if len(differences) != len(seeds):
+            return f"{len(seeds)} seeds have {len(seeds)} differences, and not {len(differences)}"
+        difference = train(seeds[-1], **change) - train(seeds[-1])
+        if abs(differences[-1] + difference) < 1e-4 < abs(difference):
+            return "take the loss with the change minus the loss without it"
+        if abs(differences[-1] - difference) > 1e-4:
+            return (
+                f"at seed {seeds[-1]} the difference is {difference:+.3f}, and not"
+                f" {differences[-1]:+.3f}: do both models of a pair have the same seed?"
+            )
+        right_verdict = verdict(*interval(differences))
+        if answered_verdict != right_verdict:
+            return f"by the interval of exercise 1 it is {right_verdict!r}"
+
+    return exercise(judge)
 
 
 def rule_check(toy_world, make_pairs):
@@ -162,7 +209,7 @@ def read_runs(name):
     """
     file = json.loads(Path(name).read_text())
     print(file["command"], "|", file["date"], "|", file["machine"]["device"])
-    return sorted(file["runs"], key=lambda run: run["seed"])
+    return sorted(file["runs"], key=lambda run: run.get("seed", 0))
 
 
 def curves_by_name(runs):
@@ -173,13 +220,55 @@ def curves_by_name(runs):
     return curves
 
 
-def draw_changes(losses_by_quantity, names):
-    """A panel for each quantity: the held-out losses of each name, one below the other."""
-    figure, panels = plt.subplots(1, len(losses_by_quantity), figsize=(7.5, 3.4), sharey=True)
-    for panel, (quantity, losses) in zip(panels, losses_by_quantity.items(), strict=True):
+def draw_curves(curves, colors, references, amount):
+    """Held-out losses by tokens, a line for each seed.
+
+    Args:
+        curves: the return of `curves_by_name`.
+        colors: of the names that stand out; the others are grey.
+        references: {name: loss} of what has learned nothing by gradients, as horizontal lines.
+        amount: the tokens at which the curves are compared, as a vertical line.
+    """
+    figure, axes = plt.subplots(figsize=(6.8, 3.1), dpi=80)
+    grey_names = [name for name in curves if name not in colors]
+    for name, of_seeds in curves.items():
+        color = colors.get(name, "0.7")
+        label = name
+        if name in grey_names:
+            label = None
+        for curve in of_seeds:
+            axes.plot(curve[:, 1] / 1000, curve[:, 3], color=color, linewidth=1, label=label)
+            label = None
+    axes.plot([], [], color="0.7", label=",\n".join(grey_names))
+    for (name, loss), style in zip(references.items(), ("--", ":"), strict=True):
+        axes.axhline(loss, color="black", linewidth=1, linestyle=style, label=name)
+    axes.axvline(amount / 1000, color="black", linewidth=0.5)
+    axes.set(xlabel="thousand tokens (compared at the vertical line)", ylabel="held-out loss")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def draw_rounds(differences_by_round, comparisons_by_round, names):
+    """A panel for each round: the differences of each name by seed, with two bars of 95 %.
+
+    The narrow bar is the interval of a comparison that stands alone, the wide one is widened for
+    the comparisons of the round.
+    """
+    figure, panels = plt.subplots(
+        1, len(differences_by_round), figsize=(7.5, 3.6), sharex=True, sharey=True
+    )
+    for panel, (title, differences) in zip(panels, differences_by_round.items(), strict=True):
         for row, name in enumerate(names):
-            draw_seeds(panel, row, losses[name], horizontal=True)
-        panel.set(xlabel=f"held-out loss at equal {quantity}")
+            if name not in differences:
+                continue
+            values = differences[name]
+            mean, alone = interval(values)
+            _, widened = interval(values, comparisons_by_round[title])
+            panel.errorbar(mean, row, xerr=widened, color="C0", capsize=3, linewidth=1)
+            panel.errorbar(mean, row, xerr=alone, color="C0", linewidth=5, alpha=0.35)
+            panel.plot(values, [row] * len(values), "o", color="C0", markersize=3)
+        panel.axvline(0, color="0.5", linewidth=1)
+        panel.set(title=title, xlabel="held-out loss minus that before")
         panel.grid(alpha=0.3, axis="x")
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()

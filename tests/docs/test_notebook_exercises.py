@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest, rankdata
 from scipy.stats import t as student
 from torch import nn
 
@@ -62,6 +63,18 @@ def all_means(x):
     return (signs * x).mean(axis=1)
 
 
+def sign_test(x):
+    """Counts signs, and ignores how large the differences are."""
+    return binomtest(int((x > 0).sum()), len(x)).pvalue
+
+
+def rank_test(x):
+    """All signs of the ranks, and not of the differences."""
+    ranks = rankdata(abs(x))
+    measured = abs((np.sign(x) * ranks).mean())
+    return np.mean(abs(all_means(ranks)) >= measured - 1e-12)
+
+
 def test_signs(module, capsys):
     right = [lambda x: np.mean(abs(all_means(x)) >= abs(x.mean()) - 1e-12)]
     wrong = [
@@ -70,6 +83,8 @@ def test_signs(module, capsys):
         lambda x: np.mean(abs(all_means(x)) > abs(x.mean()) + 1e-12),
         lambda x: 2 / 2 ** len(x),
         lambda x: 10 / 16,
+        sign_test,
+        rank_test,
     ]
     assert_checked(module("notebook_04").check_signs, right, wrong, capsys)
 
@@ -125,9 +140,70 @@ class SharedCopy(Shared):
         super().__init__(copy.deepcopy(layer), times)
 
 
+class SharedLastPassLearns(Shared):
+    def forward(self, x):
+        with torch.no_grad():
+            for _ in range(self.times - 1):
+                x = self.layer(x)
+        return self.layer(x)
+
+
 def test_shared(module, capsys):
-    wrong = [SharedThreeTimes, SharedCopies, SharedHidden, SharedCopy]
+    wrong = [SharedThreeTimes, SharedCopies, SharedHidden, SharedCopy, SharedLastPassLearns]
     assert_checked(module("notebook_04").check_shared, [Shared], wrong, capsys)
+
+
+def loss_of(seed, effect=0.0, noise=0.1):
+    """Stands for a training: chance by the seed, and a change whose effect is not the same at each seed."""
+    if effect == 0:
+        return np.sin(seed)
+    return np.sin(seed) + effect + noise * np.cos(seed)
+
+
+def planned(seeds, verdict, seeds_without=None, sign=1, **change):
+    """An answer to exercise 4. `seeds_without` are those of the models without the change."""
+    change = change or {"effect": 2.0}
+    differences = []
+    for seed, seed_without in zip(seeds, seeds_without or seeds, strict=True):
+        differences.append(sign * (loss_of(seed, **change) - loss_of(seed_without)))
+    return change, seeds, np.array(differences), verdict
+
+
+def test_planned(module, capsys):
+    check = module("notebook_04").planned_check(loss_of, seeds_seen={0, 1, 2})
+    seeds = [3, 4, 5, 6, 7]
+    right = [
+        planned(seeds, "higher"),
+        planned(range(10, 16), "lower", effect=-2.0),
+        planned(seeds, "not told apart", effect=0.1, noise=3.0),
+    ]
+    change, _, differences, _ = planned(seeds, "higher")
+    wrong = [
+        planned(seeds, "lower"),
+        planned(seeds, "not told apart"),
+        planned([0, 1, 2, 3, 4], "higher"),
+        planned([3, 4, 5], "higher"),
+        planned([3, 3, 3, 3, 3], "higher"),
+        planned(seeds, "higher", seeds_without=[8, 9, 10, 11, 12]),
+        planned(seeds, "lower", sign=-1),
+        (change, seeds, differences[:4], "higher"),
+        ({}, seeds, np.zeros(5), "not told apart"),
+    ]
+    assert_checked(check, right, wrong, capsys)
+
+
+def test_table_losses(module):
+    """Frequencies of the tokens, and of the tokens after a token; special tokens (0) are not asked for."""
+    table_losses = module("table_losses")
+    rows = [[0, 1, 2, 1, 2, 0], [0, 1, 1, 0]]
+    held_out = [[0, 1, 2, 0]]
+    frequency_loss, left_loss = table_losses.table_losses(rows, held_out, 4, [0])
+    frequency = {1: (4 + 1) / 9, 2: (2 + 1) / 9, 3: 1 / 9}
+    strength = table_losses.PSEUDO_COUNT
+    after_start = (2 + strength * frequency[1]) / (2 + strength)
+    after_one = (2 + strength * frequency[2]) / (3 + strength)
+    assert frequency_loss == pytest.approx(-np.log([frequency[1], frequency[2]]).mean())
+    assert left_loss == pytest.approx(-np.log([after_start, after_one]).mean())
 
 
 def make_pairs(texts, draw):

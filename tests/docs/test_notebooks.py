@@ -110,7 +110,7 @@ def test_runs(path, tmp_path, monkeypatch):
     monkeypatch.delenv("MINIBERT_DATA", raising=False)
     folder = tmp_path / "docs" / "notebooks"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.ipynb", "*.png", "runs"))
-    for name in ("results/pooling.json", "toy_world.py"):
+    for name in ("results/pooling.json", "table_losses.py", "toy_world.py"):
         copied = tmp_path / "benchmarks" / name
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(FOLDER.parents[1] / "benchmarks" / name, copied)
