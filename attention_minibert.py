@@ -12,7 +12,7 @@ Shape suffixes are those of `modeling_minibert.py`.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers.configuration_utils import PreTrainedConfig
@@ -79,6 +79,14 @@ def _attends_unpadded(
 
 
 # --- what the layers pass to their attention ---
+
+
+class AttentionSettings(NamedTuple):
+    """How a layer attends. Layers with equal settings share masks and an `AttentionDispatch`, which
+    are made once a forward."""
+
+    layer_type: str  # "full_attention" or "sliding_attention"
+    dropout: float  # the current rate
 
 
 def query_dtype(hidden_states: torch.Tensor) -> torch.dtype:

@@ -131,42 +131,6 @@ def is_watched(*modules: nn.Module) -> bool:
     return False
 
 
-# --- what Transformers' private wrappers of `forward` do ---
-
-
-def layers_to_keep(
-    kwargs: dict[str, Any], config: Any, num_layers: int
-) -> tuple[set[int] | None, bool]:
-    """What a caller asks for by `output_hidden_states` and `output_attentions`; where one is None
-    or missing, the field of the config decides.
-
-    Returns:
-        The indices of the hidden states to keep, None if no hidden states are returned; and whether
-        the attention probabilities are.
-    """
-    wanted_states = kwargs.get("output_hidden_states")
-    if wanted_states is None:
-        wanted_states = config.output_hidden_states
-    wants_attentions = kwargs.get("output_attentions")
-    if wants_attentions is None:
-        wants_attentions = config.output_attentions
-    kept_states = None
-    is_index = isinstance(wanted_states, int) and not isinstance(wanted_states, bool)
-    if wanted_states or is_index:  # an index may be 0
-        kept_states = state_indices(wanted_states, num_layers + 1)
-    return kept_states, bool(wants_attentions)
-
-
-def state_indices(wanted: bool | int | list[int], num_states: int) -> set[int]:
-    """The indices of the hidden states that `output_hidden_states` asks for: True for all of them;
-    or, as in newer versions of Transformers, one index or several, where -1 is the last state.
-    Indices out of range select nothing."""
-    if wanted is True:
-        return set(range(num_states))
-    indices = [wanted] if isinstance(wanted, int) else wanted
-    return {index % num_states for index in indices if -num_states <= index < num_states}
-
-
 # --- what Trainer knows ---
 
 

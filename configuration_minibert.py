@@ -336,6 +336,110 @@ class MiniBertConfig(PreTrainedConfig):
     converted_from: str | None = None
     converted_rest: dict[str, Any] | None = None
 
+    # --- presets ---
+
+    @classmethod
+    def bert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
+        """BERT as published: `tiny`, `mini`, `small`, `medium` (Google's miniatures), `base`,
+        `large`."""
+        switches = {
+            "vocab_size": 30522,
+            "max_position_embeddings": 512,
+            "type_vocab_size": 2,
+            "position_embedding_type": "absolute",
+            "norm_placement": "post",
+            "norm_eps": 1e-12,
+            "norm_bias": True,
+            "gated_mlp": False,
+            "global_attn_every_n_layers": 1,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "head_bias": True,
+            "classifier_bias": True,
+            "add_pooling_layer": True,
+            "classifier_pooling": "cls",
+            "hidden_dropout": 0.1,
+            "attention_dropout": 0.1,
+            "initializer_cutoff_factor": None,
+            "scaled_output_init": False,
+        }
+        return cls._preset("bert", BERT_SIZES, size, switches | cls._rename(overrides))
+
+    @classmethod
+    def modernbert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
+        """ModernBERT: `base`, `large` as published; `mini`, `small`, `medium`: Ettin's 17M, 32M,
+        68M; `tiny`: ours."""
+        return cls._preset("modernbert", MODERNBERT_SIZES, size, cls._rename(overrides))
+
+    @classmethod
+    def minibert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
+        """The preset that learns fastest in our experiments: ModernBERT with local layers that see
+        three tokens on each side. The sizes are those of `modernbert`; the weights fit
+        Transformers' ModernBERT classes."""
+        switches = {"local_attention": 6}
+        return cls._preset("minibert", MODERNBERT_SIZES, size, switches | cls._rename(overrides))
+
+    @classmethod
+    def _rename(cls, overrides: dict[str, Any]) -> dict[str, Any]:
+        """The overrides by the names of fields: an alias must replace the value of the preset."""
+        return {cls.attribute_map.get(name, name): value for name, value in overrides.items()}
+
+    @classmethod
+    def _preset(
+        cls, name: str, sizes: dict[str, tuple[int, ...]], size: str, switches: dict[str, Any]
+    ) -> "MiniBertConfig":
+        if size not in sizes:
+            raise ValueError(f"size={size!r}: use one of {', '.join(sizes)} with {name}")
+        hidden_size, depth, heads, intermediate_size = sizes[size]
+        shape = {
+            "hidden_size": hidden_size,
+            "num_hidden_layers": depth,
+            "num_attention_heads": heads,
+            "intermediate_size": intermediate_size,
+        }
+        return cls(**(shape | switches))
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer,
+        architecture: Literal["bert", "modernbert", "minibert"] = "modernbert",
+        size: str = "base",
+        **overrides,
+    ) -> "MiniBertConfig":
+        """A preset with the `tokenizer_fields` of a tokenizer. A ValueError if an override
+        contradicts them."""
+        if isinstance(tokenizer, str):
+            raise ValueError(
+                f"tokenizer={tokenizer!r}: use AutoTokenizer.from_pretrained({tokenizer!r})"
+            )
+        if architecture not in ("bert", "modernbert", "minibert"):
+            raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
+        preset = getattr(cls, architecture)
+        config = preset(size, **(tokenizer_fields(tokenizer) | overrides))
+        config.check_tokenizer(tokenizer)
+        return config
+
+    def check_tokenizer(self, tokenizer) -> None:
+        """Refuse (a ValueError) a tokenizer whose vocabulary is larger than the embedding, or with
+        a special token of another id."""
+        size = vocabulary_size(tokenizer)
+        if size > self.vocab_size:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} is too small: the tokenizer has ids up to {size - 1}"
+            )
+        for name in SPECIAL_IDS:
+            ours = getattr(self, name)
+            theirs = getattr(tokenizer, name, None)
+            if ours is None or theirs is None:
+                continue
+            if theirs != ours and (not isinstance(ours, list) or theirs not in ours):
+                raise ValueError(
+                    f"{name}={ours} in the config, but {theirs} in the tokenizer: they must agree"
+                )
+
+    # --- what is derived, and what is refused ---
+
     def __post_init__(self, **kwargs):
         for name, value in kwargs.items():
             self._check_keyword(name, value)
@@ -495,6 +599,8 @@ class MiniBertConfig(PreTrainedConfig):
     def sliding_window(self, value: int):
         self.local_attention = 2 * value
 
+    # --- loading and saving ---
+
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
         """Build a config from a saved dictionary. Fields among `kwargs` override it.
@@ -503,21 +609,10 @@ class MiniBertConfig(PreTrainedConfig):
         they name them. An overridden depth or pattern of global layers rebuilds a `layer_types`
         list that followed the saved one. Unknown keys are kept as attributes, with a warning.
         """
-        field_names = cls.field_names()
-        saved = {}
-        unknown = {}
-        for key, value in config_dict.items():
-            # The attention kernel, which may be code on the Hub, is chosen by who runs the model,
-            # not by its file.
-            if "_implementation" in str(key):
-                continue
-            if key in field_names or key in FRAMEWORK_KEYWORDS:
-                saved[key] = value
-            else:
-                unknown[key] = value
+        saved, unknown = cls._split_keywords(config_dict)
         overrides = {}
         for key in list(kwargs):
-            if key in field_names - FRAMEWORK_KEYWORDS:
+            if key in cls.field_names() - FRAMEWORK_KEYWORDS:
                 overrides[key] = kwargs.pop(key)
         if overrides.get("dtype") == "auto":
             del overrides["dtype"]
@@ -534,6 +629,23 @@ class MiniBertConfig(PreTrainedConfig):
         for key, value in unknown.items():
             setattr(config, key, value)
         return result
+
+    @classmethod
+    def _split_keywords(cls, config_dict: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The keywords of a saved dictionary that the constructor takes, and the unknown ones."""
+        field_names = cls.field_names()
+        keywords = {}
+        unknown = {}
+        for key, value in config_dict.items():
+            # The attention kernel, which may be code on the Hub, is chosen by who runs the model,
+            # not by its file.
+            if "_implementation" in str(key):
+                continue
+            if key in field_names or key in FRAMEWORK_KEYWORDS:
+                keywords[key] = value
+            else:
+                unknown[key] = value
+        return keywords, unknown
 
     @classmethod
     def _override_pattern(cls, saved: dict[str, Any], overrides: dict[str, Any]):
@@ -558,106 +670,6 @@ class MiniBertConfig(PreTrainedConfig):
             if file_name not in our_files:
                 auto_map[name] = reference
         return super().to_dict() | {"auto_map": auto_map}
-
-    @classmethod
-    def bert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
-        """BERT as published: `tiny`, `mini`, `small`, `medium` (Google's miniatures), `base`,
-        `large`."""
-        switches = {
-            "vocab_size": 30522,
-            "max_position_embeddings": 512,
-            "type_vocab_size": 2,
-            "position_embedding_type": "absolute",
-            "norm_placement": "post",
-            "norm_eps": 1e-12,
-            "norm_bias": True,
-            "gated_mlp": False,
-            "global_attn_every_n_layers": 1,
-            "attention_bias": True,
-            "mlp_bias": True,
-            "head_bias": True,
-            "classifier_bias": True,
-            "add_pooling_layer": True,
-            "classifier_pooling": "cls",
-            "hidden_dropout": 0.1,
-            "attention_dropout": 0.1,
-            "initializer_cutoff_factor": None,
-            "scaled_output_init": False,
-        }
-        return cls._preset("bert", BERT_SIZES, size, switches | cls._rename(overrides))
-
-    @classmethod
-    def modernbert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
-        """ModernBERT: `base`, `large` as published; `mini`, `small`, `medium`: Ettin's 17M, 32M,
-        68M; `tiny`: ours."""
-        return cls._preset("modernbert", MODERNBERT_SIZES, size, cls._rename(overrides))
-
-    @classmethod
-    def minibert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
-        """The preset that learns fastest in our experiments: ModernBERT with local layers that see
-        three tokens on each side. The sizes are those of `modernbert`; the weights fit
-        Transformers' ModernBERT classes."""
-        switches = {"local_attention": 6}
-        return cls._preset("minibert", MODERNBERT_SIZES, size, switches | cls._rename(overrides))
-
-    @classmethod
-    def _rename(cls, overrides: dict[str, Any]) -> dict[str, Any]:
-        """The overrides by the names of fields: an alias must replace the value of the preset."""
-        return {cls.attribute_map.get(name, name): value for name, value in overrides.items()}
-
-    @classmethod
-    def _preset(
-        cls, name: str, sizes: dict[str, tuple[int, ...]], size: str, switches: dict[str, Any]
-    ) -> "MiniBertConfig":
-        if size not in sizes:
-            raise ValueError(f"size={size!r}: use one of {', '.join(sizes)} with {name}")
-        hidden_size, depth, heads, intermediate_size = sizes[size]
-        shape = {
-            "hidden_size": hidden_size,
-            "num_hidden_layers": depth,
-            "num_attention_heads": heads,
-            "intermediate_size": intermediate_size,
-        }
-        return cls(**(shape | switches))
-
-    @classmethod
-    def from_tokenizer(
-        cls,
-        tokenizer,
-        architecture: Literal["bert", "modernbert", "minibert"] = "modernbert",
-        size: str = "base",
-        **overrides,
-    ) -> "MiniBertConfig":
-        """A preset with the `tokenizer_fields` of a tokenizer. A ValueError if an override
-        contradicts them."""
-        if isinstance(tokenizer, str):
-            raise ValueError(
-                f"tokenizer={tokenizer!r}: use AutoTokenizer.from_pretrained({tokenizer!r})"
-            )
-        if architecture not in ("bert", "modernbert", "minibert"):
-            raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
-        preset = getattr(cls, architecture)
-        config = preset(size, **(tokenizer_fields(tokenizer) | overrides))
-        config.check_tokenizer(tokenizer)
-        return config
-
-    def check_tokenizer(self, tokenizer) -> None:
-        """Refuse (a ValueError) a tokenizer whose vocabulary is larger than the embedding, or with
-        a special token of another id."""
-        size = vocabulary_size(tokenizer)
-        if size > self.vocab_size:
-            raise ValueError(
-                f"vocab_size={self.vocab_size} is too small: the tokenizer has ids up to {size - 1}"
-            )
-        for name in SPECIAL_IDS:
-            ours = getattr(self, name)
-            theirs = getattr(tokenizer, name, None)
-            if ours is None or theirs is None:
-                continue
-            if theirs != ours and (not isinstance(ours, list) or theirs not in ours):
-                raise ValueError(
-                    f"{name}={ours} in the config, but {theirs} in the tokenizer: they must agree"
-                )
 
 
 __all__ = ["MiniBertConfig"]

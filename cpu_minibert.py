@@ -143,11 +143,27 @@ def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.linear(x, y)
 
 
+# Which kernel computes attention, and which documents share a call of it (the classes below). What
+# costs least depends on both:
+#
+#                                     kernel for             dispatch if most tokens are
+#                                     512 queries   more     in short documents   in others
+#     dropout     any type            unfused       unfused  Packed               Documents
+#     gradients   bf16                unfused       SDPA     Packed               Documents
+#     gradients   others              SDPA          SDPA     Documents            Documents
+#     neither     bf16 without AMX    unfused       chunked  Groups               Documents
+#     neither     fp32, fused (AMD)   SDPA          chunked  Groups               Groups
+#     neither     others              SDPA          SDPA     Groups               Groups
+#
+# Unfused attention holds the scores of a whole call: short documents share calls, and each long one
+# has its own, so that its scores stay in the cache. The other kernels do not; chunked attention
+# takes the rows of a group one by one itself.
+
+
 def choose_cpu_kernel(
     dtype: torch.dtype, dropout: float, queries: int, keys: int
 ) -> AttentionKernel:
-    """The kernel for this many queries and keys. The table in `_choose_by_lengths` shows it, and
-    what follows from it."""
+    """The kernel for this many queries and keys, as the table says."""
     if dropout:  # SDPA would spend most of its time drawing random numbers one by one
         return unfused_attention
     is_short = queries <= UNFUSED_QUERIES
@@ -310,23 +326,9 @@ def _choose_by_lengths(
     tokens: UnpaddedTokens, reach: int | None, dropout: float, dtype: torch.dtype
 ) -> type[AttentionDispatch]:
     """Choose by the lengths of the documents, since no kernel takes documents of any length here.
-    What costs least depends on the kernels of `choose_cpu_kernel`, too:
-
-                                        kernel for             dispatch if most tokens are
-                                        512 queries   more     in short documents   in others
-        dropout     any type            unfused       unfused  Packed               Documents
-        gradients   bf16                unfused       SDPA     Packed               Documents
-        gradients   others              SDPA          SDPA     Documents            Documents
-        neither     bf16 without AMX    unfused       chunked  Groups               Documents
-        neither     fp32, fused (AMD)   SDPA          chunked  Groups               Groups
-        neither     others              SDPA          SDPA     Groups               Groups
-
-    Unfused attention holds the scores of a whole call: short documents share calls, and each long
-    one has its own, so that its scores stay in the cache. The other kernels do not; chunked
-    attention takes the rows of a group one by one itself.
-    """
+    The table above `choose_cpu_kernel` shows what is chosen."""
     lengths = tokens.lengths
-    # Before the table: in long documents, most keys are out of reach of a local layer.
+    # Before the table counts: in long documents, most keys are out of reach of a local layer.
     if reach is not None and max(lengths) > 4 * max(reach, BlocksDispatch.MIN_BLOCK):
         return CpuBlocksDispatch
     if len(lengths) == 1:

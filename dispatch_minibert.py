@@ -220,12 +220,12 @@ class RowsDispatch(AttentionDispatch):
         """Best fit, longest first: each document goes into the row that it fills best."""
         lengths = self.tokens.lengths
         rows: list[PackedRow] = []
-        room: list[tuple[int, int]] = []  # the free slots of a row, and its number; sorted
+        free_slots: list[tuple[int, int]] = []  # of a row, with its number; sorted
         for document in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
             length = lengths[document]
-            best = bisect_left(room, (length, 0))
-            if best < len(room):
-                _, number = room.pop(best)
+            best = bisect_left(free_slots, (length, 0))
+            if best < len(free_slots):
+                _, number = free_slots.pop(best)
             else:
                 number = len(rows)
                 rows.append(PackedRow(self.row_length(length)))
@@ -233,7 +233,7 @@ class RowsDispatch(AttentionDispatch):
             row.documents.append(document)
             row.num_tokens += length
             if self.allow_packing:
-                insort(room, (row.length - row.num_tokens, number))
+                insort(free_slots, (row.length - row.num_tokens, number))
         return rows
 
     def _map_tokens(self, calls: list[list[PackedRow]]):
@@ -350,41 +350,45 @@ class BlocksDispatch(AttentionDispatch):
         # Small blocks waste less on keys out of reach; large blocks have fewer gradients of shared
         # keys to add up.
         has_gradients = torch.is_grad_enabled() or bool(self.dropout)
-        self.block = max(self.MIN_BLOCK, 2 * reach if has_gradients else reach // 2)
-        self.num_blocks = -(-self.num_tokens // self.block)
-        self.tail = self.num_blocks * self.block - self.num_tokens
-        self.span = self.block + 2 * reach
+        self.queries_per_block = max(self.MIN_BLOCK, 2 * reach if has_gradients else reach // 2)
+        self.num_blocks = -(-self.num_tokens // self.queries_per_block)
+        self.num_empty_slots = self.num_blocks * self.queries_per_block - self.num_tokens
+        self.keys_per_block = self.queries_per_block + 2 * reach
         # The slots after the tokens (-1) see each other, so that no row of a mask is empty. Those
         # before the first token (-2) are keys only, and seen by no query.
-        query_ids = F.pad(self.tokens.document_ids.int(), (0, self.tail), value=-1)
+        query_ids = F.pad(self.tokens.document_ids.int(), (0, self.num_empty_slots), value=-1)
         key_ids = F.pad(query_ids, (0, reach), value=-1)
         key_ids = F.pad(key_ids, (reach, 0), value=-2)
-        ids_gq = query_ids.view(self.num_blocks, self.block)
-        ids_gk = key_ids.unfold(0, self.span, self.block)
+        ids_gq = query_ids.view(self.num_blocks, self.queries_per_block)
+        ids_gk = key_ids.unfold(0, self.keys_per_block, self.queries_per_block)
         visible = ids_gq.unsqueeze(2) == ids_gk.unsqueeze(1)
         mask = apply_reach_and_causality(visible, self._distances(), reach, self.causal)
         self.bias = to_bias(mask.unsqueeze(1), self.dtype)
-        self.kernels = [self.choose_kernel(self.block, self.span)]  # all blocks are one call
+        self.kernels = [
+            self.choose_kernel(self.queries_per_block, self.keys_per_block)
+        ]  # all blocks are one call
 
     def _distances(self) -> torch.Tensor:
         """The position of each query of a block minus those of its keys: [queries, keys] if they
         are the same in every block, else [blocks, queries, keys]."""
         tokens = self.tokens
         if tokens.order == "contiguous":
-            positions_q = torch.arange(self.block, device=tokens.device)
+            positions_q = torch.arange(self.queries_per_block, device=tokens.device)
             first = -self.reach
-            positions_k = torch.arange(first, first + self.span, device=tokens.device)
+            positions_k = torch.arange(first, first + self.keys_per_block, device=tokens.device)
             return positions_q.unsqueeze(-1) - positions_k.unsqueeze(-2)
-        positions = F.pad(tokens.positions.int(), (0, self.tail))
-        positions_gq = positions.view(self.num_blocks, self.block)
+        positions = F.pad(tokens.positions.int(), (0, self.num_empty_slots))
+        positions_gq = positions.view(self.num_blocks, self.queries_per_block)
         around = (self.reach, self.reach)
-        positions_gk = F.pad(positions, around).unfold(0, self.span, self.block)
+        positions_gk = F.pad(positions, around).unfold(
+            0, self.keys_per_block, self.queries_per_block
+        )
         return positions_gq.unsqueeze(-1) - positions_gk.unsqueeze(-2)
 
     def attend(self, q, k, v):
-        if self.tail:
-            q = F.pad(q, (0, 0, 0, 0, 0, self.tail))
-        q_ghqd = q.unflatten(0, (self.num_blocks, self.block)).transpose(1, 2)
+        if self.num_empty_slots:
+            q = F.pad(q, (0, 0, 0, 0, 0, self.num_empty_slots))
+        q_ghqd = q.unflatten(0, (self.num_blocks, self.queries_per_block)).transpose(1, 2)
         k_ghkd = self._with_neighbours(k)
         v_ghkd = self._with_neighbours(v)
         kernel = self.kernels[0]
@@ -394,5 +398,7 @@ class BlocksDispatch(AttentionDispatch):
     def _with_neighbours(self, x: torch.Tensor) -> torch.Tensor:
         """The keys or values that each block sees: [tokens, heads, head width] → [blocks, heads,
         keys, head width]."""
-        around = (0, 0, 0, 0, self.reach, self.reach + self.tail)
-        return F.pad(x, around).unfold(0, self.span, self.block).transpose(2, 3)
+        around = (0, 0, 0, 0, self.reach, self.reach + self.num_empty_slots)
+        return (
+            F.pad(x, around).unfold(0, self.keys_per_block, self.queries_per_block).transpose(2, 3)
+        )

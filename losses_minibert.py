@@ -15,7 +15,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from .compat_minibert import at_least_fp32
 from .cpu_minibert import sum_cross_entropy
-from .sequences_minibert import BatchTokens, find_outside
+from .sequences_minibert import BatchTokens, find_out_of_range
 
 # --- the number of targets ---
 
@@ -106,7 +106,7 @@ def cross_entropy(
     labels = labels.long()
     is_target = labels != ignore_index
     num_classes = logits.shape[1]
-    invalid_label = find_outside(labels.masked_fill(~is_target, 0), num_classes)
+    invalid_label = find_out_of_range(labels.masked_fill(~is_target, 0), num_classes)
     if invalid_label is not None:
         raise ValueError(
             f"labels: {invalid_label} is not a class; use 0 to {num_classes - 1}, or "

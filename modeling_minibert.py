@@ -27,7 +27,7 @@ suffix.
 
 import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -49,13 +49,13 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .attention_minibert import attention_arguments, choose_layer_input, query_dtype
-from .compat_minibert import (
-    layers_to_keep,
-    needs_static_shapes,
-    needs_traceable_ops,
-    register_causal_model,
+from .attention_minibert import (
+    AttentionSettings,
+    attention_arguments,
+    choose_layer_input,
+    query_dtype,
 )
+from .compat_minibert import needs_static_shapes, needs_traceable_ops, register_causal_model
 from .configuration_minibert import MiniBertConfig
 from .cpu_minibert import (
     MiniBertDropout,
@@ -81,7 +81,8 @@ from .sequences_minibert import (
     PaddedRows,
     check_inputs,
     check_shapes,
-    find_outside,
+    find_out_of_range,
+    layers_to_keep,
     refuse_cache,
     restore_shape,
 )
@@ -131,7 +132,7 @@ def output_std(config: MiniBertConfig) -> float:
 def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
     """Rows of an embedding: [b, s] → [b, s, d]. On CPU, an id without a row is a ValueError."""
     table_size = getattr(table, "num_embeddings", None)  # adapters may wrap the embedding
-    invalid_id = find_outside(ids, table_size) if table_size else None
+    invalid_id = find_out_of_range(ids, table_size) if table_size else None
     if invalid_id is not None:
         raise ValueError(f"{name} has {invalid_id}: use numbers from 0 to {table_size - 1}")
     return table(ids)
@@ -320,14 +321,6 @@ class MiniBertMLP(nn.Module):
         return project(self.Wo, project(self.Wi, hidden_states, self.act, self.gated))
 
 
-class AttentionSettings(NamedTuple):
-    """How a layer attends. Layers with equal settings share masks and an `AttentionDispatch`, which
-    are made once a forward."""
-
-    layer_type: str  # "full_attention" or "sliding_attention"
-    dropout: float  # the current rate
-
-
 class MiniBertLayer(GradientCheckpointingLayer):
     """Attention and MLP with residuals; norms before (Xiong et al. 2020) or after (Vaswani et al.
     2017)."""
@@ -338,8 +331,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         self.attention_type = config.layer_types[layer_idx]
         # The first layer gets embeddings that are normed already, unless it is all layers.
         is_first = layer_idx == 0 and not config.share_layers
-        is_normed = self.pre_norm and is_first and config.embedding_norm
-        self.attn_norm = nn.Identity() if is_normed else build_norm(config)
+        input_is_normed = self.pre_norm and is_first and config.embedding_norm
+        self.attn_norm = nn.Identity() if input_is_normed else build_norm(config)
         self.attn = MiniBertAttention(config, layer_idx)
         self.mlp_norm = build_norm(config)
         self.mlp = MiniBertMLP(config)
@@ -363,6 +356,9 @@ class MiniBertLayer(GradientCheckpointingLayer):
             hidden_states = self.attn_norm(hidden_states)
             hidden_states = self.mlp_norm(hidden_states + self.dropout(self.mlp(hidden_states)))
         return (hidden_states, probs) if output_attentions else hidden_states
+
+
+# --- parts of heads ---
 
 
 class MiniBertPooler(nn.Module):
@@ -502,13 +498,21 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None, seq_idx: torch.Tensor | None = None,
-        cu_seq_lens_q: torch.Tensor | None = None, cu_seq_lens_k: torch.Tensor | None = None,
-        max_length_q: int | None = None, max_length_k: int | None = None,
-        padded_output: bool = True, is_causal: bool | None = None, **kwargs,
-    ) -> MiniBertModelOutput:  # fmt: skip
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        cu_seq_lens_k: torch.Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
+        padded_output: bool = True,
+        is_causal: bool | None = None,
+        **kwargs,
+    ) -> MiniBertModelOutput:
         """Encode a batch.
 
         Args:
@@ -542,7 +546,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
         passes = self._passes()
         kept_states, keeps_attentions = layers_to_keep(kwargs, self.config, len(passes))
         keeps_layers = kept_states is not None or keeps_attentions
-        kwargs.pop("output_attentions", None)
         if is_causal is None:
             is_causal = self.config.is_causal
 
@@ -708,6 +711,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
 # --- language modelling ---
 
 LogitsAndLoss = tuple[torch.Tensor, torch.Tensor | None]
+Count = int | torch.Tensor | None  # of targets, or rows, over all micro-batches
 
 
 class MiniBertLanguageModel(MiniBertPreTrainedModel):
@@ -831,10 +835,8 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
                 whose `labels` are not -100. By default they are found here, which waits for the
                 device. Where all logits are returned, as in evaluation, they are not used.
         """
-        outputs = self.run_encoder(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
-            seq_idx, **kwargs,
-        )  # fmt: skip
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
+        outputs = self.run_encoder(*inputs, **kwargs)
         logits, loss = self.predict_tokens(
             outputs, labels, sparse_prediction, num_items_in_batch, masked_lm_positions
         )
@@ -915,10 +917,8 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
                 micro-batch is weighted in the NSP loss by its share of masked tokens, which is
                 exact if all hold equally many.
         """
-        outputs = self.run_encoder(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
-            seq_idx, **kwargs,
-        )  # fmt: skip
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
+        outputs = self.run_encoder(*inputs, **kwargs)
         logits, mlm_loss = self.predict_tokens(
             outputs, labels, sparse_prediction, num_items_in_batch
         )
@@ -1027,10 +1027,8 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
             )
         # In the signature, `Trainer` would take it for a label that every batch has.
         shift_labels = kwargs.pop("shift_labels", None)
-        outputs = self.run_encoder(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
-            seq_idx, **kwargs,
-        )  # fmt: skip
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
+        outputs = self.run_encoder(*inputs, **kwargs)
         must_shift = shift_labels is None
         if not must_shift:
             labels = shift_labels
@@ -1048,7 +1046,7 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 register_causal_model("minibert", "MiniBertForCausalLM")
 
 
-# --- classifiers ---
+# --- models for tasks ---
 
 
 # What `MiniBertTaskModel.forward` returns. sentence-transformers reads from that annotation that
@@ -1076,10 +1074,8 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
         **kwargs,
     ) -> TaskOutput:  # fmt: skip
         """The inputs of `MiniBertModel`, and `labels` as `_predict` describes them."""
-        outputs = self.run_encoder(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
-            seq_idx, **kwargs,
-        )  # fmt: skip
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
+        outputs = self.run_encoder(*inputs, **kwargs)
         logits, loss = self._predict(outputs, labels, num_items_in_batch)
         return self.output_class(
             loss=loss,
@@ -1089,10 +1085,7 @@ class MiniBertTaskModel(MiniBertPreTrainedModel):
         )
 
     def _predict(
-        self,
-        outputs: MiniBertModelOutput,
-        labels: torch.Tensor | None,
-        num_items_in_batch: int | torch.Tensor | None,
+        self, outputs: MiniBertModelOutput, labels: torch.Tensor | None, num_items_in_batch: Count
     ) -> LogitsAndLoss:
         """Compute the logits, and the loss if there are labels.
 
@@ -1165,7 +1158,9 @@ class MiniBertForNextSentencePrediction(MiniBertTaskModel):
         self.seq_relationship = build_linear(config.hidden_size, 2, True, config.initializer_range)
         self.post_init()
 
-    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
+    def _predict(
+        self, outputs: MiniBertModelOutput, labels: torch.Tensor | None, num_items_in_batch: Count
+    ) -> LogitsAndLoss:
         """`labels`: [batch]; 0: B follows A, 1: B is random."""
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None
@@ -1195,7 +1190,9 @@ class MiniBertForSequenceClassification(MiniBertClassifier):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels)
 
-    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
+    def _predict(
+        self, outputs: MiniBertModelOutput, labels: torch.Tensor | None, num_items_in_batch: Count
+    ) -> LogitsAndLoss:
         """`labels`: [batch], class numbers or (`num_labels=1`) values; or [batch, num_labels],
         floating, values or 0/1."""
         logits = self.classify(self._pool(outputs))
@@ -1240,7 +1237,9 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
         outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, words.shape[1]))
         return outputs
 
-    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
+    def _predict(
+        self, outputs: MiniBertModelOutput, labels: torch.Tensor | None, num_items_in_batch: Count
+    ) -> LogitsAndLoss:
         """`labels`: [batch], the number of the right choice."""
         logits = self.classify(outputs.pooler_output).squeeze(-1)
         loss = None
@@ -1269,7 +1268,9 @@ class MiniBertForTokenClassification(MiniBertClassifier):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels, add_pooling_layer=False)
 
-    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
+    def _predict(
+        self, outputs: MiniBertModelOutput, labels: torch.Tensor | None, num_items_in_batch: Count
+    ) -> LogitsAndLoss:
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
         labels_t = outputs.tokens.unpad_labels(labels)
@@ -1313,7 +1314,9 @@ class MiniBertForReplacedTokenDetection(MiniBertTaskModel):
         self.detector = build_linear(width, 1, True, config.initializer_range)
         self.post_init()
 
-    def _predict(self, outputs, labels, num_items_in_batch) -> LogitsAndLoss:
+    def _predict(
+        self, outputs: MiniBertModelOutput, labels: torch.Tensor | None, num_items_in_batch: Count
+    ) -> LogitsAndLoss:
         """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where
         it is ignored."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
@@ -1361,15 +1364,12 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
             start_positions, end_positions: [batch], columns. An answer on padding or beyond the row
                 is ignored. A number below 0 counts as column 0, as in Transformers.
         """
-        outputs = self.run_encoder(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds,
-            seq_idx, **kwargs,
-        )  # fmt: skip
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
+        outputs = self.run_encoder(*inputs, **kwargs)
         logits_tc = self.classify(outputs.unpadded)
         logits = outputs.tokens.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
-        start_logits, end_logits = logits.unbind(-1)
-        start_logits = start_logits.contiguous()
-        end_logits = end_logits.contiguous()
+        start_logits = logits[..., 0].contiguous()
+        end_logits = logits[..., 1].contiguous()
         loss = None
         if start_positions is not None and end_positions is not None:
             real_bs = outputs.tokens.batch.real_bs

@@ -10,11 +10,25 @@ row; a row that is not packed is one document. From the description come
 - what the layers run over: these tokens as one `UnpaddedRow`; or `PaddedRows`, with a mask, for
   attention functions that need them (eager, flex, a user's own, export).
 
+Which classes a call leads to depends on how attention is computed. Whether its rows are plain,
+padded or packed changes what is in them.
+
+    attention, call                                       tokens            layers run over
+    sdpa, or flash attention where it is exact            UnpaddedTokens    UnpaddedRow
+    with a 4D mask, or outputs of every layer             UnpaddedTokens    PaddedRows
+    eager, flex, a user's own                             UnpaddedTokens    PaddedRows
+    captured in a graph                                   AllColumns        PaddedRows
+    captured, one row without padding, cu_seq_lens_q      UnpaddedTokens    PaddedRows
+
+(`choose_layer_input` of `attention_minibert.py` chooses. "Captured" is explained in
+`compat_minibert.py`.)
+
 One rule holds for every attention function. Token i sees token j if both belong to the same
 document, |position_i - position_j| <= reach (local layers, whose window has the reach on either
 side), and position_j <= position_i (causal models).
 
-Shape suffixes are those of `modeling_minibert.py`.
+The checks of what a caller passes stand at the end. Shape suffixes are those of
+`modeling_minibert.py`.
 """
 
 from collections.abc import Callable
@@ -26,101 +40,6 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
 
 from .compat_minibert import at_least_fp32, needs_static_shapes
-
-# --- what callers may pass ---
-
-
-def check_inputs(
-    input_ids: torch.Tensor | None,
-    inputs_embeds: torch.Tensor | None,
-    width: int,
-    dimensions: tuple[str, ...] = ("batch", "length"),
-) -> torch.Tensor:
-    """Return `input_ids` or `inputs_embeds`; a ValueError if there is not one of them, or if it has
-    another shape than `dimensions`, after which `inputs_embeds` has `width`."""
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
-    num_dimensions = len(dimensions)
-    form = ", ".join(dimensions)
-    if inputs_embeds is None:
-        inputs = input_ids
-        name = "input_ids"
-        fits = inputs.dim() == num_dimensions
-    else:
-        inputs = inputs_embeds
-        name = "inputs_embeds"
-        form = f"{form}, {width}"
-        fits = inputs.dim() == num_dimensions + 1 and inputs.shape[-1] == width
-    if not fits or 0 in tuple(inputs.shape[:num_dimensions]):
-        raise ValueError(
-            f"{name} has the shape {tuple(inputs.shape)}: use [{form}], with at least one token"
-        )
-    return inputs
-
-
-def check_shapes(
-    inputs: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    token_type_ids: torch.Tensor | None,
-    position_ids: torch.Tensor | None,
-    seq_idx: torch.Tensor | None,
-):
-    """Refuse a mask that is neither [batch, length] nor a 4D mask of booleans or floats, and other
-    arguments that do not have one number for each token.
-
-    A 4D mask may be the same for all rows, heads or queries: it then has a 1 in that place.
-    """
-    shape = tuple(inputs.shape[:2])
-    if attention_mask is not None:
-        mask_shape = tuple(attention_mask.shape)
-        is_4d = attention_mask.dim() == 4
-        fits = mask_shape == shape
-        if is_4d:
-            batch_size, length = shape
-            fits_rows = mask_shape[0] in (batch_size, 1)
-            fits_pairs = mask_shape[2] in (length, 1) and mask_shape[3] == length
-            fits = fits_rows and fits_pairs
-        if not fits:
-            raise ValueError(
-                f"attention_mask has the shape {mask_shape}, the inputs {shape}: "
-                "use [batch, length] or [batch, 1, length, length]"
-            )
-        is_usable = attention_mask.dtype == torch.bool or attention_mask.is_floating_point()
-        if is_4d and not is_usable:
-            raise ValueError(
-                f"attention_mask is {attention_mask.dtype}: a 4D mask holds booleans, or floats "
-                "to add"
-            )
-    columns = {"token_type_ids": token_type_ids, "position_ids": position_ids, "seq_idx": seq_idx}
-    for name, x in columns.items():
-        if x is not None and (x.shape not in (shape, (1, shape[1])) or x.dtype == torch.bool):
-            raise ValueError(
-                f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}"
-            )
-
-
-def refuse_cache(kwargs: dict[str, Any]):
-    """Refuse what a decoder with a cache, or with cross-attention, would be passed."""
-    for name in ("past_key_values", "cache", "encoder_hidden_states"):
-        if kwargs.get(name) is not None:
-            raise ValueError(
-                f"{name}: there is no cache and no cross-attention; pass the whole text at every "
-                "step"
-            )
-
-
-def find_outside(numbers: torch.Tensor, size: int) -> int | None:
-    """A number that is below 0, or not below `size`; None if there is none. On other devices than
-    CPUs, and in a graph, they are not looked at: reading values would mean waiting."""
-    if numbers.device.type != "cpu" or not numbers.numel() or needs_static_shapes(numbers):
-        return None
-    low, high = map(int, numbers.aminmax())
-    if low < 0:
-        return low
-    if high >= size:
-        return high
-    return None
-
 
 # --- which tokens see each other ---
 
@@ -239,11 +158,11 @@ class BatchDocuments:
         self.document_ids_bs: torch.Tensor | None = None
         self.positions_bs: torch.Tensor
 
-        is_bare = attention_mask is None and seq_idx is None
-        if is_bare and position_ids is None and cu_seq_lens is None:
+        has_neither_mask_nor_seq_idx = attention_mask is None and seq_idx is None
+        if has_neither_mask_nor_seq_idx and position_ids is None and cu_seq_lens is None:
             # Every row is one document without padding.
             self.positions_bs = torch.arange(length, device=device).expand(batch_size, length)
-        elif is_bare and batch_size == 1 and cu_seq_lens is not None:
+        elif has_neither_mask_nor_seq_idx and batch_size == 1 and cu_seq_lens is not None:
             self._use_bounds(cu_seq_lens, position_ids)
         else:
             self._find_documents(attention_mask, position_ids, seq_idx, cu_seq_lens)
@@ -746,3 +665,131 @@ def _count_positions(real_bs: torch.Tensor, starts_bs: torch.Tensor) -> torch.Te
     rank_bs = real_bs.long().cumsum(1)
     rank_at_start_bs = torch.where(starts_bs, rank_bs, _last_marked(starts_bs, rank_bs, 1))
     return (rank_bs - rank_at_start_bs).clamp(min=0)
+
+
+# --- what callers may pass ---
+
+
+def check_inputs(
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    width: int,
+    dimensions: tuple[str, ...] = ("batch", "length"),
+) -> torch.Tensor:
+    """Return `input_ids` or `inputs_embeds`; a ValueError if there is not one of them, or if it has
+    another shape than `dimensions`, after which `inputs_embeds` has `width`."""
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    num_dimensions = len(dimensions)
+    form = ", ".join(dimensions)
+    if inputs_embeds is None:
+        inputs = input_ids
+        name = "input_ids"
+        fits = inputs.dim() == num_dimensions
+    else:
+        inputs = inputs_embeds
+        name = "inputs_embeds"
+        form = f"{form}, {width}"
+        fits = inputs.dim() == num_dimensions + 1 and inputs.shape[-1] == width
+    if not fits or 0 in tuple(inputs.shape[:num_dimensions]):
+        raise ValueError(
+            f"{name} has the shape {tuple(inputs.shape)}: use [{form}], with at least one token"
+        )
+    return inputs
+
+
+def check_shapes(
+    inputs: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
+    seq_idx: torch.Tensor | None,
+):
+    """Refuse a mask that is neither [batch, length] nor a 4D mask of booleans or floats, and other
+    arguments that do not have one number for each token.
+
+    A 4D mask may be the same for all rows, heads or queries: it then has a 1 in that place.
+    """
+    shape = tuple(inputs.shape[:2])
+    if attention_mask is not None:
+        mask_shape = tuple(attention_mask.shape)
+        is_4d = attention_mask.dim() == 4
+        fits = mask_shape == shape
+        if is_4d:
+            batch_size, length = shape
+            fits_rows = mask_shape[0] in (batch_size, 1)
+            fits_pairs = mask_shape[2] in (length, 1) and mask_shape[3] == length
+            fits = fits_rows and fits_pairs
+        if not fits:
+            raise ValueError(
+                f"attention_mask has the shape {mask_shape}, the inputs {shape}: "
+                "use [batch, length] or [batch, 1, length, length]"
+            )
+        is_usable = attention_mask.dtype == torch.bool or attention_mask.is_floating_point()
+        if is_4d and not is_usable:
+            raise ValueError(
+                f"attention_mask is {attention_mask.dtype}: a 4D mask holds booleans, or floats "
+                "to add"
+            )
+    columns = {"token_type_ids": token_type_ids, "position_ids": position_ids, "seq_idx": seq_idx}
+    for name, x in columns.items():
+        if x is not None and (x.shape not in (shape, (1, shape[1])) or x.dtype == torch.bool):
+            raise ValueError(
+                f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}"
+            )
+
+
+def refuse_cache(kwargs: dict[str, Any]):
+    """Refuse what a decoder with a cache, or with cross-attention, would be passed."""
+    for name in ("past_key_values", "cache", "encoder_hidden_states"):
+        if kwargs.get(name) is not None:
+            raise ValueError(
+                f"{name}: there is no cache and no cross-attention; pass the whole text at every "
+                "step"
+            )
+
+
+def layers_to_keep(
+    kwargs: dict[str, Any], config: Any, num_layers: int
+) -> tuple[set[int] | None, bool]:
+    """Take `output_hidden_states` and `output_attentions` out of a caller's `kwargs`. Where one is
+    None or missing, the field of the config decides.
+
+    Returns:
+        The indices of the hidden states to keep, None if no hidden states are returned; and whether
+        the attention probabilities are.
+    """
+    wanted_states = kwargs.pop("output_hidden_states", None)
+    if wanted_states is None:
+        wanted_states = config.output_hidden_states
+    wants_attentions = kwargs.pop("output_attentions", None)
+    if wants_attentions is None:
+        wants_attentions = config.output_attentions
+    kept_states = None
+    is_index = isinstance(wanted_states, int) and not isinstance(wanted_states, bool)
+    if wanted_states or is_index:  # an index may be 0
+        kept_states = state_indices(wanted_states, num_layers + 1)
+    return kept_states, bool(wants_attentions)
+
+
+def state_indices(wanted: bool | int | list[int], num_states: int) -> set[int]:
+    """The indices of the hidden states that `output_hidden_states` asks for: True for all of them;
+    or, as in newer versions of Transformers, one index or several, where -1 is the last state.
+    Indices out of range select nothing."""
+    if wanted is True:
+        return set(range(num_states))
+    indices = [wanted] if isinstance(wanted, int) else wanted
+    return {index % num_states for index in indices if -num_states <= index < num_states}
+
+
+def find_out_of_range(numbers: torch.Tensor, size: int) -> int | None:
+    """A number that is below 0, or not below `size`; None if there is none. On other devices than
+    CPUs, and in a graph, they are not looked at: reading values would mean waiting."""
+    if numbers.device.type != "cpu" or not numbers.numel() or needs_static_shapes(numbers):
+        return None
+    low, high = map(int, numbers.aminmax())
+    if low < 0:
+        return low
+    if high >= size:
+        return high
+    return None
