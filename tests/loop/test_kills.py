@@ -16,6 +16,7 @@ import pytest
 import torch
 from helpers import sentences
 from safetensors.torch import load_file
+from transformers import TrainerControl, TrainingArguments
 
 from minibert.training import cli
 from minibert.training.data.collators import MaskedLMCollator
@@ -285,15 +286,19 @@ def test_a_training_that_diverges_stops_at_the_step_at_which_it_began(
 
 
 def test_a_signal_ends_one_training():
-    """In a notebook, the next one begins in the same process."""
+    """In a notebook, the next one begins in the same process, and saves as the settings say."""
     callback = SaveAndStop()
-    callback.on_train_begin(None, None, None)
+    args = TrainingArguments("out", save_only_model=True, save_strategy="best", use_cpu=True)
+    callback.on_train_begin(args, None, None)
     try:
         os.kill(os.getpid(), signal.SIGTERM)
+        callback.on_evaluate(args, None, TrainerControl())
         assert callback.is_stopping()
+        assert not args.save_only_model and args.save_strategy == "steps"
         callback.restore()
-        callback.on_train_begin(None, None, None)
+        callback.on_train_begin(args, None, None)
         assert not callback.is_stopping()
+        assert args.save_only_model and args.save_strategy == "best"
     finally:
         callback.restore()
 

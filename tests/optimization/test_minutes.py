@@ -6,7 +6,7 @@ import types
 
 import pytest
 import torch
-from transformers import get_linear_schedule_with_warmup
+from transformers import TrainerState, get_linear_schedule_with_warmup
 
 from minibert.training import cli
 from minibert.training.optimization import clock
@@ -93,6 +93,23 @@ def test_the_time_used_travels_with_the_checkpoint():
     factors = machine.train(resumed)
     assert machine.now - began == pytest.approx(150, abs=3)
     assert factors[0] == pytest.approx(0.25 / 0.9, abs=0.01) and factors[-1] < 0.1
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_the_time_of_an_earlier_training_counts_once(is_resumed):
+    """In a notebook, the same object goes on after Ctrl-C."""
+    machine = Machine(lambda now: 1.0)
+    budget = machine.budget()
+    machine.train(budget, steps_before_kill=450)
+    used = budget.elapsed
+    saved_states = {"TimeBudget": budget.state()}
+    machine.now += 5000
+    state = TrainerState(global_step=450, stateful_callbacks=saved_states)
+    if not is_resumed:
+        state = TrainerState()
+    args = types.SimpleNamespace(logging_steps=10, eval_steps=10, save_steps=10)
+    budget.on_train_begin(args, state, None)
+    assert budget.elapsed == (used if is_resumed else 0)
 
 
 def test_time_is_kept_for_the_evaluation_at_the_end():

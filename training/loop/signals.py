@@ -32,9 +32,14 @@ class SaveAndStop(TrainerCallback):
 
     def __init__(self):
         self.previous_handlers: dict[int, Any] = {}  # by signal
+        self.previous_settings: dict[str, Any] = {}  # fields of `args` before the last checkpoint
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        self.received = 0  # a signal that ended an earlier training of this trainer
+        # a signal may have ended an earlier training of this trainer
+        self.received = 0
+        for name, value in self.previous_settings.items():
+            setattr(args, name, value)
+        self.previous_settings = {}
         # the loader of accelerate wraps the one that has workers
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and args.dataloader_num_workers:
@@ -74,6 +79,8 @@ class SaveAndStop(TrainerCallback):
     def _request_checkpoint(self, args: TrainingArguments, control: Any) -> None:
         if self.is_stopping():
             control.should_save = True
+            for name in ("save_only_model", "save_strategy"):
+                self.previous_settings.setdefault(name, getattr(args, name))
             args.save_only_model = False  # this checkpoint can be resumed
             if args.save_strategy == SaveStrategy.BEST:
                 # with it, `Trainer` would decide again whether to save

@@ -29,7 +29,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     schedule 1/n of the way that remains. After a stall, the rest of the schedule is spread over the
     rest of the time. The first step, in which much is made once, is not timed, and does not move
     the schedule. Time counts from when this object is made, and goes on when training is resumed. A
-    further training from step 0 has all of the time again.
+    further training that is not resumed has all of the time again.
 
     A `Trainer` gets it as a callback, its `scheduler` in `optimizers`, and more `max_steps` than it
     will reach.
@@ -116,7 +116,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.durations = deque(attributes["durations"], maxlen=RECENT_STEPS)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0 and self.progress > 0:  # after an earlier training
+        if self.progress > 0:  # after an earlier training in this process
             self.restart()
         saved_state = state.stateful_callbacks.get(type(self).__name__)
         if state.global_step and saved_state:
