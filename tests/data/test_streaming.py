@@ -19,7 +19,7 @@ from minibert.training import cli
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import load_documents, load_sources
-from minibert.training.data.mixtures import Corpus, first_examples, split_corpus
+from minibert.training.data.mixtures import Corpus, first_rows, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.data.validation_documents import held_out_mask, split_stream
@@ -95,7 +95,7 @@ def test_what_is_held_out_is_never_trained_on(folder, monkeypatch):
         not set(texts(documents.train, 1000)) & held_out
         and not set(texts(documents.tokenizer_sample)) & held_out
     )
-    assert len(first_examples(split_stream(stream, 0.3, 0)[1], count=10)) == 10
+    assert len(first_rows(split_stream(stream, 0.3, 0)[1], count=10)) == 10
 
 
 # --- order ---

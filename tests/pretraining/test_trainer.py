@@ -557,7 +557,7 @@ def test_a_size_that_fits_is_named(text, tmp_path, capsys):
     (callback,) = [
         one for one in trainer.callback_handler.callbacks if isinstance(one, DivergenceCallback)
     ]
-    callback.is_unwarned = True
+    callback.may_warn_of_few_steps = True
     callback.check_steps(40)
     assert f"--size tiny: about {steps} steps in the same time" in capsys.readouterr().out
 

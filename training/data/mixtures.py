@@ -91,7 +91,8 @@ class Corpus:
                 fields[name] = options.pop(name)
         if not isinstance(data, Corpus):
             return cls(data, **fields)
-        for name in fields:
+        if fields:
+            name = next(iter(fields))
             raise ValueError(f"{name}: data is a Corpus; set the field {name} there")
         return data
 
@@ -266,7 +267,7 @@ def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> Trainin
         train_stream, held_out_stream = split_stream(stream, validation_size, seed)
         train.append(train_stream)
         held_out.append(held_out_stream)
-    validation = first_examples(*held_out, count=VALIDATION_DOCUMENTS)
+    validation = first_rows(*held_out, count=VALIDATION_DOCUMENTS)
     if not len(validation):
         raise ValueError(
             f"validation_size: {validation_size} holds out no document of the stream; raise it"
@@ -275,14 +276,14 @@ def _split_streams(corpus: Corpus, validation_size: float, seed: int) -> Trainin
     return TrainingSplits(mixed, validation, _tokenizer_sample(train, corpus, seed))
 
 
-def first_examples(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
+def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
     """The first documents or rows of every stream, `count` in all if there are as many."""
     count_by_stream = -(-count // len(streams))
-    examples: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for stream in streams:
         first = islice(stream, count_by_stream)
-        examples += tqdm(first, desc="Reading rows", total=count_by_stream, delay=1, leave=False)
-    return datasets.Dataset.from_list(examples)
+        rows += tqdm(first, desc="Reading rows", total=count_by_stream, delay=1, leave=False)
+    return datasets.Dataset.from_list(rows)
 
 
 def mix_streams(

@@ -84,8 +84,8 @@ def split_facts(trainer: "FinetuningTrainer", files: Mapping[str, str]) -> dict[
         source = files.get(name) or files.get("data")
         if source is None:
             source = f"{files['train']}, held out"
-        counts = trainer.task.class_counts(trainer.label_counts[name])
-        num_labelled = trainer.task.count_labelled(counts, len(examples))
+        counts = trainer.task.counts_by_class(trainer.label_counts[name])
+        num_labelled = trainer.task.total_of_shares(counts, len(examples))
         facts[name] = SplitFacts(len(examples), source, counts, num_labelled)
     return facts
 

@@ -15,7 +15,7 @@ from ..common.printable import printable
 from ..common.training_result import TrainingResult
 from .checks import check_before_reading
 from .config import FinetuningConfig
-from .reading.examples import read_splits
+from .reading.examples import read_and_learn
 from .reading.splits import FilesOrRows
 from .results import score_baseline
 from .start_model import StartModel
@@ -69,7 +69,7 @@ def make_plan(
     if validation_size is not None:
         options["validation_size"] = validation_size
     options |= task.options()
-    splits = read_splits(task, start, args, sources, columns, validation_size, do_train=True)
+    splits = read_and_learn(task, start, args, sources, columns, validation_size, do_train=True)
     recipe = write_plan(task, splits, args, options)
     return TrainingResult(None, task.tokenizer, recipe, Path(args.output_dir))
 

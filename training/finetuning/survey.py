@@ -33,7 +33,7 @@ class Survey:
     lengths: np.ndarray  # tokens of every input, [inputs]
     num_cut: int  # inputs that lost their end
     labels: Counter[str]  # how often each occurs
-    num_labelled: int  # examples, or words, that may have them
+    num_labelled: int  # examples, or words, that have them
     labels_of_inputs: dict[int, set[str]]  # by the hash of an input: the labels it occurs with
     num_repeated: int  # inputs that occurred before
     coverage: Coverage  # what the tokenizer loses of the first examples
@@ -62,13 +62,12 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
     if IS_CUT in encoded.column_names:
         num_cut = sum(encoded[IS_CUT])
     labels_of_inputs = _group_labels(task, inputs, encoded)
-    labels, num_labelled = task.count_labels(examples)
     return Survey(
         num_examples=len(examples),
         lengths=np.array(lengths),
         num_cut=num_cut,
-        labels=labels,
-        num_labelled=num_labelled,
+        labels=task.count_labels(examples),
+        num_labelled=task.count_labelled(examples),
         labels_of_inputs=labels_of_inputs,
         num_repeated=len(inputs) - len(labels_of_inputs),
         coverage=measure_coverage(task.tokenizer, _sample_texts(task, examples)),
@@ -116,7 +115,7 @@ def find_warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     test inputs that are in the validation split too."""
     lines = []
     if "train" in surveys:
-        lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of, task.label_names))))
+        lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of_label, task.label_names))))
     for name in surveys:
         for line in _split_warnings(task, name, surveys):
             lines.append(f"{name}: {line}")
@@ -198,8 +197,8 @@ def _overlap_warnings(name: str, surveys: Mapping[str, Survey]) -> Iterator[str]
 def _missing_classes(task: Task, split: Survey) -> list[str]:
     """The classes (of entities: their types) that the task knows and no example of the split
     has."""
-    present = {task.class_of(label) for label in split.labels}
-    classes = dict.fromkeys(map(task.class_of, task.label_names))
+    present = {task.class_of_label(label) for label in split.labels}
+    classes = dict.fromkeys(map(task.class_of_label, task.label_names))
     return [name for name in classes if name not in present]
 
 

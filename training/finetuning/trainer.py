@@ -29,7 +29,7 @@ from .class_weights import sum_of_weights, weighted_loss
 from .config import FinetuningConfig
 from .freezing import add_lora, freeze
 from .prediction_loop import TaskPredictor
-from .reading.examples import read_splits
+from .reading.examples import read_and_learn
 from .reading.splits import FilesOrRows
 from .results import Results, name_baseline, score_baseline, score_simple_model
 from .saving import save_results
@@ -141,7 +141,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         self.sources = dict(
             data=data, train=train_dataset, validation=eval_dataset, test=test_dataset
         )
-        self._read_splits(start, args, columns, validation_size, do_train)
+        self._prepare_examples(start, args, columns, validation_size, do_train)
         self.encoded = {name: self.task.encode(split) for name, split in self.splits.items()}
         self._warn_of_examples()
 
@@ -177,7 +177,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         self.scores: dict[str, Scores] = {}
         self.chosen_thresholds: ChosenThresholds | None = None
 
-    def _read_splits(
+    def _prepare_examples(
         self,
         start: StartModel,
         args: FinetuningConfig,
@@ -188,7 +188,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         """Read the examples of `sources`, which the task then knows the labels of, and say how many
         there are."""
         self.longest_input = longest_input(self.task.tokenizer, start.config)
-        self.splits = read_splits(
+        self.splits = read_and_learn(
             self.task, start, args, self.sources, columns, validation_size, do_train
         )
         self._training_examples = self.splits.get("train")

@@ -30,7 +30,7 @@ class DivergenceCallback(TrainerCallback):
         self.has_new_weights = has_new_weights
         self.budget = budget
         self.suggest_size = suggest_size
-        self.is_unwarned = False  # of too few steps for new weights
+        self.may_warn_of_few_steps = False  # once, of new weights
         self.watched_weights: torch.Tensor | None = None  # since the training begins
         self.losses: list[float] = []
         self.norms: list[float] = []
@@ -43,7 +43,7 @@ class DivergenceCallback(TrainerCallback):
         ]
         # NaN spreads to all weights within a step: it is enough to check the smallest tensor.
         self.watched_weights = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
-        self.is_unwarned = self.has_new_weights
+        self.may_warn_of_few_steps = self.has_new_weights
         self.losses = []
         self.norms = []
         if self.budget is None:
@@ -70,9 +70,9 @@ class DivergenceCallback(TrainerCallback):
         """Warn once of too few steps for new weights; by the clock, name a smaller size that has
         enough of them."""
         warning = None
-        if self.is_unwarned:
+        if self.may_warn_of_few_steps:
             warning = few_steps_warning(steps)
-        self.is_unwarned = False
+        self.may_warn_of_few_steps = False
         suggestion = None
         if warning is not None and self.budget is not None and self.suggest_size is not None:
             suggestion = self.suggest_size(steps)

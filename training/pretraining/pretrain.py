@@ -80,8 +80,8 @@ def report_and_return(trainer: PretrainingTrainer) -> TrainingResult:
     tokenizer = trainer.tokenizer_to_save()
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
-    examples = trainer.objective.examples(output, trainer.held_out_texts(), tokenizer)
-    print("", *examples, "", sep="\n")
+    demo_lines = trainer.objective.demo_lines(output, trainer.held_out_texts(), tokenizer)
+    print("", *demo_lines, "", sep="\n")
     card = "README.md (the model card)"
     if trainer.card.example is not None:
         card = "README.md (the model card, with a sentence of the held-out text as its example)"

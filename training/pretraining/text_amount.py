@@ -10,24 +10,25 @@ from ..data.mixtures import SAMPLE_ROWS
 from ..data.packing import fill_rate, unigram_counts
 from .config import PretrainingConfig
 
-# Fewer tokens for each parameter of a new model, or fewer examples of a new word, get a warning.
+# Fewer tokens for each parameter of a new model, or fewer occurrences of a new word, get a
+# warning.
 MIN_TOKENS_PER_PARAMETER = 2
-MIN_EXAMPLES_OF_NEW_WORD = 50
+MIN_OCCURRENCES_OF_NEW_WORD = 50
 # Text that a trained model gains little from; a million words are more tokens.
 MIN_TOKENS_TO_CONTINUE = 1_000_000
 
 
 def print_size(
-    rows: datasets.Dataset, seq_length: int, parameters: int, streamed: bool = False
+    rows: datasets.Dataset, seq_length: int, parameters: int, streaming: bool = False
 ) -> None:
-    """Print the number of rows (if `streamed`, they are the first ones of a stream) and
+    """Print the number of rows (if `streaming`, they are the first ones of a stream) and
     parameters."""
     filled = fill_rate(rows, seq_length)
-    number = f"{len(rows):,}"
-    if streamed:
-        number = f"the first {number}"
+    amount = f"{len(rows):,}"
+    if streaming:
+        amount = f"the first {amount}"
     print(
-        f"{number} rows of up to {seq_length} tokens, filled to {filled:.1%}; {parameters:,}"
+        f"{amount} rows of up to {seq_length} tokens, filled to {filled:.1%}; {parameters:,}"
         " parameters"
     )
 
@@ -72,10 +73,10 @@ def warn_of_little_text_to_continue(num_tokens: float) -> None:
 
 def warn_of_rare_words(counts: np.ndarray, new_ids: Sequence[int]) -> None:
     """Warn of new words that hardly occur; `counts`: of all tokens, in all passes over the text."""
-    num_examples = np.median(counts[new_ids])
-    if num_examples < MIN_EXAMPLES_OF_NEW_WORD:
+    num_occurrences = np.median(counts[new_ids])
+    if num_occurrences < MIN_OCCURRENCES_OF_NEW_WORD:
         warn(
-            f"half of the {len(new_ids):,} new words are trained on {num_examples:.0f}"
+            f"half of the {len(new_ids):,} new words are trained on {num_occurrences:.0f}"
             " times or less and learn little; use a smaller --extend_vocabulary, or more"
             " text"
         )

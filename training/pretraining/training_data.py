@@ -25,7 +25,7 @@ from ..data.mixtures import (
     VALIDATION_DOCUMENTS,
     Corpus,
     TrainingSplits,
-    first_examples,
+    first_rows,
     mix_streams,
     split_corpus,
 )
@@ -79,8 +79,10 @@ class CorpusReader(TrainingDataReader):
 
     def read(self, args: PretrainingConfig, eval_dataset: Any) -> TrainingSplits:
         splits = split_corpus(self.corpus, validation_size=args.validation_size, seed=args.seed)
-        number = "A stream of" if self.streaming else f"{len(splits.train):,}"
-        print(f"{number} documents to train on, {len(splits.validation):,} held out")
+        amount = f"{len(splits.train):,}"
+        if self.streaming:
+            amount = "A stream of"
+        print(f"{amount} documents to train on, {len(splits.validation):,} held out")
         return splits
 
 
@@ -169,7 +171,7 @@ class DatasetReader(TrainingDataReader):
             validation = train.select(np.flatnonzero(is_held_out))
             train = train.select(np.flatnonzero(~is_held_out))
         elif isinstance(validation, datasets.IterableDataset):
-            validation = first_examples(drop_blank_texts(validation), count=VALIDATION_DOCUMENTS)
+            validation = first_rows(drop_blank_texts(validation), count=VALIDATION_DOCUMENTS)
         else:
             validation = drop_blank_texts(validation)
         return TrainingSplits(train, validation, tokenizer_sample=train)
@@ -242,7 +244,7 @@ def _make_pairs(
 def take_sample(rows: DatasetOrStream) -> datasets.Dataset:
     """The rows in which tokens are counted: all of them, of a stream the first ones."""
     if isinstance(rows, datasets.IterableDataset):
-        return first_examples(rows, count=SAMPLE_ROWS)
+        return first_rows(rows, count=SAMPLE_ROWS)
     return rows
 
 

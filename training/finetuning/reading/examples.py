@@ -1,6 +1,6 @@
 """The examples of a fine-tuning: read, checked, and in the form that the task wants.
 
-A training, an evaluation and a plan call `read_splits`, after `check_before_reading`.
+A training, an evaluation and a plan call `read_and_learn`, after `check_before_reading`.
 """
 
 import copy
@@ -19,7 +19,7 @@ from .splits import VALIDATION_SIZE, FilesOrRows, load_splits
 MISSING_LABELS = {"None", "", "-1", "-1.0"}
 
 
-def read_splits(
+def read_and_learn(
     task: Task,
     start: StartModel,
     args: FinetuningConfig,
@@ -62,7 +62,7 @@ def drop_unlabelled_test(task: Task, splits: DatasetDict) -> None:
     test = splits.get("test")
     if test is None or test is first:
         return
-    column = task.find_labels(first)
+    column = task.find_label_column(first)
     test_labels = _labels_as_text(test, column)
     # What other examples have as a label, such as -1, is one.
     missing_labels = {*MISSING_LABELS, *task.no_gold} - _labels_as_text(first, column)

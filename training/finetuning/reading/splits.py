@@ -92,7 +92,7 @@ def load_splits(
             "validation_size: validation rows are given, so that none are held out; leave it out,"
             " or give the training rows alone (--train)"
         )
-    splits = _read_splits(sources, columns)
+    splits = _read_tables(sources, columns)
     if "train" in splits and "validation" not in splits and validation_size is not None:
         train_split, validation_split = hold_out(splits["train"], validation_size, seed, task)
         splits["train"] = train_split
@@ -205,7 +205,7 @@ def _tables_in(folder: Path) -> dict[str, list[str]]:
 # --- Reading ---
 
 
-def _read_splits(
+def _read_tables(
     sources: Mapping[str, list[Part]], header: Sequence[str] | None
 ) -> dict[str, datasets.Dataset]:
     """Read all parts. What their columns hold (numbers, spans) is settled over all of them

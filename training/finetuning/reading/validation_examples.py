@@ -29,10 +29,10 @@ def hold_out(
     if validation_size < 1:
         target = validation_size * len(examples)
     target = round(target)
-    columns = [examples[column] for column in task.find_texts(examples)[task.group_columns]]
+    columns = [examples[column] for column in task.find_text_columns(examples)[task.group_columns]]
     keys = [json.dumps(texts, default=str) for texts in zip(*columns)]
     groups: dict[str, Counter] = defaultdict(Counter)
-    for key, classes in zip(keys, task.classes(examples)):
+    for key, classes in zip(keys, task.classes_by_example(examples)):
         groups[key].update([None, *classes])
     order = np.argsort(text_digests(groups, seed))
     is_held_out = stratify(list(groups.values()), max(1, target), order)

@@ -135,17 +135,17 @@ class Task(JudgingMixin, DisplayMixin, abc.ABC):
 
     # --- columns ---
 
-    def find(self, split: datasets.Dataset, option: str) -> str:
+    def find_column_of(self, split: datasets.Dataset, option: str) -> str:
         """The column of a split that an option of `columns` names."""
         return find_column(split, option, getattr(self, option), self.columns[option])
 
-    def find_labels(self, split: datasets.Dataset) -> str:
+    def find_label_column(self, split: datasets.Dataset) -> str:
         """The column of the labels."""
-        return self.find(split, list(self.columns)[-1])
+        return self.find_column_of(split, list(self.columns)[-1])
 
-    def find_texts(self, split: datasets.Dataset) -> list[str]:
+    def find_text_columns(self, split: datasets.Dataset) -> list[str]:
         """The columns that the model's inputs are made of."""
-        return [self.find(split, option) for option in list(self.columns)[:-1]]
+        return [self.find_column_of(split, option) for option in list(self.columns)[:-1]]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         """Refuse a split that has an example without one of the texts."""
@@ -161,7 +161,7 @@ class Task(JudgingMixin, DisplayMixin, abc.ABC):
         `LABEL`; a ValueError for a bad column or example."""
         first = next(iter(splits.values()))
         self.learned = self.learned_class(
-            label_column=self.find_labels(first), text_columns=self.find_texts(first)
+            label_column=self.find_label_column(first), text_columns=self.find_text_columns(first)
         )
         for split in splits.values():
             for column in (*self.text_columns, self.learned.label_column):
@@ -183,7 +183,7 @@ class Task(JudgingMixin, DisplayMixin, abc.ABC):
         """`split` with the column `LABEL`, and others that `encode` needs."""
         return with_column(split, LABEL, labels, self.label_feature)
 
-    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+    def classes_by_example(self, split: datasets.Dataset) -> list[set[str]]:
         """The classes of each example, which are held out in proportion, and of which training
         needs one of each."""
         return [set()] * len(split)
@@ -195,7 +195,7 @@ class Task(JudgingMixin, DisplayMixin, abc.ABC):
 
     def use_columns_of(self, split: datasets.Dataset) -> None:
         """Find the columns of the texts among those of a split without labels."""
-        self.learned.text_columns = self.find_texts(split)
+        self.learned.text_columns = self.find_text_columns(split)
 
     @property
     def required_columns(self) -> list[str]:

@@ -89,14 +89,14 @@ class Choose(Task):
 
     # --- columns ---
 
-    def find_texts(self, split: datasets.Dataset) -> list[str]:
+    def find_text_columns(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the
         choices."""
         guesses = self.columns["choice_columns"]
         choices = []
         for name in self.choice_columns or [None]:
             choices.append(find_column(split, "choice_columns", name, guesses))
-        text = self.find(split, "text_column")
+        text = self.find_column_of(split, "text_column")
         prefix = self.prefix_column
         for name in self.columns["prefix_column"]:
             if prefix is None and name != text and name in split.column_names:

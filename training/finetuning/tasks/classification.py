@@ -182,12 +182,12 @@ class Classify(Task):
 
     # --- columns ---
 
-    def find_texts(self, split: datasets.Dataset) -> list[str]:
+    def find_text_columns(self, split: datasets.Dataset) -> list[str]:
         columns = []
         if self.text_column:
-            columns.append(self.find(split, "text_column"))
+            columns.append(self.find_column_of(split, "text_column"))
         if self.pair_column:
-            columns.append(self.find(split, "pair_column"))
+            columns.append(self.find_column_of(split, "pair_column"))
         if not columns:
             columns = self._guess_texts(split)
         lacks_first = self.pair_column and not self.text_column
@@ -201,7 +201,7 @@ class Classify(Task):
     def _guess_texts(self, split: datasets.Dataset) -> list[str]:
         label_column = None
         with suppress(ValueError):  # examples to predict for have no label
-            label_column = self.find_labels(split)
+            label_column = self.find_label_column(split)
         candidates = [column for column in plain_text_columns(split) if column != label_column]
         for pair in PAIR_COLUMNS:
             if set(pair) <= set(candidates):
@@ -218,7 +218,7 @@ class Classify(Task):
     ) -> datasets.DatasetDict:
         """As `Task.read`, without the examples that nobody has labelled yet, where each of the
         others has one class: doccano exports an empty list for them."""
-        column = self.find_labels(next(iter(splits.values())))
+        column = self.find_label_column(next(iter(splits.values())))
         labels = {}
         for name, split in splits.items():
             if column in split.column_names:
@@ -253,8 +253,8 @@ class Classify(Task):
                 raise bad_value(self.learned.label_column, label, LIST_EXAMPLE)
         return label
 
-    def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        labels = self._plain_labels(split, self.find_labels(split))
+    def classes_by_example(self, split: datasets.Dataset) -> list[set[str]]:
+        labels = self._plain_labels(split, self.find_label_column(split))
         if self._guess_problem_type(labels) == REGRESSION:
             return [set()] * len(split)
         return [set(map(str, as_list(label))) for label in labels]
@@ -335,7 +335,7 @@ class Classify(Task):
         self.learned.metric_for_best_model = "f1_macro"
         if not self.class_weights:
             return
-        counts = self._count(training_labels)
+        counts = self._count_label_names(training_labels)
         num_examples = None
         if isinstance(self.problem, MultiLabel):
             num_examples = len(training_labels)
@@ -343,7 +343,7 @@ class Classify(Task):
         self.learned.label_weights = weights
         print(describe_weights(self.label_names, weights))
 
-    def _count(self, labels: Iterable[Any]) -> Counter[str]:
+    def _count_label_names(self, labels: Iterable[Any]) -> Counter[str]:
         """How often each label occurs, by name."""
         counts: Counter[str] = Counter()
         for label in labels:
@@ -481,15 +481,15 @@ class Classify(Task):
     ) -> dict[str, dict[str, float]]:
         return self.problem.scores_by_class(predictions, references)
 
-    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
+    def count_labels(self, examples: datasets.Dataset) -> Counter[str]:
         if len(self.label_names) < 2:
-            return Counter(), 0
-        return self._count(examples[LABEL]), len(examples)
+            return Counter()
+        return self._count_label_names(examples[LABEL])
 
-    def count_labelled(self, class_counts: Mapping[str, int], num_examples: int) -> int:
+    def total_of_shares(self, class_counts: Mapping[str, int], num_examples: int) -> int:
         if self.problem_type == MULTI_LABEL:
             return num_examples
-        return super().count_labelled(class_counts, num_examples)
+        return super().total_of_shares(class_counts, num_examples)
 
     # --- how they are shown ---
 

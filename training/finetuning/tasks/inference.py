@@ -40,7 +40,7 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
         """As `Classify.read`, without the pairs that have no gold label. A ValueError for labels
         without names, since nobody could tell entailment from contradiction."""
         splits = datasets.DatasetDict(splits)
-        column = self.find_labels(next(iter(splits.values())))
+        column = self.find_label_column(next(iter(splits.values())))
         for name, split in splits.items():
             if column not in split.column_names:
                 continue
@@ -49,7 +49,7 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
             if num_left_out:
                 print(f"{name}: {num_left_out:,} pairs without a gold label are left out")
                 splits[name] = split.select(np.flatnonzero(has_gold))
-        read_splits = super().read(splits, config)
+        labelled_splits = super().read(splits, config)
         label_names = self.label_names
         if all(label.lstrip("-").isdigit() for label in label_names):
             raise ValueError(
@@ -63,7 +63,7 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
                 f" {printable(label_names[0])!r}, for contradiction;"
                 " if that is wrong, give them in another order by --labels"
             )
-        return read_splits
+        return labelled_splits
 
     def _label_names(
         self,

@@ -70,7 +70,7 @@ class JudgingMixin:
 
     # --- class by class ---
 
-    def class_of(self, label: str) -> str:
+    def class_of_label(self, label: str) -> str:
         """What metrics are given for, of a label: the label, or the type of entity that it stands
         for."""
         return label
@@ -82,15 +82,19 @@ class JudgingMixin:
         without classes."""
         return {}
 
-    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
-        """How often each label occurs, and how many examples (or words) may have it; none for a
-        task whose labels are no choice between names."""
-        return Counter(), 0
+    def count_labels(self, examples: datasets.Dataset) -> Counter[str]:
+        """How often each label occurs; empty for a task whose labels are no choice between
+        names."""
+        return Counter()
 
-    def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
-        """How often each class occurs, of how often each label does."""
+    def count_labelled(self, examples: datasets.Dataset) -> int:
+        """How many things have a label of `count_labels`: the examples, or their words."""
+        return len(examples)
+
+    def counts_by_class(self, label_counts: Mapping[str, int]) -> dict[str, int]:
+        """How often each class occurs, from the numbers of `count_labels`."""
         return dict(label_counts)
 
-    def count_labelled(self, class_counts: Mapping[str, int], num_examples: int) -> int:
-        """What the shares of the classes are of, which `class_counts` returned."""
+    def total_of_shares(self, class_counts: Mapping[str, int], num_examples: int) -> int:
+        """The number that the shares of the classes are of, from those of `counts_by_class`."""
         return sum(class_counts.values())

@@ -127,7 +127,7 @@ class Tag(Task):
         self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None
     ) -> datasets.DatasetDict:
         """As `Task.read`, without sentences that have no word."""
-        (column,) = self.find_texts(next(iter(splits.values())))
+        (column,) = self.find_text_columns(next(iter(splits.values())))
         with_words = datasets.DatasetDict()
         for name, split in splits.items():
             check_column(split, column)
@@ -162,8 +162,8 @@ class Tag(Task):
                 raise bad_value(f"{column}[{word}]", tag, "the name of a tag, such as B-PER")
         return named_tags
 
-    def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        return [set(map(str, as_list(tags))) for tags in split[self.find_labels(split)]]
+    def classes_by_example(self, split: datasets.Dataset) -> list[set[str]]:
+        return [set(map(str, as_list(tags))) for tags in split[self.find_label_column(split)]]
 
     def learn_labels(
         self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None
@@ -419,7 +419,7 @@ class Tag(Task):
         """Whole sentences are drawn."""
         return intervals_of_tags(predictions, references, self.learned.has_entities)
 
-    def class_of(self, label: str) -> str:
+    def class_of_label(self, label: str) -> str:
         return schemes.split_tag(label)[1] or label
 
     def scores_by_class(
@@ -427,17 +427,16 @@ class Tag(Task):
     ) -> dict[str, dict[str, float]]:
         return scores_by_tag(predictions, references, self.learned.has_entities)
 
-    def count_labels(self, examples: datasets.Dataset) -> tuple[Counter[str], int]:
-        counts: Counter[str] = Counter()
+    def count_labels(self, examples: datasets.Dataset) -> Counter[str]:
         if len(self.label_names) < 2:
-            return counts, 0
-        num_words = 0
-        for tags in examples[LABEL]:
-            counts.update(tags)
-            num_words += len(tags)
-        return counts, num_words
+            return Counter()
+        return Counter(flatten(examples[LABEL]))
 
-    def class_counts(self, label_counts: Mapping[str, int]) -> dict[str, int]:
+    def count_labelled(self, examples: datasets.Dataset) -> int:
+        """The words."""
+        return sum(map(len, examples[LABEL]))
+
+    def counts_by_class(self, label_counts: Mapping[str, int]) -> dict[str, int]:
         """Of entities, how many there are of each type."""
         if not self.learned.has_entities:
             return dict(label_counts)

@@ -207,7 +207,7 @@ class Objective(abc.ABC):
         """A held-out text for the snippet of the card; without one, the card makes something up."""
         return None
 
-    def examples(
+    def demo_lines(
         self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
     ) -> list[str]:
         """Lines that show the saved model at work on held-out texts."""

@@ -67,7 +67,7 @@ class MaskedLM(Objective):
         description = f"The sentence is held-out text; the masked word is {sentence[word]!r}."
         return Example({"text": masked}, description)
 
-    def examples(
+    def demo_lines(
         self, folder: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase
     ) -> list[str]:
         """Sentences with a masked word that the saved model fills in: two right and two wrong
@@ -82,23 +82,23 @@ class MaskedLM(Objective):
                 sentence[: word.start] + tokenizer.mask_token + sentence[word.stop :]
             )
         guesses_of_texts = fill_masks(masked_texts, str(folder), top_k=3)
-        right_examples = []
-        wrong_examples = []
+        right_lines = []
+        wrong_lines = []
         for text, word, guesses_of_masks in zip(masked_texts, words, guesses_of_texts):
             guesses = guesses_of_masks[0]  # of the only mask
             guess_texts = []
             for guess in guesses:
                 guess_texts.append(f"{guess['token_str'].strip()!r} {guess['score']:.0%}")
-            example = f"  {text}\n    was: {word}; model: {', '.join(guess_texts)}"
+            line = f"  {text}\n    was: {word}; model: {', '.join(guess_texts)}"
             if guesses[0]["token_str"].strip().lower() == word.lower():
-                right_examples.append(example)
+                right_lines.append(line)
             else:
-                wrong_examples.append(example)
+                wrong_lines.append(line)
         return [
-            f"Held-out text, filled by the saved model (right in {len(right_examples)} of"
+            f"Held-out text, filled by the saved model (right in {len(right_lines)} of"
             f" {len(sentences)} sentences; up to two of each kind):",
-            *right_examples[:2],
-            *wrong_examples[:2],
+            *right_lines[:2],
+            *wrong_lines[:2],
         ]
 
 

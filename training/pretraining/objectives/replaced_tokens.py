@@ -292,5 +292,5 @@ class ReplacedTokenDetection(MaskedLM):
     def card_example(self, *_: Any) -> None:
         return None  # a discriminator fills no masks
 
-    def examples(self, *_: Any) -> list[str]:
+    def demo_lines(self, *_: Any) -> list[str]:
         return []  # a discriminator fills no masks
