@@ -40,7 +40,7 @@ from transformers import (
 
 from minibert.training.common.precision import fast_bf16
 from minibert.training.conversion import from_native
-from minibert.training.evaluation.metrics import answer_scores
+from minibert.training.evaluation.answer_metrics import answer_scores
 
 CODES = ("minibert", "transformers")
 STRATEGIES = {"length": "group_by_length", "random": "random"}

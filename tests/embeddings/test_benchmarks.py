@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 import minibert
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.measuring.mteb_tasks import evaluate_mteb_tasks
-from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
+from minibert.training.embeddings.measuring.retrieval import Retrieval
 from minibert.training.hub.card import save_card
 from minibert.training.hub.facts import CardFacts
 
@@ -54,7 +54,7 @@ def tasks(toy):
         metadata = describe("Found", "Retrieval", "ndcg_at_10")
 
         def load_data(self, **_):
-            task = read_retrieval(toy / "test")
+            task = Retrieval.from_folder(toy / "test", "test")
             split = dict(
                 queries=Dataset.from_list(
                     [dict(id=name, text=text) for name, text in task.queries.items()]
@@ -85,7 +85,7 @@ def test_local_tasks_equal_what_mteb_measures(mteb, toy, folder, tasks, tmp_path
     expected = {each.task_name: each.get_score() for each in alone.task_results}
     assert found["metrics"] == pytest.approx(expected, abs=1e-5)
     assert found["tasks"] == {"Similar": "cosine_spearman", "Found": "ndcg_at_10"}
-    held_out = read_retrieval(toy / "test")
+    held_out = Retrieval.from_folder(toy / "test", "test")
     ours = held_out.score(held_out.predict(open_encoder(folder)))["ndcg@10"]
     assert found["metrics"]["Found"] == pytest.approx(ours, abs=1e-4)
     card = (tmp_path / "model/README.md").read_text()

@@ -16,9 +16,9 @@ import minibert
 from minibert.training.embeddings import evaluate
 from minibert.training.embeddings.measuring import similarity
 from minibert.training.embeddings.measuring.retrieval import Retrieval
-from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
 from minibert.training.embeddings.measuring.scored_pairs import ScoredPairs
 from minibert.training.embeddings.reading.passages import Passage
+from minibert.training.embeddings.reading.retrieval_folders import read_retrieval
 
 
 def test_the_example_of_a_card_is_relevant():
@@ -160,7 +160,7 @@ def test_judgements_of_what_is_not_there(tmp_path, capsys):
     before = read_retrieval(str(tmp_path / "data"))
     assert not capsys.readouterr().out
     qrels.write_text(good + "q0,d99,1\nq99,d1,1\n")
-    task = read_retrieval(str(tmp_path / "data"))
+    task = Retrieval.from_folder(tmp_path / "data", "test")
     assert (
         "2 of 46 judgements name a query or a passage that is not there" in capsys.readouterr().out
     )

@@ -13,7 +13,7 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer, Spars
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.inference import encode
 from minibert.training.embeddings.measuring.held_out import score_embeddings
-from minibert.training.embeddings.measuring.retrieval_folders import read_retrieval
+from minibert.training.embeddings.measuring.retrieval import Retrieval
 from minibert.training.embeddings.printing import print_table
 from minibert.training.embeddings.trainers import losses
 from minibert.training.embeddings.trainers.losses import find_loss, make_loss
@@ -194,7 +194,7 @@ def test_incompatible_options_are_refused_before_training(
 
 def test_the_sparsity_of_sparse_vectors_is_measured(toy, capsys):
     model = open_encoder(str(toy / "model"), "sparse")
-    task = read_retrieval(toy / "test")
+    task = Retrieval.from_folder(toy / "test", "test")
     vectors = model.encode_document([passage.text for passage in task.passages])
     counts = [(vector.to_dense() != 0).sum().item() for vector in vectors]
     scores = score_embeddings(model, task, task.predict(model))

@@ -6,9 +6,9 @@ from helpers import write_rows
 
 from minibert.training.data import tables
 from minibert.training.embeddings import evaluate
-from minibert.training.embeddings.measuring.validation_pairs import split_pairs
 from minibert.training.embeddings.reading.negatives import with_negatives
 from minibert.training.embeddings.reading.pairs import read_pairs
+from minibert.training.embeddings.reading.validation_pairs import split_pairs
 
 
 def columns(first, second, third=None, label=None) -> dict[str, list]:

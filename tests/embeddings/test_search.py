@@ -14,8 +14,8 @@ from sentence_transformers import SentenceTransformer
 import minibert
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.index import Index, cosine_of_random_pairs
-from minibert.training.embeddings.measuring.validation_pairs import split_pairs
 from minibert.training.embeddings.reading.passages import Passage, read_passages
+from minibert.training.embeddings.reading.validation_pairs import split_pairs
 
 
 def test_passages(library):

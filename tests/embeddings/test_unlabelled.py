@@ -7,10 +7,10 @@ import pytest
 from embedding_models import TRAINING, save_untrained, write_matches
 from helpers import refusal, run, write_rows
 
-from minibert.training.embeddings.measuring.validation_pairs import split_pairs
 from minibert.training.embeddings.reading.document_pairs import pair_documents
 from minibert.training.embeddings.reading.documents import Document, read_documents
 from minibert.training.embeddings.reading.passages import split_passages
+from minibert.training.embeddings.reading.validation_pairs import split_pairs
 
 TOPICS = 24
 

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
+from minibert.training.evaluation.answer_metrics import normalize_answer
 from minibert.training.evaluation.entity_metrics import EntityScores
-from minibert.training.evaluation.metrics import correlations, normalize_answer, retrieval_scores
+from minibert.training.evaluation.retrieval_metrics import retrieval_scores
 from minibert.training.evaluation.squad_metrics import SquadScores
+from minibert.training.evaluation.value_metrics import correlations
 
 
 def test_correlations_against_the_formula():

@@ -17,11 +17,12 @@ from ..evaluation.baselines import judge
 from .encoders import open_encoder, open_reranker
 from .measuring.held_out import HeldOut, score_embeddings
 from .measuring.mteb_tasks import evaluate_mteb_tasks, find_mteb_tasks, show_mteb_report
-from .measuring.retrieval_folders import is_folder, read_retrieval
+from .measuring.retrieval import Retrieval
 from .measuring.scored_pairs import ScoredPairs
 from .measuring.similarity import SharedWords, is_dense
 from .printing import next_command_of_encoder, print_table
 from .reading.pairs import read_pairs
+from .reading.retrieval_folders import is_folder
 from .reading.texts import name_of_data
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
@@ -90,7 +91,7 @@ def evaluate_embed(
 def _read_held_out(data: str | Dataset, split: str, columns: Sequence[str]) -> HeldOut:
     """What a model is measured on; a ValueError for pairs without scores."""
     if is_folder(data):
-        return read_retrieval(data, split)
+        return Retrieval.from_folder(data, split)
     pairs = read_pairs(data, columns, split=split)
     if "label" not in pairs.column_names:
         raise ValueError(
@@ -152,7 +153,7 @@ def evaluate_rerank(
         them in "metrics".
     """
     with lock_result(result):
-        held_out = read_retrieval(data, split)
+        held_out = Retrieval.from_folder(data, split)
         reranker = open_reranker(model)
         finder = open_encoder(embedder, "dense")
         passages = held_out.find_passages(finder, depth, "Embedding")

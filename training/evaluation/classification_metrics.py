@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .metrics import correlations
+from .value_metrics import correlations
 
 
 def score_classes(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float | None]:

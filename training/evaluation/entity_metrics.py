@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
-from .evaluate_metric import STRING_LIST_FEATURE, Metric
+from .metric_base import STRING_LIST_FEATURE, Metric
 
 
 class EntityScores(Metric):

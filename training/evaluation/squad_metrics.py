@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import datasets
 import numpy as np
 
-from .evaluate_metric import Metric
-from .metrics import answer_scores
+from .answer_metrics import answer_scores
+from .metric_base import Metric
 
 
 class SquadScores(Metric):

@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from datasets import Dataset
 
-from ...evaluation import metrics
 from ...evaluation.intervals import Interval, intervals_of_means
+from ...evaluation.retrieval_metrics import query_scores, retrieval_scores
 from ...hub.example import Example
 from ..inference import score_pairs
 from ..reading.pairs import passages_of
 from ..reading.passages import Passage
+from ..reading.retrieval_folders import read_retrieval
 from .held_out import HeldOut
 from .similarity import find_nearest
 
@@ -44,6 +46,11 @@ class Retrieval(HeldOut):
     relevant: dict[str, dict[str, float]]
     # a query is not found as a passage (that is not relevant to itself)
     ignore_identical_ids: bool = False
+
+    @classmethod
+    def from_folder(cls, folder: str | Path, split: str) -> Retrieval:
+        """Of a folder that `read_retrieval` reads."""
+        return cls(*read_retrieval(folder, split))
 
     @classmethod
     def from_rows(cls, rows: Dataset) -> Retrieval:
@@ -115,10 +122,10 @@ class Retrieval(HeldOut):
 
     def score(self, predicted: list[list[Passage]]) -> dict[str, float]:
         """hit, recall, MRR and nDCG at `RANKS` of the passages of each query, best first."""
-        return metrics.retrieval_scores(_ids_of(predicted), self._grades(), RANKS)
+        return retrieval_scores(_ids_of(predicted), self._grades(), RANKS)
 
     def intervals(self, predicted: list[list[Passage]]) -> dict[str, Interval]:
-        return intervals_of_means(metrics.query_scores(_ids_of(predicted), self._grades(), RANKS))
+        return intervals_of_means(query_scores(_ids_of(predicted), self._grades(), RANKS))
 
     def _grades(self) -> list[dict[str, float]]:
         """The grades of each query's passages, in the order of the queries."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from datasets import Dataset
 
-from ...evaluation import metrics
 from ...evaluation.intervals import Interval, intervals_of_values
+from ...evaluation.value_metrics import correlations
 from ...hub.example import Example
 from .held_out import HeldOut
 from .similarity import similarities
@@ -44,7 +44,7 @@ class ScoredPairs(HeldOut):
         return similarities(model, self.first, self.second, bar_title)
 
     def score(self, predicted: list[float]) -> dict[str, float]:
-        return metrics.correlations(predicted, self.scores)
+        return correlations(predicted, self.scores)
 
     def intervals(self, predicted: list[float]) -> dict[str, Interval]:
         intervals = intervals_of_values(predicted, self.scores)

@@ -1,2 +1,1 @@
-"""The trainers of embedding models and rerankers: their setups, losses and teachers, and what they
-leave in the output folder."""
+"""The trainers of embedding models and rerankers: their setups, losses and teachers."""

@@ -5,21 +5,21 @@ import dataclasses
 from typing import Any, ClassVar
 
 import sentence_transformers as st
-from datasets import Dataset
 from transformers import set_seed
 
 from ...common.printing import warn
 from ...evaluation.baselines import describe_few_rows
 from ...loop.arguments import choose_best_metric, trainer_settings
 from ...optimization.clock import start_budget
+from ..checks import check_before_reading
 from ..config import EmbeddingConfig
 from ..encoders import EncoderType, open_encoder
 from ..inference import warn_cut
 from ..measuring.evaluators import EmbeddingEvaluator
 from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.scored_pairs import ScoredPairs
-from ..measuring.validation_pairs import split_pairs
-from .checks import check_before_reading
+from ..reading.retrieval_folders import RetrievalFolder
+from ..reading.validation_pairs import split_pairs
 from .encoder_trainer import EncoderTrainerMixin
 from .losses import find_loss, make_loss
 from .setups import EmbeddingSetup
@@ -66,9 +66,12 @@ class EmbeddingTrainerMixin(EncoderTrainerMixin):
             setup.pairs_from,
         )
         has_scores = "label" in pairs.column_names
-        if isinstance(held_out, Dataset):
-            held_out_class = ScoredPairs if has_scores else Retrieval
-            held_out = held_out_class.from_rows(held_out)
+        if isinstance(held_out, RetrievalFolder):
+            held_out = Retrieval(*held_out)
+        elif has_scores:
+            held_out = ScoredPairs.from_rows(held_out)
+        else:
+            held_out = Retrieval.from_rows(held_out)
 
         # Teacher and loss
         teacher = open_teacher(setup.teacher, setup.model)

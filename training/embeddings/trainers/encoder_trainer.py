@@ -14,7 +14,7 @@ from ...loop.checkpoint_mixin import CheckpointMixin
 from ...loop.early_stopping import EarlyStopping
 from ...loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ...optimization.clock import TimeBudget, TimeBudgetMixin
-from .saving import save_results
+from ..saving import save_results
 from .setups import EncoderSetup
 
 

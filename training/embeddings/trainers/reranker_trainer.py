@@ -14,14 +14,15 @@ from ...loading.models import load_sentence_transformer, minibert_config
 from ...loading.weights import check_weights
 from ...loop.arguments import choose_best_metric, trainer_settings
 from ...optimization.clock import start_budget
+from ..checks import check_before_reading
 from ..config import RerankerConfig
 from ..encoders import RERANKER_ARCHITECTURE, open_encoder
 from ..inference import warn_cut
 from ..measuring.evaluators import RankingEvaluator, ScoreEvaluator
-from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
-from ..measuring.validation_pairs import split_pairs
+from ..measuring.retrieval import RETRIEVAL_METRICS
 from ..reading.negatives import with_negatives
-from .checks import check_before_reading
+from ..reading.retrieval_folders import RetrievalFolder
+from ..reading.validation_pairs import split_pairs
 from .encoder_trainer import EncoderTrainerMixin
 from .setups import RerankingSetup
 from .teachers import open_teacher, teach
@@ -110,9 +111,9 @@ def _is_reranker(path: str) -> bool:
     return RERANKER_ARCHITECTURE in (minibert_config(path).architectures or [])
 
 
-def _check_rows(setup: RerankingSetup, pairs: Dataset, held_out: Dataset | Retrieval) -> None:
+def _check_rows(setup: RerankingSetup, pairs: Dataset, held_out: Dataset | RetrievalFolder) -> None:
     """Refuse (a ValueError) a folder to validate on, and negatives for rows that need none."""
-    if isinstance(held_out, Retrieval):
+    if isinstance(held_out, RetrievalFolder):
         raise ValueError(
             f"validation: {setup.validation!r} is a folder; give a reranker a table like the data"
         )

@@ -13,8 +13,8 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ....option_checks import checked_class
 from ...data.sentences import sentences_by_line
+from ...evaluation.answer_metrics import answer_scores, compare_answers
 from ...evaluation.intervals import Interval, intervals_of_means
-from ...evaluation.metrics import answer_scores, compare_answers
 from ...evaluation.plots import plot_scores
 from ..reading.columns import as_list, bad_value, map_examples, with_column
 from .answer_windows import best_answer, encode_questions

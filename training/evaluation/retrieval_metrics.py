@@ -1,71 +1,10 @@
-"""The metrics of retrieval, of answers and of values. Those of classifiers are in
-`classification_metrics.py`.
-
-Correlations are from -1 to 1, other scores from 0 to 1.
-"""
+"""The metrics of retrieval, from 0 to 1."""
 
 import math
-import re
-import string
-import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-
-def correlations(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
-    """`pearson`, the linear correlation, and `spearman`, that of ranks, where equal values share a
-    rank. Both are 0 where they are not defined: one side is constant, or there is one row only."""
-    import scipy.stats
-
-    if len(references) < 2:
-        return {"pearson": 0.0, "spearman": 0.0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)
-        pearson = scipy.stats.pearsonr(predictions, references).statistic
-        spearman = scipy.stats.spearmanr(predictions, references).statistic
-    # NaN where a correlation is not defined
-    return {
-        "pearson": float(np.nan_to_num(pearson)),
-        "spearman": float(np.nan_to_num(spearman)),
-    }
-
-
-def normalize_answer(text: str) -> str:
-    """As the SQuAD v1.1 script does: lower case, no ASCII punctuation, no English articles, single
-    spaces."""
-    text = text.lower().translate(dict.fromkeys(map(ord, string.punctuation)))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
-
-
-def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
-    """Whether two answers are the same once normalized, and the F1 of the words they share, counted
-    with repeats."""
-    words = normalize_answer(predicted).split()
-    true_words = normalize_answer(true).split()
-    is_same = words == true_words
-    if not words or not true_words:
-        return is_same, float(is_same)
-    shared = Counter(words) & Counter(true_words)
-    f1 = 2 * shared.total() / (len(words) + len(true_words))
-    return is_same, f1
-
-
-def answer_scores(
-    predictions: Sequence[str], references: Sequence[Sequence[str]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """`exact_match` and `f1` of each answer, [rows] each, see `SquadScores` in `squad_metrics`."""
-    exact = []
-    f1 = []
-    for predicted, answers in zip(predictions, references):
-        # As the official script has it: an answer of nothing but articles and marks is none.
-        true_answers = list(filter(normalize_answer, answers)) or [""]
-        scores = [compare_answers(predicted, answer) for answer in true_answers]
-        best_exact, best_f1 = np.max(scores, axis=0)
-        exact.append(best_exact)
-        f1.append(best_f1)
-    return np.array(exact, np.float64), np.array(f1, np.float64)
 
 
 def _gain(grades: Sequence[float]) -> float:

@@ -1,10 +1,10 @@
 """What a training of an embedding model or a reranker refuses before any row is read."""
 
-from ...hub.push import check_push
-from ...loop.arguments import check_training
-from ...optimization.clock import check_minutes
-from ..config import DEFAULT_EPOCHS, EncoderConfig
-from ..encoders import check_encoder, check_reranker
+from ..hub.push import check_push
+from ..loop.arguments import check_training
+from ..optimization.clock import check_minutes
+from .config import DEFAULT_EPOCHS, EncoderConfig
+from .encoders import check_encoder, check_reranker
 
 
 def check_before_reading(model: str, args: EncoderConfig, is_reranker: bool = False) -> None:

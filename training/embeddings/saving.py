@@ -1,29 +1,19 @@
-"""What a training leaves beside its model: the card, the report and the picture."""
+"""What a training of an embedding model or a reranker leaves beside its model: the card, the report
+and the picture."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...common.files import write_json
-from ...common.printing import warn
-from ...evaluation.baselines import judge
-from ...evaluation.plots import plot_training
-from ...hub.card import save_card
-from ...hub.facts import (
-    CardFacts,
-    CardMetric,
-    SplitFacts,
-    add_source,
-    describe_data,
-    facts_from_trainer,
-)
-from ...hub.origin import read_origin
-from ..reading.texts import name_of_data
+from ..common.files import write_json
+from ..common.printing import warn
+from ..evaluation.baselines import judge
+from ..evaluation.plots import plot_training
+from ..hub.card import save_card
+from .card import card_facts
+from .reading.texts import name_of_data
 
 if TYPE_CHECKING:
-    from .encoder_trainer import EncoderTrainerMixin
-
-MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
+    from .trainers.encoder_trainer import EncoderTrainerMixin
 
 
 def save_results(trainer: "EncoderTrainerMixin", folder: Path) -> dict[str, Any]:
@@ -61,30 +51,3 @@ def make_report(trainer: "EncoderTrainerMixin") -> dict[str, Any]:
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
     }
-
-
-def card_facts(trainer: "EncoderTrainerMixin", report: Mapping[str, Any]) -> CardFacts:
-    """What the card says."""
-    data_name = describe_data(trainer.setup.data_names)
-    held_out = trainer.evaluator.held_out
-    facts = facts_from_trainer(vars(trainer.state), trainer.args, data_name)
-    facts.results = []
-    for name, value in report["after"].items():
-        result = CardMetric(
-            name,
-            value,
-            "held-out data",
-            "validation",
-            baseline_value=report["before"][name],
-            interval=report["intervals"].get(name),
-        )
-        facts.results.append(result)
-    facts.baseline_name = "before this training"
-    facts.splits = {
-        "train": SplitFacts(len(trainer.train_dataset), data_name),
-        "held out": SplitFacts(len(held_out), "queries, or pairs with a score"),
-    }
-    facts.example = held_out.example(MAX_EXAMPLE_CHARACTERS)
-    add_source(facts, read_origin(trainer.setup.model))
-    facts.warning = report["warning"]
-    return facts

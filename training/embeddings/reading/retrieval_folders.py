@@ -1,4 +1,4 @@
-"""How the files of a retrieval folder are read.
+"""The files of a retrieval folder, read.
 
 It is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id,
 text, perhaps title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT.tsv
@@ -9,17 +9,24 @@ counted from 1 without a header.
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...common.printable import printable
 from ...data.cell_types import to_number
 from ...data.tables import read_table
-from ..reading.documents import documents_of_rows
-from ..reading.passages import Passage
-from ..reading.texts import texts_of
-from .retrieval import Retrieval
+from .documents import documents_of_rows
+from .passages import Passage
+from .texts import texts_of
 
 MAX_MISSING_SHARE = 0.1  # of judgements that name a passage or a query that is not there
+
+
+class RetrievalFolder(NamedTuple):
+    """What such a folder holds."""
+
+    passages: list[Passage]
+    queries: dict[str, str]  # the text of each query, by its id
+    relevant: dict[str, dict[str, float]]  # the grades of passages: relevant[query id][passage id]
 
 
 def is_folder(source: Any) -> bool:
@@ -27,7 +34,7 @@ def is_folder(source: Any) -> bool:
     return isinstance(source, (str, Path)) and Path(source).is_dir()
 
 
-def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> Retrieval:
+def read_retrieval(folder: str | Path, split: str = "test", field: str = "data") -> RetrievalFolder:
     """The queries of `split` that have a relevant passage, with the whole corpus. A ValueError for
     a missing file and an id that occurs twice; `field` is the argument's name."""
     corpus_file = _find_file(folder, ["corpus.jsonl"], field)
@@ -49,7 +56,7 @@ def read_retrieval(folder: str | Path, split: str = "test", field: str = "data")
         raise ValueError(f"{queries_file}: several rows have the same _id")
     relevant = _read_judgements(judgements_file, queries, passage_ids)
     queries = {query_id: text for query_id, text in queries.items() if query_id in relevant}
-    return Retrieval(passages, queries, relevant)
+    return RetrievalFolder(passages, queries, relevant)
 
 
 def _find_file(folder: str | Path, names: Sequence[str], field: str) -> str:

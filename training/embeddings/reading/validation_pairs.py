@@ -7,11 +7,10 @@ from typing import Any
 from datasets import Dataset
 
 from ...data.tables import sources_of
-from ..reading.document_pairs import pair_documents
-from ..reading.documents import read_documents
-from ..reading.pairs import read_pairs
-from .retrieval import Retrieval
-from .retrieval_folders import is_folder, read_retrieval
+from .document_pairs import pair_documents
+from .documents import read_documents
+from .pairs import read_pairs
+from .retrieval_folders import RetrievalFolder, is_folder, read_retrieval
 
 
 def split_pairs(
@@ -21,7 +20,7 @@ def split_pairs(
     validation_size: float,
     seed: int,
     pairs_from: Sequence[str] = (),
-) -> tuple[Dataset, Dataset | Retrieval]:
+) -> tuple[Dataset, Dataset | RetrievalFolder]:
     """Read the pairs. Returns those to train on, and what the best checkpoint is chosen on.
 
     Args:
