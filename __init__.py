@@ -55,7 +55,7 @@ _PUBLIC_NAMES = {
     "tokenization": ["Extension", "extend_tokenizer", "train_tokenizer"],
     "training.data.collators": ["MaskedLMCollator"],
     "training.data.masking_progress": ["MaskingProgress"],
-    "training.data.mixtures": ["Corpus"],
+    "training.data.corpus": ["Corpus"],
     "training.data.prepared": ["PreparedRows"],
     "training.common.training_result": ["TrainingResult"],
     "option_checks": ["UnknownOptionError"],

@@ -101,7 +101,7 @@ from .training.data.collators import (
 from .training.data.masking_progress import (
     MaskingProgress as MaskingProgress,
 )
-from .training.data.mixtures import (
+from .training.data.corpus import (
     Corpus as Corpus,
 )
 from .training.data.prepared import (

@@ -8,8 +8,9 @@ import pytest
 
 import minibert
 from minibert.tokenization import train_tokenizer
+from minibert.training.data.corpus import Corpus
 from minibert.training.data.documents import load_documents
-from minibert.training.data.mixtures import Corpus, load_sample, split_corpus
+from minibert.training.data.mixtures import load_sample, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.data.validation_documents import held_out_mask

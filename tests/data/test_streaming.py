@@ -18,8 +18,9 @@ from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
+from minibert.training.data.corpus import Corpus
 from minibert.training.data.documents import load_documents, load_sources
-from minibert.training.data.mixtures import Corpus, first_rows, split_corpus
+from minibert.training.data.mixtures import first_rows, split_corpus
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.tokenized import tokenize_documents
 from minibert.training.data.validation_documents import held_out_mask, split_stream
@@ -320,7 +321,7 @@ def test_bad_sources_are_refused(folder):
     (folder / "numbers.csv").write_text("a,b\n1,2\n")
     good = folder / "0.txt"
     for data, arguments, message in (
-        ([], {}, "weights: needed to stream 0 entries of data"),
+        ([], {}, "data: an empty list"),
         ([good, folder], {}, "weights: needed to stream 2 entries of data"),
         (
             [good, folder / "blank.txt"],

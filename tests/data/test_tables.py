@@ -12,9 +12,9 @@ import pytest
 
 import minibert
 from minibert.training.data.cell_types import to_number, with_numbers
+from minibert.training.data.corpus import Corpus
+from minibert.training.data.csv_and_json import read_records
 from minibert.training.data.documents import load_documents, load_sources
-from minibert.training.data.mixtures import Corpus
-from minibert.training.data.records import read_records
 from minibert.training.data.sources import find_files, load_hub
 from minibert.training.data.tables import as_dataset, from_records, read_table, sources_of
 from minibert.training.data.text_files import ReadError, read_text

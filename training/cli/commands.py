@@ -121,21 +121,21 @@ COMMANDS = {
     "pretrain": Command(
         "Train a tokenizer and pretrain a model on text.",
         "pretraining.pretrain:pretrain",
-        options=("data.mixtures:Corpus",),
+        options=("data.corpus:Corpus",),
         config="pretraining.config:PretrainingConfig",
         former_names={"model": "preset"},
     ),
     "prepare": Command(
         "Tokenize and pack text once, for many trainings.",
         "pretraining.prepare:prepare",
-        options=("data.mixtures:Corpus",),
+        options=("data.corpus:Corpus",),
         config="pretraining.config:RowsConfig",
         fixed_keywords={"streaming": False, "shuffle_buffer": 0},
     ),
     "tokenizer": Command(
         "Train a tokenizer on text, or add words to one.",
         "pretraining.make_tokenizer:make_tokenizer",
-        options=("data.mixtures:Corpus",),
+        options=("data.corpus:Corpus",),
         config="pretraining.config:TokenizerConfig",
     ),
     "fill": Command(

@@ -18,22 +18,18 @@ from datasets.fingerprint import Hasher
 
 from .builtin_corpus import builtin_documents, builtin_files
 from .cell_types import string_columns, with_numbers
+from .csv_and_json import read_records
 from .dataset_calls import DatasetOrStream, checksum, load_files, map_tables, revision_of
-from .file_search import matching_paths
+from .entries import DataEntry, is_prepared, language_of, name_of_entry, names_of_entries
 from .formats import FORMATS
 from .parquet_files import parquet_features
-from .records import read_records
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
 from .sources import find_files, load_hub
 from .tables import from_numbered_records, from_records
 from .text_files import ReadError, detect_encoding
 
-ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows
 RECORDS_TO_GUESS_FROM = 100  # the column of the text is guessed from so many
 BYTES_TO_GUESS_FROM = 1 << 24  # blank lines are looked for in so many
-# "de=folder": the language that an entry is in.
-LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<entry>.+)", re.DOTALL)
-DataEntry = str | Path | DatasetOrStream  # an entry of `data`
 
 
 def load_documents(
@@ -67,7 +63,7 @@ def load_documents(
             )
     if len(parts) == 1:
         return parts[0]
-    names = names_of_sources(data)
+    names = names_of_entries(data)
     label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
     label_ids = np.repeat(label.str2int(names), list(map(len, parts)))
     return datasets.concatenate_datasets(parts).add_column("source", label_ids, feature=label)
@@ -112,49 +108,6 @@ def _report_missing(texts: DatasetOrStream, entry: DataEntry) -> None:
             f"{name_of_entry(entry)!r}: {missing:,} of {len(texts):,} rows have no text"
             " and are left out"
         )
-
-
-def check_sources(data: Sequence[DataEntry]) -> None:
-    """Refuse (a ValueError) a path without files, before any work."""
-    for entry in data:
-        if isinstance(entry, (str, Path)):
-            find_files(language_of(entry)[1])
-
-
-def language_of(entry: DataEntry) -> tuple[str | None, DataEntry]:
-    """Split an entry `language=entry` into its language (None if it names none) and the rest."""
-    if isinstance(entry, DatasetOrStream):
-        return None, entry
-    if not isinstance(entry, str):
-        return None, str(entry)
-    named = LANGUAGE.fullmatch(entry)
-    # a path may have a "=" in it
-    if named is None or os.path.exists(entry) or matching_paths(entry):
-        return None, entry
-    return named["language"], named["entry"]
-
-
-def name_of_entry(entry: DataEntry) -> str:
-    """The name of an entry in messages."""
-    return "the data set" if isinstance(entry, DatasetOrStream) else str(entry)
-
-
-def names_of_sources(data: Sequence[DataEntry]) -> list[str]:
-    """The language of each entry of `data`, or else its name. Of several data sets in memory, which
-    have no names, each has its number."""
-    names = []
-    for number, source in enumerate(data, 1):
-        language, entry = language_of(source)
-        name = language or name_of_entry(entry)
-        if isinstance(source, DatasetOrStream) and len(data) > 1:
-            name = f"data set {number}"
-        names.append(name)
-    return names
-
-
-def is_prepared(folder: str) -> bool:
-    """Whether a folder holds prepared rows."""
-    return os.path.isfile(os.path.join(folder, ROWS_MANIFEST))
 
 
 # --- Reading ---

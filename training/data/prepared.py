@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from ...tokenization import check_fast, tokenizer_json
 from ..common.files import write_json
 from .dataset_calls import DatasetOrStream, load_files
-from .documents import ROWS_MANIFEST, is_prepared
+from .entries import ROWS_MANIFEST, is_prepared
 
 SPLITS = ("train", "validation")
 # The settings that decide the rows.

@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow as pa
 
 from .conll import conll_records, is_conll
+from .csv_and_json import read_records
 from .dataset_calls import error_reason
 from .formats import FORMATS, TABLE_SUFFIXES
 from .headers import check_no_header
 from .parquet_files import plain_type, read_parquet
-from .records import read_records
 from .sources import check_regular, load_hub
 from .text_files import ReadError
 

@@ -16,10 +16,10 @@ from ..common.paths import check_folder
 from ..common.printable import UNPRINTABLE, printable
 from ..data.cell_types import with_numbers
 from ..data.conll import conll_records, is_conll
+from ..data.csv_and_json import read_records
 from ..data.dataset_calls import load_files
 from ..data.formats import CSV_SUFFIXES, FORMATS
 from ..data.parquet_files import parquet_features
-from ..data.records import read_records
 from ..data.tables import Rows, from_numbered_records
 from ..data.text_files import detect_encoding
 from .reading.columns import FILE, ROW, with_column

@@ -12,8 +12,9 @@ from ..common.files import new_folder
 from ..common.locks import lock_folder
 from ..common.paths import check_folder
 from ..common.printing import print_next_step
-from ..data.documents import check_sources
-from ..data.mixtures import Corpus, load_sample
+from ..data.corpus import Corpus
+from ..data.entries import check_entries
+from ..data.mixtures import load_sample
 from ..data.tokenized import check_tokenization
 from ..loading.tokenizers import saved_tokenizer
 from .config import TokenizerConfig
@@ -47,7 +48,7 @@ def make_tokenizer(
     output = Path(output_dir)
     corpus = Corpus.from_options(data, options)
     args = make_config(TokenizerConfig, args, options)
-    check_sources(corpus.data)
+    check_entries(corpus.data)
     check_folder(output)
     if (output / "tokenizer.json").exists():
         raise ValueError(

@@ -8,8 +8,9 @@ from ...tokenization import adapt_tokenizer
 from ..common.config_fields import checked_options, make_config
 from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step, without_bars
-from ..data.documents import check_sources, name_of_entry
-from ..data.mixtures import Corpus, split_corpus
+from ..data.corpus import Corpus
+from ..data.entries import check_entries, name_of_entry
+from ..data.mixtures import split_corpus
 from ..data.packing import check_packing, tokenize_and_pack
 from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..data.tables import Rows
@@ -76,7 +77,7 @@ def prepare(
             "streaming: prepare reads text from disk; leave it out, or stream with minibert"
             " pretrain"
         )
-    check_sources(corpus.data)
+    check_entries(corpus.data)
     check_packing(args.packing, args.seq_length)
     check_new_folder(folder)
     row_tokenizer = None

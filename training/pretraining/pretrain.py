@@ -9,7 +9,7 @@ from ..common.locks import lock_output
 from ..common.precision import without_autocast
 from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult
-from ..data.mixtures import Corpus
+from ..data.corpus import Corpus
 from ..data.tables import Rows
 from ..loop.checkpoints import checkpoint_to_resume
 from .config import PretrainingConfig, preset_config, read_overrides

@@ -18,12 +18,12 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..common.config_fields import check_same_settings
 from ..data.builtin_corpus import BUILTIN
+from ..data.corpus import Corpus
 from ..data.dataset_calls import DatasetOrStream
-from ..data.documents import check_sources, name_of_entry
+from ..data.entries import check_entries, name_of_entry
 from ..data.mixtures import (
     SAMPLE_ROWS,
     VALIDATION_DOCUMENTS,
-    Corpus,
     TrainingSplits,
     first_rows,
     mix_streams,
@@ -73,7 +73,7 @@ class CorpusReader(TrainingDataReader):
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)
-        check_sources(self.corpus.data)
+        check_entries(self.corpus.data)
         if self.streaming:
             check_stream_ends(args)
 
