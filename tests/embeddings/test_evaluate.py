@@ -157,7 +157,7 @@ def test_judgements_of_what_is_not_there(tmp_path, capsys):
     write_retrieval(tmp_path / "data")
     qrels = tmp_path / "data/qrels.csv"
     good = qrels.read_text()
-    before = read_retrieval(str(tmp_path / "data"))
+    before = Retrieval.from_folder(tmp_path / "data", "test")
     assert not capsys.readouterr().out
     qrels.write_text(good + "q0,d99,1\nq99,d1,1\n")
     task = Retrieval.from_folder(tmp_path / "data", "test")
