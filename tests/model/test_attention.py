@@ -235,6 +235,20 @@ def test_truth_table_of_flex_attention(layout, monkeypatch):
         check_truth_table("flex_attention", layout, PATTERNS, monkeypatch, dtype=torch.float32)
 
 
+def test_attention_functions_do_not_get_what_only_the_model_reads():
+    passed_names = set()
+
+    def attend(*args, **kwargs):
+        passed_names.update(kwargs)
+        return user_function(*args, **kwargs)
+
+    AttentionInterface.register("of a user", attend)
+    model = MiniBertModel(tiny(attn_implementation="of a user")).eval()
+    model(torch.tensor([[1, 5, 2]]), output_hidden_states=True, output_attentions=True)
+    assert "sliding_window" in passed_names
+    assert passed_names.isdisjoint({"output_hidden_states", "output_attentions"})
+
+
 def test_the_plans_of_the_truth_table_ran(monkeypatch):
     """Its rows are short: the names of its backends must not promise what they do not do."""
     plans = []
