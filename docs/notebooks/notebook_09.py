@@ -2,6 +2,7 @@
 answers away), the reading of its files, words and passages as tokens, and its pictures.
 """
 
+import copy
 import json
 import re
 import tempfile
@@ -17,9 +18,31 @@ import torch
 from course import exercise
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-ROW_CHARACTERS = 200
+PIECE_CHARACTERS = 200
 PUNCTUATION = ".,;:!?()[]{}\"'«»“”„‘’…–—-।،؛؟·%"  # at the ends of words
 BYTE_OF_CHARACTER = {character: byte for byte, character in bytes_to_unicode().items()}
+# English words and their translations, all spelled in another way, in forms that the parallel
+# passages have.
+WORD_PAIRS = {
+    "de": (
+        "the die, of von, and und, to zu, a eine, is ist, that dass, as als, for für, on auf, are"
+        " sind, was war, with mit, it es, or oder, from aus, not nicht, has hat, other anderen,"
+        " this diese, were waren, have haben, more mehr, also auch, most meisten, government"
+        " regierung, many viele, all alle, they sie, can kann, years jahre, time zeit, number zahl,"
+        " first ersten, while während, between zwischen, only nur, because weil, two zwei, no"
+        " keine, after nach, since seit, both beiden, species arten, members mitglieder, people"
+        " menschen, if wenn, example beispiel, within innerhalb, city stadt"
+    ),
+    "ru": (
+        "in в, and и, that что, as как, not не, for для, on на, with с, also также, or или, to к,"
+        " time времени, is является, were были, but но, they они, it это, years лет, more более,"
+        " was был, he он, are являются, between между, be быть, so так, other других, under под,"
+        " than чем, example например, however однако, only только, after после, can может, usually"
+        " обычно, numbers чисел, number число, all всех, species видов, because поскольку, which"
+        " которые, government правительства, civil гражданское, his его, their их, where где, many"
+        " многие, if если, one один, school школа, animals животных"
+    ),
+}
 
 
 def made_up_texts(codes):
@@ -44,16 +67,16 @@ def read_lines(path, count=None):
     return path.read_text("utf-8").splitlines()[:count]
 
 
-def read_rows(folder, codes, small, num_passages):
-    """{language: its text in rows of 200 characters}, the largest language first. Of the small
+def read_pieces(folder, codes, small, num_passages):
+    """{language: its text in pieces of 200 characters}, the largest language first. Of the small
     languages only the first passages are taken."""
-    rows = {}
+    pieces = {}
     for code in codes:
         count = num_passages if code in small else None
         text = "\n".join(read_lines(folder / code / "train.txt", count))
-        starts = range(0, len(text), ROW_CHARACTERS)
-        rows[code] = [text[start : start + ROW_CHARACTERS] for start in starts]
-    return dict(sorted(rows.items(), key=lambda item: -len(item[1])))
+        starts = range(0, len(text), PIECE_CHARACTERS)
+        pieces[code] = [text[start : start + PIECE_CHARACTERS] for start in starts]
+    return dict(sorted(pieces.items(), key=lambda item: -len(item[1])))
 
 
 def read_parallel(folder, codes):
@@ -66,16 +89,29 @@ def read_parallel(folder, codes):
     return passages
 
 
-def pieces(tokenizer, word):
-    """The tokens of a word as text. A token that is no whole letter stands as its bytes."""
-    texts = []
-    for token in tokenizer.tokenize(word):
-        token_bytes = bytes(BYTE_OF_CHARACTER[character] for character in token)
-        try:
-            texts.append(token_bytes.decode().replace(" ", "_"))
-        except UnicodeDecodeError:
-            texts.append(f"<{' '.join(map(str, token_bytes))}>")
-    return texts
+def token_text(token):
+    """A byte-level token as text, with _ for a space. One that is no whole letter stands as its
+    bytes."""
+    token_bytes = bytes(BYTE_OF_CHARACTER[character] for character in token)
+    try:
+        return token_bytes.decode().replace(" ", "_")
+    except UnicodeDecodeError:
+        return f"<{' '.join(map(str, token_bytes))}>"
+
+
+def tokens_in_text(tokenizer, word):
+    """The tokens of a word, as it stands in a text. A tokenizer puts a space before a text, so a
+    bracket is put before the word, and then left out."""
+    encoding = tokenizer("(" + word, add_special_tokens=False, return_offsets_mapping=True)
+    tokens = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
+    starts = [start for start, _ in encoding["offset_mapping"]]
+    return [token_text(token) for token, start in zip(tokens, starts) if start > 0]
+
+
+def learned_merges(tokenizer):
+    """The pairs that a byte-level BPE of the library merged, in their order."""
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    return [tuple(pair) for pair in model["merges"]]
 
 
 def draw_costs(costs, file_name):
@@ -89,7 +125,7 @@ def draw_costs(costs, file_name):
         axes.errorbar(positions, middle, bars, fmt="o", capsize=3, markersize=4, label=label)
     axes.axhline(1, color="0.6", linewidth=1)
     axes.set_xticks(range(len(by_language)), by_language)
-    axes.set(xlabel="language, the largest first")
+    axes.set(xlabel="language")
     axes.set(ylabel="tokens of a passage\n/ of its English version")
     axes.legend()
     figure.savefig(file_name)
@@ -108,21 +144,15 @@ def read_losses(name):
     return arrays, dict(by_size), contents
 
 
-def draw_losses(losses, codes):
-    """Draw the difference of the loss for each seed: a dot, above 0 if it is worse than α = 1."""
+def draw_losses(differences_by_language):
+    """Draw the differences of the loss by seed: dots, above 0 if it is worse than with α = 1."""
     _, axes = plt.subplots(figsize=(7, 2.6))
-    for number, alpha in enumerate((0.3, 0.0)):
-        for position, code in enumerate(codes):
-            differences = losses[alpha, code] - losses[1.0, code]
-            positions = [position + 0.24 * number - 0.12] * len(differences)
-            label = f"α = {alpha:g} − α = 1" if position == 0 else None
-            axes.plot(
-                positions, differences, "os"[number], color=f"C{number + 1}", ms=4, label=label
-            )
+    for position, differences in enumerate(differences_by_language.values()):
+        axes.plot([position] * len(differences), differences, "o", color="C1", ms=4)
     axes.axhline(0, color="0.6", linewidth=1)
-    axes.set_xticks(range(len(codes)), codes)
-    axes.set(xlabel="language, the largest first", ylabel="difference of the held-out loss")
-    axes.legend()
+    axes.set_xticks(range(len(differences_by_language)), differences_by_language)
+    axes.set(xlabel="language, that with most rows first")
+    axes.set(ylabel="held-out loss:\nα = 0.3 − α = 1")
     plt.show()
 
 
@@ -158,7 +188,7 @@ class Encoded(NamedTuple):
 
     inputs: dict  # what the model takes, [windows, tokens]
     passage_of_token: torch.Tensor  # [windows, tokens]
-    words: list  # the most frequent ones
+    words: list  # the most frequent ones, then others that were asked for
     word_of_token: torch.Tensor  # [windows, tokens]: its place in `words`
 
 
@@ -173,11 +203,39 @@ def find_words(text):
             yield start, start + len(word), word.lower()
 
 
-def encode(tokenizer, passages, length, num_words):
-    """Cut whole passages into windows of so many tokens, and say which token belongs to what."""
+def paired_words(code):
+    """The words of a language that stand in `WORD_PAIRS`."""
+    words = []
+    for other, pairs in WORD_PAIRS.items():
+        for pair in pairs.split(", "):
+            english, translation = pair.split()
+            if code == "en":
+                words.append(english)
+            elif code == other:
+                words.append(translation)
+    return words
+
+
+def find_pairs(code, encoded):
+    """[pairs, 2]: the places of an English word and of its translation in `Encoded.words`. Made-up
+    texts have none of them: there, the first words are paired."""
+    ours = encoded["en"].words
+    theirs = encoded[code].words
+    places = []
+    for pair in WORD_PAIRS[code].split(", "):
+        english, translation = pair.split()
+        if english in ours and translation in theirs:
+            places.append((ours.index(english), theirs.index(translation)))
+    return np.array(places or [(number, number) for number in range(5)])
+
+
+def encode(tokenizer, passages, length, num_words, more_words=()):
+    """Cut whole passages into windows of so many tokens, and say which token belongs to what. Its
+    words are the most frequent ones, and behind them those of `more_words` that occur."""
     words_by_passage = [list(find_words(passage)) for passage in passages]
     counts = Counter(word for words in words_by_passage for _, _, word in words)
     words = [word for word, _ in counts.most_common(num_words)]
+    words += [word for word in dict.fromkeys(more_words) if word in counts and word not in words]
     numbers = {word: number for number, word in enumerate(words)}
     word_of_character = []  # of each passage
     for passage, words_of_passage in zip(passages, words_by_passage):
@@ -260,25 +318,31 @@ def check_sampler(sampler):
     probabilities = [0.3, 0.7]
 
     def draw(seed, count):
-        return list(islice(sampler(texts, probabilities, np.random.default_rng(seed)), count))
+        copied = copy.deepcopy(texts)
+        drawn = list(islice(sampler(copied, probabilities, np.random.default_rng(seed)), count))
+        return drawn, copied == texts
 
-    rows = draw(0, 6_000)
+    rows, is_unchanged = draw(0, 6_000)
     if len(rows) < 6_000:
-        return f"your sampler ended after {len(rows)} rows: where a language ends, it begins anew"
+        return f"your sampler ended after {len(rows)} texts: where a language ends, it begins anew"
     for code, text in rows[:100]:
         if text not in texts.get(code, ()):
-            return f"a row is (language, text of this language); one was {(code, text)!r}"
+            return f"it yields (language, text of this language); one was {(code, text)!r}"
     share = sum(code == "a" for code, _ in rows) / len(rows)
     if abs(share - 12 / 15) < 0.03:
-        return "this draws in proportion to the number of rows: draw the language by `shares`"
+        return "this draws in proportion to the number of texts: draw the language by `shares`"
     if abs(share - 0.5) < 0.03:
         return "this draws all languages equally often: draw the language by `shares`"
     if abs(share - 0.3) > 0.03:
-        return f"language a has the share 0.3, and it was {share:.2f} of 6,000 rows"
-    if draw(0, 60) != rows[:60]:
-        return "a generator of the same seed should give the same rows: use no other random numbers"
+        return f"language a has the share 0.3, and it was {share:.2f} of 6,000 texts"
+    if not is_unchanged:
+        return "your sampler changes the texts that it is given: shuffle a copy of the list"
+    if draw(0, 60)[0] != rows[:60]:
+        return (
+            "a generator of the same seed should give the same texts: use no other random numbers"
+        )
     languages = [code for code, _ in rows[:60]]
-    if languages == [code for code, _ in draw(1, 60)]:
+    if languages == [code for code, _ in draw(1, 60)[0]]:
         return "a generator of another seed gives the same languages: draw them by the generator"
     for code in texts:
         problem = problem_of_turns([text for name, text in rows if name == code], texts[code], code)
@@ -292,33 +356,42 @@ def problem_of_turns(drawn, texts, code):
     turns = [drawn[start : start + count] for start in range(0, len(drawn) - count + 1, count)]
     if any(len(set(turn)) < count for turn in turns):
         return (
-            f"a row of {code} came again before all {count} of its rows were read: go through them"
+            f"a text of {code} came again before all {count} of its texts were read: go through them"
             " in turns"
         )
     if all(turn == turns[0] for turn in turns):
-        return "each turn through a language has the same order: shuffle its rows anew each time"
+        return "each turn through a language has the same order: shuffle its texts anew each time"
     if count > 5 and turns[0] == texts:
         return "the first turn through a language has the order of the list: shuffle it, too"
 
 
 @exercise
-def check_most_frequent_pair(most_frequent_pair):
-    """The pair of neighbouring tokens that BPE merges first."""
-    words = [["a", "b", "c"], ["b", "c", "a", "b"], ["x", "b", "c"]]
-    result = most_frequent_pair(words)
-    if isinstance(result, str):
-        return "return the pair as a tuple of two tokens"
-    if tuple(result) in {("c", "b"), ("c", "x"), ("b", "x")}:
+def check_merges(learn_merges):
+    """The loop of BPE: the pairs that are merged, in their order."""
+    words = ["abc", "bca", "xbc", "abc", *"ppppppp"]
+    result = learn_merges([list(word) for word in words], 1)
+    if result is None or isinstance(result, str) or len(result) != 1:
+        return f"with `count` 1, return a list of one pair; your function returns {result!r}"
+    if isinstance(result[0], str):
+        return "return the pairs: each is a tuple of two tokens"
+    if tuple(result[0]) in {("c", "b"), ("c", "a"), ("c", "x"), ("p", "p")}:
         return "pairs do not cross the border between two words"
-    if tuple(result) != ("b", "c"):
-        return f"in {words}, ('b', 'c') stands three times; your function returns {result!r}"
-    if tuple(most_frequent_pair([[1, 1, 1, 1], [2, 1], [2, 1]])) != (1, 1):
-        return "in [[1, 1, 1, 1], [2, 1], [2, 1]], (1, 1) stands three times and (2, 1) twice"
-    if tuple(most_frequent_pair([["b", "a"], ["b", "a"], ["a", "b"]])) != ("b", "a"):
+    if tuple(result[0]) != ("b", "c"):
+        return f"in {words}, ('b', 'c') stands four times; your function merges {result[0]!r} first"
+    pairs = [tuple(pair) for pair in learn_merges([list(word) for word in words], 2)]
+    if pairs == [("b", "c")] * 2:
+        return "after a merge, the words change: join the pair in each of them, then count anew"
+    if pairs[1] == ("a", "b"):
+        return "where b and c are joined, a stands before bc: (a, b) is no pair there any more"
+    if pairs != [("b", "c"), ("a", "bc")]:
+        return f"in {words}, ('b', 'c') is merged, then ('a', 'bc'); yours are {pairs}"
+    words = ["ba", "ba", "ab", "ba"]
+    if tuple(learn_merges([list(word) for word in words], 1)[0]) != ("b", "a"):
         return "('a', 'b') and ('b', 'a') are two pairs: the order counts"
-    words = [["p"], ["p"], ["p"], ["p"], [], ["q", "r"], ["q", "r"]]
-    if tuple(most_frequent_pair(words)) != ("q", "r"):
-        return "pairs do not cross the border between two words: a word of one token has no pair"
+    words = ["aaaa", "aaaa", "aaaab"]
+    pairs = [tuple(pair) for pair in learn_merges([list(word) for word in words], 2)]
+    if pairs != [("a", "a"), ("aa", "aa")]:
+        return f"of {words}, aa is merged, and then aa with aa; yours are {pairs}"
 
 
 @exercise
@@ -362,3 +435,38 @@ def check_centring(centre):
     other = np.array([[2.0], [4.0], [9.0], [5.0]])
     if not np.allclose(centre(other.copy(), ["tr", "tr", "ru", "ru"]), [[-1], [1], [2], [-2]]):
         return "[[2], [4], [9], [5]] of tr, tr, ru, ru should become [[-1], [1], [2], [-2]]"
+
+
+@exercise
+def check_translations_found(translations_found):
+    """The share of vectors whose nearest vector, by the cosine, is their translation."""
+    generator = np.random.default_rng(4)
+    first = generator.normal(size=(40, 3))
+    second = first + 0.5 * generator.normal(size=(40, 3))
+    second *= generator.uniform(0.2, 5, size=(40, 1))
+
+    def share(scores):
+        return np.mean(scores.argmax(1) == np.arange(len(scores)))
+
+    first_unit = first / np.linalg.norm(first, axis=1, keepdims=True)
+    second_unit = second / np.linalg.norm(second, axis=1, keepdims=True)
+    cosines = first_unit @ second_unit.T
+    distances = np.linalg.norm(first[:, None] - second[None], axis=2)
+    expected = share(cosines)
+    result = float(translations_found(first.copy(), second.copy()))
+    if is_near(result, expected):
+        return None
+    if is_near(result, 100 * expected) or is_near(result, 40 * expected):
+        return f"return a share between 0 and 1; yours is {result:.3g}"
+    hints = (
+        (share(first @ second.T), "this is the dot product, which favours long vectors"),
+        (share(cosines.T), "this looks for the nearest row of `first`: it is the other way"),
+        (share(-distances), "this is the distance, not the cosine"),
+        (np.diagonal(cosines).mean(), "this is the mean cosine of the translations, not a share"),
+    )
+    for value, hint in hints:
+        if is_near(result, value):
+            return hint
+    return (
+        f"of 40 pairs of random vectors, {expected:.3f} are found; your function says {result:.3f}"
+    )

@@ -126,32 +126,75 @@ def sampler_with_first_turn_in_order(rows, probabilities, generator):
         yield code, waiting[code].pop()
 
 
+def sampler_that_shuffles_in_place(texts, probabilities, generator):
+    codes = list(texts)
+    position = Counter()
+    while True:
+        code = codes[generator.choice(len(codes), p=probabilities)]
+        if position[code] % len(texts[code]) == 0:
+            generator.shuffle(texts[code])
+        yield code, texts[code][position[code] % len(texts[code])]
+        position[code] += 1
+
+
 def sampler_that_ends(rows, probabilities, generator):
     for code, of_language in rows.items():
         for row in of_language:
             yield code, row
 
 
-def most_frequent_pair(words):
-    counts = Counter()
-    for word in words:
-        counts.update(pairwise(word))
-    return counts.most_common(1)[0][0]
+def join(word, pair):
+    joined = []
+    for token in word:
+        if joined and (joined[-1], token) == pair:
+            joined[-1] += token
+        else:
+            joined.append(token)
+    return joined
 
 
-def most_frequent_pair_across_words(words):
-    return most_frequent_pair([[token for word in words for token in word]])
+def merges(words, count, join=join, key=tuple):
+    pairs_in_order = []
+    for _ in range(count):
+        counts = Counter()
+        for word in words:
+            counts.update(key(pair) for pair in pairwise(word))
+        pairs_in_order.append(counts.most_common(1)[0][0])
+        words = [join(word, pairs_in_order[-1]) for word in words]
+    return pairs_in_order
 
 
-def most_frequent_unordered_pair(words):
-    counts = Counter()
-    for word in words:
-        counts.update(tuple(sorted(pair)) for pair in pairwise(word))
-    return counts.most_common(1)[0][0]
+def merges_across_words(words, count):
+    return merges([[token for word in words for token in word]], count)
 
 
-def most_frequent_token(words):
-    return Counter(token for word in words for token in word).most_common(1)[0][0]
+def merges_without_joining(words, count):
+    return merges(words, count, join=lambda word, pair: word)
+
+
+def merges_counted_once(words, count):
+    counts = Counter(pair for word in words for pair in pairwise(word))
+    return [pair for pair, _ in counts.most_common(count)]
+
+
+def merges_of_unordered_pairs(words, count):
+    return merges(words, count, key=lambda pair: tuple(sorted(pair)))
+
+
+def merged_tokens(words, count):
+    return ["".join(pair) for pair in merges(words, count)]
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def share_on_diagonal(scores):
+    return np.mean(scores.argmax(1) == np.arange(len(scores)))
+
+
+def translations_found(first, second):
+    return share_on_diagonal(unit(first) @ unit(second).T)
 
 
 def first_rise(validation, test):
@@ -250,8 +293,9 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
         [sampler],
         [
             (sampler_with_replacement, "before all"),
-            (sampler_in_file_order, "shuffle its rows anew"),
-            (sampler_by_size, "in proportion to the number of rows"),
+            (sampler_in_file_order, "shuffle its texts anew"),
+            (sampler_by_size, "in proportion to the number of texts"),
+            (sampler_that_shuffles_in_place, "shuffle a copy"),
             (sampler_of_equal_shares, "all languages equally often"),
             (sampler_that_ends, "it begins anew"),
             (lambda *args: ((row, code) for code, row in sampler(*args)), "(language, text"),
@@ -260,12 +304,32 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (sampler_with_first_turn_in_order, "shuffle it, too"),
         ],
     ),
-    notebook_09.check_most_frequent_pair: (
-        [most_frequent_pair],
+    notebook_09.check_merges: (
+        [merges],
         [
-            (most_frequent_pair_across_words, "border between two words"),
-            (most_frequent_unordered_pair, "the order counts"),
-            (most_frequent_token, "tuple of two tokens"),
+            (merges_across_words, "border between two words"),
+            (merges_without_joining, "after a merge, the words change"),
+            (merges_counted_once, "no pair there any more"),
+            (merges_of_unordered_pairs, "the order counts"),
+            (merged_tokens, "tuple of two tokens"),
+            (lambda words, count: merges(words, count)[0], "list of one pair"),
+        ],
+    ),
+    notebook_09.check_translations_found: (
+        [translations_found],
+        [
+            (lambda first, second: share_on_diagonal(first @ second.T), "favours long vectors"),
+            (lambda first, second: translations_found(second, first), "the other way"),
+            (lambda first, second: 100 * translations_found(first, second), "between 0 and 1"),
+            (lambda first, second: 40 * translations_found(first, second), "between 0 and 1"),
+            (
+                lambda first, second: share_on_diagonal(
+                    -np.linalg.norm(first[:, None] - second, axis=2)
+                ),
+                "the distance",
+            ),
+            (lambda first, second: (unit(first) * unit(second)).sum(1).mean(), "mean cosine"),
+            (lambda first, second: 0.0, "are found"),
         ],
     ),
     notebook_09.check_early_stopping: (
