@@ -232,12 +232,13 @@ def draw_curves(curves, colors, references, amount):
     figure, axes = plt.subplots(figsize=(6.8, 3.1), dpi=80)
     grey_names = [name for name in curves if name not in colors]
     for name, of_seeds in curves.items():
-        color = colors.get(name, "0.7")
+        style = {"color": colors.get(name, "0.7"), "linewidth": 1, "zorder": 3}
         label = name
         if name in grey_names:
+            style["zorder"] = 2  # behind the others
             label = None
         for curve in of_seeds:
-            axes.plot(curve[:, 1] / 1000, curve[:, 3], color=color, linewidth=1, label=label)
+            axes.plot(curve[:, 1] / 1000, curve[:, 3], label=label, **style)
             label = None
     axes.plot([], [], color="0.7", label=",\n".join(grey_names))
     for (name, loss), style in zip(references.items(), ("--", ":"), strict=True):

@@ -192,20 +192,6 @@ def test_planned(module, capsys):
     assert_checked(check, right, wrong, capsys)
 
 
-def test_table_losses(module):
-    """Frequencies of the tokens, and of the tokens after a token; special tokens (0) are not asked for."""
-    table_losses = module("table_losses")
-    rows = [[0, 1, 2, 1, 2, 0], [0, 1, 1, 0]]
-    held_out = [[0, 1, 2, 0]]
-    frequency_loss, left_loss = table_losses.table_losses(rows, held_out, 4, [0])
-    frequency = {1: (4 + 1) / 9, 2: (2 + 1) / 9, 3: 1 / 9}
-    strength = table_losses.PSEUDO_COUNT
-    after_start = (2 + strength * frequency[1]) / (2 + strength)
-    after_one = (2 + strength * frequency[2]) / (3 + strength)
-    assert frequency_loss == pytest.approx(-np.log([frequency[1], frequency[2]]).mean())
-    assert left_loss == pytest.approx(-np.log([after_start, after_one]).mean())
-
-
 def make_pairs(texts, draw):
     pairs = []
     for text in texts:
