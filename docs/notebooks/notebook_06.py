@@ -2,15 +2,20 @@
 away), made-up data for its quick mode, the reading of its files, and two pictures.
 """
 
+import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import NormalDist
 
 import minibert
 import numpy as np
 import pandas as pd
 import torch
-from course import draw_seeds, exercise, interval
+from course import draw_seeds, exercise, interval, verdict
 from datasets import Dataset, load_dataset
+from torch import nn
+from transformers import get_linear_schedule_with_warmup
 
 MARKERS = "osd^vPX"
 
@@ -92,6 +97,128 @@ def check_scores(scores):
             return f"true {true_sentences}, predicted {predicted_sentences}: {right}, not {result}"
 
 
+class TrainedHead(nn.Module):
+    """A frozen matrix and a head that learns. It notes whether it is in train mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(3, 4).requires_grad_(False)
+        self.head = nn.Linear(4, 2)
+        self.modes = []
+
+    def forward(self, x):
+        self.modes.append(self.training)
+        return self.head(self.frozen(x))
+
+
+def train_head(model, batches, learning_rate, fault=None):
+    """The loop of the exercise, right or with a fault. Returns the loss of each batch."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=learning_rate)
+    warmup_steps = round(0.06 * len(batches))
+    if fault == "no warm-up":
+        warmup_steps = 0
+    schedule = get_linear_schedule_with_warmup(optimizer, warmup_steps, len(batches))
+    if fault == "no schedule":
+        optimizer = torch.optim.AdamW(trained, lr=learning_rate)
+    losses = []
+    for inputs, labels in batches:
+        logits = model(**inputs)
+        loss = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+        loss.backward()
+        if fault != "no cut":
+            nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        if fault != "no schedule":
+            schedule.step()
+        if fault != "no zeros":
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+LOOP_FAULTS = {
+    "no zeros": "the gradients of earlier batches are still there: zero_grad() after each step",
+    "no cut": "the gradients are not cut at norm 1.0, between backward() and the step",
+    "no schedule": "the learning rate is constant: it rises and falls by the schedule",
+    "no warm-up": "the learning rate does not rise first, over 6 % of the batches",
+}
+
+
+@exercise
+def check_loop(fine_tune):
+    torch.manual_seed(0)
+    start = TrainedHead()
+    batches = []
+    for number in range(50):
+        shape = (4, 5) if number % 2 else (4,)  # labels of tokens, or of sentences
+        labels = torch.randint(2, shape)
+        if number % 2:
+            labels[0] = -100
+        batches.append(({"x": (1 + number % 7) * torch.randn(*shape, 3)}, labels))
+    model = copy.deepcopy(start).eval()
+    steps = fine_tune(model, batches, 0.05)
+    if not isinstance(steps, Iterator):
+        return f"it returns a {type(steps).__name__}: yield the loss of each batch, after its step"
+    losses = []
+    for loss in steps:
+        losses.append(float(loss))
+        model.eval()  # as a caller does that measures between two steps
+    if len(losses) != len(batches):
+        return f"{len(batches)} batches gave {len(losses)} losses"
+    if not all(model.modes):
+        return "call model.train() before each batch: the caller may have left it in eval mode"
+    if not torch.equal(model.frozen.weight, start.frozen.weight):
+        return "a frozen weight has changed: leave requires_grad as it is"
+    if torch.equal(model.head.weight, start.head.weight):
+        return "the weights of the head have not changed: do optimizer and schedule make steps?"
+    for fault in (None, *LOOP_FAULTS):
+        reference = copy.deepcopy(start)
+        right_losses = train_head(reference, batches, 0.05, fault)
+        if torch.allclose(reference.head.weight, model.head.weight, atol=1e-5):
+            if not np.allclose(losses, right_losses, atol=1e-4):
+                return "it trains as it should, but what it yields is not the loss of each batch"
+            return LOOP_FAULTS.get(fault)
+    return "the weights after 50 batches are not those of the loop that is described"
+
+
+@exercise
+def check_mistakes(mistake_rates):
+    texts = [
+        "it is not good",
+        "nothing new",
+        "a fine film",
+        "no",
+        "not bad",
+        "knows how",
+        "a dull film",
+    ]
+    is_wrong = np.array([True, False, False, True, True, True, False])
+    with_words, without = mistake_rates(texts, is_wrong, {"no", "not"})
+    if np.allclose((with_words, without), (4 / 5, 0)):
+        return "'nothing' and 'knows' have the letters of 'no', but are other words: split the text"
+    if np.allclose((with_words, without), (3 / 4, 0)):
+        return "this is how many mistakes have such a word, not how many such texts are wrong"
+    if np.allclose((with_words, without), (1 / 4, 1)):
+        return "first the share among the texts with such a word, then among the others"
+    if not np.allclose((with_words, without), (1, 1 / 4)):
+        return f"{texts}, wrong {is_wrong.tolist()}: 3 of 3 with 'no' or 'not', 1 of 4 without"
+
+
+def check_without_bias(lora_class):
+    """What is wrong with LoRA of a matrix that has no bias, or None."""
+    linear = nn.Linear(6, 4, bias=False)
+    x = torch.randn(3, 6)
+    try:
+        module = lora_class(linear, 2, 5)
+        is_same = torch.allclose(module(x), linear(x), atol=1e-6)
+        is_same = is_same and torch.allclose(module.merge()(x), linear(x), atol=1e-6)
+    except (AttributeError, TypeError) as error:
+        return f"a matrix without a bias (linear.bias is None) gave {type(error).__name__}: {error}"
+    if not is_same:
+        return "of a matrix without a bias (linear.bias is None) the output is another one"
+
+
 @exercise
 def check_lora(lora_class):
     torch.manual_seed(0)
@@ -115,6 +242,8 @@ def check_lora(lora_class):
     module(x).square().sum().backward()
     if not factors[2, 4].grad.abs().sum():
         return "B gets no gradient: A must not begin as zeros"
+    if torch.linalg.matrix_rank(factors[2, 6].detach()) < 2:
+        return "the r rows of A are alike: so are their gradients, and B A has rank 1 for ever"
     with torch.no_grad():
         for parameter in factors.values():
             parameter.normal_()
@@ -137,6 +266,7 @@ def check_lora(lora_class):
         return "the output of the merged layer is not W x + b + α / r · B A x"
     if not torch.allclose(module(x), expected, atol=1e-5):
         return "after merge() the module itself adds the product twice: merge a copy of the matrix"
+    return check_without_bias(lora_class)
 
 
 def made_up_rows(name):
@@ -212,6 +342,37 @@ def score_table(scores, ways):
     for (name, rows), by_way in scores.items():
         lines[f"{name}, {rows:,} rows"] = pd.Series(by_way).map(describe)
     return pd.DataFrame(lines).T.reindex(columns=ways).fillna("not run")
+
+
+def resampled_difference(score, true, one, other, groups, draws=500):
+    """The difference of the scores of two predictions on the same rows, and its standard error by
+    the bootstrap: it draws groups of rows anew, the words of a sentence together.
+
+    Args:
+        score: a function of the true and the predicted labels.
+        groups: the number of the sentence of each row.
+    """
+    members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    generator = np.random.default_rng(0)
+    differences = []
+    for _ in range(draws):
+        drawn = generator.integers(len(members), size=len(members))
+        rows = np.concatenate([members[group] for group in drawn])
+        differences.append(score(true[rows], one[rows]) - score(true[rows], other[rows]))
+    return score(true, one) - score(true, other), np.std(differences)
+
+
+def print_differences(lines):
+    """Print differences with their 95 % intervals, alone and widened for all (in brackets).
+
+    Args:
+        lines: {name: (difference, its standard error)}.
+    """
+    alone = NormalDist().inv_cdf(0.975)
+    widened = NormalDist().inv_cdf(1 - 0.025 / len(lines))
+    for name, (difference, error) in lines.items():
+        figures = f"{difference:+.3f} ± {alone * error:.3f} (± {widened * error:.3f})"
+        print(f"{name:45}{figures}  {verdict(difference, widened * error)}")
 
 
 def draw_ways(axes, scores, ways):

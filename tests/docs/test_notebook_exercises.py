@@ -12,6 +12,7 @@ import torch
 from scipy.stats import binomtest, rankdata
 from scipy.stats import t as student
 from torch import nn
+from transformers import get_constant_schedule, get_linear_schedule_with_warmup
 
 ROOT = Path(__file__).parents[2]
 
@@ -425,10 +426,24 @@ class LoraMergesWithoutBias(Lora):
         return merged
 
 
+class LoraEqualRows(Lora):
+    def __init__(self, linear, r, alpha):
+        super().__init__(linear, r, alpha)
+        nn.init.ones_(self.A)
+
+
+class LoraNeedsBias(Lora):
+    def forward(self, x):
+        product = x @ self.linear.weight.T + self.scale * x @ self.A.T @ self.B.T
+        return product + self.linear.bias
+
+
 def test_lora(module, capsys):
     wrong = [
         LoraRandomB,
         LoraZeroA,
+        LoraEqualRows,
+        LoraNeedsBias,
         LoraNotFrozen,
         LoraWithoutScale,
         LoraMergesItself,
@@ -436,3 +451,121 @@ def test_lora(module, capsys):
         LoraMergesWithoutBias,
     ]
     assert_checked(module("notebook_06").check_lora, [Lora, LoraTransposed], wrong, capsys)
+
+
+def loop_with(fault):
+    """The loop of notebook 6 without one of its parts; None: with all."""
+
+    def fine_tune(model, batches, learning_rate):
+        if fault == "thaws":
+            model.requires_grad_(True)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=learning_rate)
+        if fault == "SGD":
+            optimizer = torch.optim.SGD(trained, lr=learning_rate)
+        warmup_steps = 0 if fault == "warm-up" else 3
+        schedule = get_linear_schedule_with_warmup(optimizer, warmup_steps, len(batches))
+        if fault == "schedule":
+            schedule = get_constant_schedule(optimizer)
+        if fault != "train mode in each step":
+            model.train()
+        for inputs, labels in batches:
+            if fault not in ("train mode", "train mode in each step"):
+                model.train()
+            logits = model(**inputs)
+            loss = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+            loss.backward()
+            if fault != "cut":
+                nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            if fault != "step of the schedule":
+                schedule.step()
+            if fault != "zeros":
+                optimizer.zero_grad()
+            yield 0.5 if fault == "loss" else loss.item()
+
+    return fine_tune
+
+
+def zeros_first(model, batches, learning_rate):
+    """Right, too: other orders of the lines, and the loss as a tensor."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=learning_rate)
+    schedule = get_linear_schedule_with_warmup(optimizer, 3, len(batches))
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        model.train()
+        logits = model(**inputs)
+        loss = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        schedule.step()
+        yield loss.detach()
+
+
+def test_loop(module, capsys):
+    faults = (
+        "thaws",
+        "SGD",
+        "warm-up",
+        "schedule",
+        "step of the schedule",
+        "train mode",
+        "train mode in each step",
+        "cut",
+        "zeros",
+        "loss",
+    )
+    wrong = [loop_with(fault) for fault in faults]
+    wrong.append(lambda *arguments: list(loop_with(None)(*arguments)))
+    wrong.append(lambda model, batches, rate: loop_with(None)(model, batches[:-1], rate))
+    right = [loop_with(None), zeros_first]
+    assert_checked(module("notebook_06").check_loop, right, wrong, capsys)
+
+
+def test_mistakes(module, capsys):
+    def rates(has_word, is_wrong):
+        has_word = np.array(has_word)
+        return is_wrong[has_word].mean(), is_wrong[~has_word].mean()
+
+    def right(texts, is_wrong, words):
+        return rates([bool(words & set(text.split())) for text in texts], is_wrong)
+
+    def letters(texts, is_wrong, words):
+        return rates([any(word in text for word in words) for text in texts], is_wrong)
+
+    def words_of_mistakes(texts, is_wrong, words):
+        has_word = np.array([bool(words & set(text.split())) for text in texts])
+        return has_word[is_wrong].mean(), has_word[~is_wrong].mean()
+
+    def exchanged(texts, is_wrong, words):
+        return right(texts, is_wrong, words)[::-1]
+
+    def without_words(texts, is_wrong, words):
+        return is_wrong.mean(), is_wrong.mean()
+
+    wrong = [letters, words_of_mistakes, exchanged, without_words]
+    assert_checked(module("notebook_06").check_mistakes, [right], wrong, capsys)
+
+
+def test_resampled_difference(module):
+    """Groups of one row each give the standard error of paired rows; larger groups a larger one."""
+    notebook_06 = module("notebook_06")
+    generator = np.random.default_rng(0)
+    true = generator.integers(2, size=400)
+    one = np.where(generator.random(400) < 0.8, true, 1 - true)
+    other = np.where(generator.random(400) < 0.6, true, 1 - true)
+
+    def accuracy(labels, predicted):
+        return (labels == predicted).mean()
+
+    paired = (one == true).astype(int) - (other == true)
+    arguments = (accuracy, true, one, other)
+    difference, error = notebook_06.resampled_difference(*arguments, np.arange(400))
+    assert difference == pytest.approx(paired.mean())
+    assert error == pytest.approx(paired.std() / 400**0.5, rel=0.15)
+    halves = np.arange(400) % 2
+    sums = [paired[halves == half].mean() for half in (0, 1)]
+    _, by_halves = notebook_06.resampled_difference(*arguments, halves)
+    assert by_halves == pytest.approx(abs(sums[0] - sums[1]) / 2 / 2**0.5, rel=0.15)
