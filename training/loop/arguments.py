@@ -8,10 +8,11 @@ from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
 from ..common.precision import resolve_precision
-from ..optimization.clock import UNREACHABLE_STEPS
 
 Settings = TypeVar("Settings", bound=TrainingArguments)  # with a field `minutes`
 
+# `Trainer` needs a number of steps: with `minutes`, one that the clock never lets it reach.
+UNREACHABLE_STEPS = 10**9
 # Values of `report_to` that need a package, and what installs it.
 TRACKER_PACKAGES = {
     "clearml": "clearml",

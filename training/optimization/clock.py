@@ -16,8 +16,6 @@ from ..common.processes import of_first_rank
 # The share of the time that is kept for the evaluation at the end, until one was measured.
 EVALUATION_SHARE = 0.05
 RECENT_STEPS = 5
-# `Trainer` needs a number of steps: one that the clock never lets it reach.
-UNREACHABLE_STEPS = 10**9
 
 
 class TimeBudget(TrainerCallback, ExportableState):
@@ -155,7 +153,7 @@ class TimeBudget(TrainerCallback, ExportableState):
 
 class TimeBudgetMixin:
     """A mixin that stands before `Trainer`: with a `budget`, the learning rate follows the clock.
-    The budget must also be a callback of the trainer, and its `max_steps` `UNREACHABLE_STEPS`."""
+    The budget must also be a callback of the trainer, and its `max_steps` `loop.arguments.UNREACHABLE_STEPS`."""
 
     budget: TimeBudget | None = None
 
