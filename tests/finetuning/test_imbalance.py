@@ -122,7 +122,10 @@ class TestBalanced:
         )
 
     def test_of_several_labels_it_is_the_negatives_for_each_positive(self, tmp_path):
-        assert prepared("several", tmp_path, ["balanced"]).task.learned.label_weights == [2 / 4, 4 / 2]
+        assert prepared("several", tmp_path, ["balanced"]).task.learned.label_weights == [
+            2 / 4,
+            4 / 2,
+        ]
 
 
 @pytest.mark.parametrize(

@@ -501,7 +501,9 @@ def test_documented_commands_run(tmp_path):
     commands = [line.split() for line in page.splitlines() if line.startswith("torchrun ")]
     assert len(commands) == 2
     (tmp_path / "text.txt").write_text("\n".join(sentences(0, 60)))
-    minibert.prepare(str(tmp_path / "text.txt"), output_dir=str(tmp_path / "runs/rows"), vocab_size=150)
+    minibert.prepare(
+        str(tmp_path / "text.txt"), output_dir=str(tmp_path / "runs/rows"), vocab_size=150
+    )
     package = str(Path(__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": package, "CUDA_VISIBLE_DEVICES": ""}
     port = 20_000 + os.getpid() % 10_000

@@ -153,7 +153,8 @@ class TimeBudget(TrainerCallback, ExportableState):
 
 class TimeBudgetMixin:
     """A mixin that stands before `Trainer`: with a `budget`, the learning rate follows the clock.
-    The budget must also be a callback of the trainer, and its `max_steps` `loop.arguments.UNREACHABLE_STEPS`."""
+    The budget must also be a callback of the trainer, and its `max_steps` be
+    `loop.arguments.UNREACHABLE_STEPS`."""
 
     budget: TimeBudget | None = None
 
