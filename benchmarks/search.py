@@ -1,10 +1,11 @@
 """Search before and after training, with three seeds: the figures of notebook 8.
 
-    python benchmarks/search.py --model minilm --data retrieval
+    python benchmarks/search.py --model minilm --data retrieval --reranker true
 
 A seed draws the pairs of question and answer to train on, and their order. The questions that are
-measured, and the passages, are the same in all runs. `--reranker true` also trains a cross-encoder
-with each seed, and lets it order what the embeddings of that seed find.
+measured, and the passages, are the same in all runs; no question is one that the notebook measures.
+`--reranker true` also trains a cross-encoder with each seed, by the loop of the notebook, and lets
+it order what the embeddings of that seed find.
 """
 
 import contextlib
@@ -20,7 +21,8 @@ import numpy as np
 import torch
 from common import option, parse, read_table, save_figures
 from sentence_transformers import CrossEncoder
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from torch.nn import functional as F
 
 import minibert
 
@@ -34,7 +36,10 @@ TRAINING = {
     "disable_tqdm": True,
 }
 PAIRS = 600
-RERANKER_PAIRS = 300
+RERANKER_PAIRS = 300  # the first of them
+RERANKER_BATCH = 16
+RERANKER_LENGTH = 96  # tokens of a question and a passage, in training
+MARGIN = 0.95  # a negative is less similar than this share of the right passage's similarity
 DEPTH = 10  # passages that the reranker orders
 
 
@@ -43,6 +48,7 @@ class Arguments:
     model: str = option("runs/minilm", "The model that every run starts from.")
     data: str = option("retrieval", "A folder with train, corpus, queries_test and qrels_test.")
     questions: int = option(300, "Questions that are measured.")
+    skip: int = option(500, "Questions that are left out before: those of the notebook.")
     passages: int = option(2000, "Passages that are searched: the right ones, and random ones.")
     seeds: int = option(3, "Trainings.")
     reranker: bool = option(False, "Train a cross-encoder with each seed as well.")
@@ -63,7 +69,8 @@ def draw_collection(arguments: Arguments) -> Collection:
     all_passages = {row["_id"]: row["text"] for row in read_table(folder / "corpus.jsonl")}
     generator = np.random.default_rng(0)
     names = [str(name) for name in generator.permutation(sorted(all_questions))]
-    judgements: dict[str, dict[str, float]] = {name: {} for name in names[: arguments.questions]}
+    names = names[arguments.skip : arguments.skip + arguments.questions]
+    judgements: dict[str, dict[str, float]] = {name: {} for name in names}
     for row in read_table(folder / "qrels_test.csv"):
         if row["query-id"] in judgements:
             judgements[row["query-id"]][row["corpus-id"]] = row["score"]
@@ -83,6 +90,28 @@ def similarity_by_words(collection: Collection) -> np.ndarray:
     questions = vectorizer.transform(collection.questions.values())
     passages = vectorizer.transform(collection.passages.values())
     return (questions @ passages.T).toarray()
+
+
+def similarity_by_bm25(collection: Collection) -> np.ndarray:
+    """[questions, passages], with the formula of the notebook."""
+    counter = CountVectorizer(token_pattern=r"\w+|\S")
+    counts = counter.fit_transform(collection.passages.values()).toarray()  # [passages, words]
+    frequencies = (counts > 0).sum(0)
+    rarity = np.log(1 + (len(counts) - frequencies + 0.5) / (frequencies + 0.5))
+    lengths = counts.sum(1, keepdims=True)
+    saturation = 1.2 * (1 - 0.75 + 0.75 * lengths / lengths.mean())
+    weights = rarity * counts * (1.2 + 1) / (counts + saturation)
+    return counter.transform(collection.questions.values()) @ weights.T
+
+
+def ranks(similarity: np.ndarray) -> np.ndarray:
+    """[questions, passages]: 1 is the most similar passage."""
+    return (-similarity).argsort(axis=1).argsort(axis=1) + 1
+
+
+def fuse(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Reciprocal rank fusion of two similarities."""
+    return 1 / (60 + ranks(first)) + 1 / (60 + ranks(second))
 
 
 def similarity_by_model(model: str, collection: Collection) -> np.ndarray:
@@ -107,36 +136,68 @@ def ndcg(ranking: Ranking, grades: dict[str, float]) -> float:
     return float(gains @ discounts[: len(gains)] / (best @ discounts[: len(best)]))
 
 
-def train(arguments: Arguments, task: str, seed: int, num_pairs: int, **options: Any) -> str:
-    """The folder of a trained model. `task`: embed or rerank."""
-    folder = f"{arguments.work}/{task}-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
+def draw_pairs(arguments: Arguments, seed: int) -> datasets.Dataset:
+    """The columns query and positive."""
     file = f"{arguments.data}/train.jsonl"
     pairs = datasets.load_dataset("json", data_files=file, split="train")
-    pairs = pairs.shuffle(seed=seed).select(range(num_pairs))
-    options = TRAINING | options
+    return pairs.shuffle(seed=seed).select(range(PAIRS))
+
+
+def train_embedder(arguments: Arguments, seed: int) -> str:
+    """The folder of the trained model. It reads as many tokens as before the training."""
+    folder = f"{arguments.work}/embed-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
     with contextlib.redirect_stdout(io.StringIO()):
         minibert.finetune(
-            task, data=pairs, model=arguments.model, seed=seed, output_dir=folder, **options
+            "embed",
+            data=draw_pairs(arguments, seed),
+            model=arguments.model,
+            seed=seed,
+            output_dir=folder,
+            max_length=64,
+            per_device_train_batch_size=64,
+            **TRAINING,
         )
     return folder
 
 
-def train_embedder(arguments: Arguments, seed: int) -> str:
-    options = {"max_length": 64, "per_device_train_batch_size": 64}
-    return train(arguments, "embed", seed, PAIRS, **options)
+def mine(arguments: Arguments, queries: list[str], positives: list[str]) -> list[list[str]]:
+    """For each of the first queries, its passage and the two nearest ones that are less similar."""
+    pool = list(dict.fromkeys(positives))
+    queries = queries[:RERANKER_PAIRS]
+    query_vectors = minibert.embed(queries, model=arguments.model, normalize=True)
+    pool_vectors = minibert.embed(pool, model=arguments.model, normalize=True)
+    similarity = query_vectors @ pool_vectors.T
+    texts = []
+    for row, positive in zip(similarity, positives):
+        too_near = row > MARGIN * row[pool.index(positive)]
+        nearest = np.argsort(-np.where(too_near, -1, row))[:2]
+        texts.append([positive, *(pool[number] for number in nearest)])
+    return texts
 
 
-def train_reranker(arguments: Arguments, seed: int) -> str:
-    """A cross-encoder, trained as in notebook 8."""
-    options = {
-        "miner": arguments.model,
-        "negatives": 2,
-        "max_length": 96,
-        "learning_rate": 2e-4,
-        "per_device_train_batch_size": 16,
-    }
-    return train(arguments, "rerank", seed, RERANKER_PAIRS, **options)
+def train_reranker(arguments: Arguments, seed: int) -> CrossEncoder:
+    """A cross-encoder, trained by the loop of notebook 8: the cross-entropy of three scores."""
+    pairs = draw_pairs(arguments, seed)
+    queries = pairs["query"][:]
+    texts = mine(arguments, queries, pairs["positive"][:])
+    torch.manual_seed(seed)
+    reranker = CrossEncoder(arguments.model, num_labels=1)
+    reranker.train()
+    optimizer = torch.optim.AdamW(reranker.parameters(), lr=2e-4)
+    order = torch.randperm(RERANKER_PAIRS).tolist()
+    for start in range(0, RERANKER_PAIRS, RERANKER_BATCH):
+        rows = []
+        for number in order[start : start + RERANKER_BATCH]:
+            rows += [(queries[number], text) for text in texts[number]]
+        inputs = reranker.tokenizer(
+            rows, padding=True, truncation=True, max_length=RERANKER_LENGTH, return_tensors="pt"
+        )
+        scores = reranker.model(**inputs).logits.view(-1, 3)
+        F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return reranker.eval()
 
 
 def standardize(values: np.ndarray) -> np.ndarray:
@@ -144,21 +205,22 @@ def standardize(values: np.ndarray) -> np.ndarray:
 
 
 def rerank(
-    folder: str, similarity: np.ndarray, collection: Collection
+    model: CrossEncoder, similarity: np.ndarray, collection: Collection
 ) -> tuple[dict[str, Ranking], dict[str, Ranking]]:
     """The first passages of each question, ordered by the cross-encoder, and by the sum of its
     standardized scores and the standardized cosines."""
-    model = CrossEncoder(folder)
     names = np.array(list(collection.passages))
+    top = np.argsort(-similarity)[:, :DEPTH]
+    inputs = []
+    for text, numbers in zip(collection.questions.values(), top):
+        inputs += [(text, collection.passages[name]) for name in names[numbers]]
+    scores = model.predict(inputs, activation_fn=torch.nn.Identity()).reshape(top.shape)
     by_scores = {}
     by_both = {}
-    for (question, text), cosines in zip(collection.questions.items(), similarity):
-        top = np.argsort(-cosines)[:DEPTH]
-        inputs = [(text, collection.passages[name]) for name in names[top]]
-        scores = model.predict(inputs, activation_fn=torch.nn.Identity())
-        both = standardize(scores) + standardize(cosines[top])
-        by_scores[question] = names[top[np.argsort(-scores)]].tolist()
-        by_both[question] = names[top[np.argsort(-both)]].tolist()
+    for question, numbers, row, cosines in zip(collection.questions, top, scores, similarity):
+        both = standardize(row) + standardize(cosines[numbers])
+        by_scores[question] = names[numbers[np.argsort(-row)]].tolist()
+        by_both[question] = names[numbers[np.argsort(-both)]].tolist()
     return by_scores, by_both
 
 
@@ -179,8 +241,11 @@ def compare(arguments: Arguments) -> Iterator[dict[str, Any]]:
         }
 
     yield row("TF-IDF", rank(similarity_by_words(collection), collection))
+    bm25 = similarity_by_bm25(collection)
+    yield row("BM25", rank(bm25, collection))
     similarity = similarity_by_model(arguments.model, collection)
     yield row("embeddings", rank(similarity, collection))
+    yield row("BM25 and embeddings", rank(fuse(bm25, similarity), collection))
     for seed in range(arguments.seeds):
         similarity = similarity_by_model(train_embedder(arguments, seed), collection)
         yield row("embeddings, trained", rank(similarity, collection), seed)
@@ -196,7 +261,11 @@ def main(arguments: Arguments) -> None:
         runs.append(run)
         print({key: value for key, value in run.items() if key != "ndcg"}, flush=True)
         save_figures(
-            arguments.output, questions=arguments.questions, passages=arguments.passages, runs=runs
+            arguments.output,
+            questions=arguments.questions,
+            skipped=arguments.skip,
+            passages=arguments.passages,
+            runs=runs,
         )
 
 

@@ -5,6 +5,7 @@ answers away), its three seeds, the memory of a call, and its pictures.
 import ctypes
 import json
 import logging
+import math
 import os
 import shutil
 import time
@@ -114,22 +115,28 @@ def save_collection(folder, collection):
     table.to_csv(f"{folder}/qrels_test.csv", index=False)
 
 
-def compare_seeds(file_name):
-    """{way to search: (the differences of its trainings from the embeddings before, half of the
-    interval of questions, half of that of seeds or NaN)}, and the file's contents."""
+def compare_seeds(file_name, compared):
+    """What trainings with several seeds show.
+
+    Args:
+        file_name: the JSON file of `benchmarks/search.py`.
+        compared: pairs of a way to search and the way that it is compared with.
+
+    Returns a list with a row for each pair: (the mean difference of each training, half of the
+    interval of questions, half of that of seeds or NaN), and the file's contents.
+    """
     contents = json.loads(Path(file_name).read_text())
-    by_way = {}  # [trainings, questions]
+    by_way = {}  # [trainings, questions]; what is not trained has one row
     for run in contents["runs"]:
         by_way.setdefault(run["search"], []).append(run["ndcg"])
-    before = np.array(by_way.pop("embeddings")[0])
-    results = {}
-    for way, values in by_way.items():
-        differences = np.array(values) - before
+    results = []
+    for way, start in compared:
+        differences = np.array(by_way[way]) - np.array(by_way[start])
         by_question = differences.mean(0)
-        quantile = norm.ppf(1 - 0.025 / len(by_way))
-        of_questions = quantile * by_question.std(ddof=1) / len(before) ** 0.5
-        _, of_seeds = interval(differences.mean(1), len(by_way))
-        results[way] = (differences.mean(1), of_questions, of_seeds)
+        quantile = norm.ppf(1 - 0.025 / len(compared))
+        of_questions = quantile * by_question.std(ddof=1) / len(by_question) ** 0.5
+        _, of_seeds = interval(differences.mean(1), len(compared))
+        results.append((differences.mean(1), of_questions, of_seeds))
     return results, contents
 
 
@@ -160,9 +167,14 @@ def megabytes(name):
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
-def measure(function):
-    """Seconds of computing of a call, and the most memory that it takes, in megabytes (NaN if this
-    is not Linux)."""
+def measure(function, repeats):
+    """Medians of several calls: seconds of computing, and the most memory that a call takes, in
+    megabytes (NaN if this is not Linux)."""
+    calls = [measure_once(function) for _ in range(repeats)]
+    return np.median(calls, axis=0)
+
+
+def measure_once(function):
     resting = float("nan")
     if STATUS.exists():
         ctypes.CDLL(None).malloc_trim(0)  # give back what is free: else it is used again unseen
@@ -190,7 +202,9 @@ def draw_costs(costs, tokens):
     lengths = sorted(set(costs["tokens"]))
     first = costs.iloc[0]
     by_pairs = [first["seconds"] * length / first["tokens"] for length in lengths]
-    left.plot(lengths, by_pairs, ":", color="0.5", label="if seconds grew as the pairs")
+    left.plot(
+        lengths, by_pairs, ":", color="0.5", label="as the pairs grow, if all layers are global"
+    )
     for panel, unit in ((left, "seconds"), (right, "megabytes")):
         panel.set(xscale="log", xlabel="tokens of a text", ylabel=f"{unit} for {tokens:,} tokens")
         panel.set_xticks(lengths, [f"{length:,}" for length in lengths])
@@ -248,19 +262,100 @@ def check_reciprocal_rank(reciprocal_rank):
         return "101 has the grade 0.5, and a passage is right if its grade is above 0"
 
 
+def bm25_by_loops(counts, k, b, **changes):
+    """BM25 without a library: a list of values for each passage.
+
+    Args:
+        changes: True for what is done wrong, one of `WRONG_BM25`.
+    """
+    lengths = [sum(row) for row in counts]
+    if changes.get("different_words"):
+        lengths = [sum(count > 0 for count in row) for row in counts]
+    mean_length = sum(lengths) / len(lengths)
+    weights = []
+    for row, length in zip(counts, lengths):
+        if changes.get("no_length"):
+            length = mean_length
+        of_passage = []
+        for word, count in enumerate(row):
+            having = sum(other[word] > 0 for other in counts)
+            if changes.get("all_counts"):
+                having = sum(other[word] for other in counts)
+            rarity = math.log(1 + (len(counts) - having + 0.5) / (having + 0.5))
+            saturated = count * (k + 1) / (count + k * (1 - b + b * length / mean_length))
+            if changes.get("no_saturation"):
+                saturated = count
+            if changes.get("no_rarity"):
+                rarity = 1
+            if changes.get("no_numerator"):
+                saturated /= k + 1
+            of_passage.append(rarity * saturated)
+        weights.append(of_passage)
+    return weights
+
+
+WRONG_BM25 = {
+    "no_length": "the length of a passage does not count: is it in the denominator, with b?",
+    "different_words": "the length of a passage is the sum of its counts, with all repetitions",
+    "all_counts": "n is the number of passages that have the word, however often they have it",
+    "no_saturation": "the counts do not saturate: what is the second factor?",
+    "no_rarity": "the logarithm is missing: rare words must count more",
+    "no_numerator": "the factor (k + 1) is missing",
+}
+
+
+@exercise
+def check_bm25(weigh):
+    """The values that BM25 gives the words of passages."""
+    counts = [[3, 0, 1, 1], [1, 1, 0, 0], [0, 2, 4, 0], [1, 0, 2, 0], [1, 0, 0, 0]]
+    argument = np.array(counts)
+    for k, b in ((1.2, 0.75), (2.0, 0.3)):
+        weights = np.asarray(weigh(argument, k, b))
+        if argument.tolist() != counts:
+            return "your function changes the counts that it is given: work on a copy"
+        if weights.shape != argument.shape:
+            return f"counts of the shape {argument.shape} became values of {weights.shape}"
+        for change, hint in WRONG_BM25.items():
+            if np.allclose(weights, bm25_by_loops(counts, k, b, **{change: True})):
+                return hint
+        expected = bm25_by_loops(counts, k, b)
+        if not np.allclose(weights, expected):
+            return (
+                f"with k = {k} and b = {b}, the counts {counts} became"
+                f" {weights.round(3).tolist()}; they should be {np.round(expected, 3).tolist()}"
+            )
+
+
 @exercise
 def check_loss_with_negatives(loss_of):
     """The contrastive loss over n passages and n hard negatives."""
-    generator = torch.Generator().manual_seed(0)
-    questions, passages, negatives = torch.randn(3, 4, 8, generator=generator) * 3
-    loss = float(loss_of(questions.clone(), passages.clone(), negatives.clone()))
+    for count in (4, 3):
+        generator = torch.Generator().manual_seed(0)
+        # all near one direction: with cosines far apart, a few scores would be the whole loss
+        vectors = torch.randn(3, count, 8, generator=generator) * 3 + 3
+        vectors.requires_grad_()
+        loss = loss_of(*(part.clone() for part in vectors))
+        if not torch.is_tensor(loss):
+            return f"your function returns {loss!r}: a model can only learn from a tensor"
+        if loss.dim() > 0:
+            return f"the loss has the shape {tuple(loss.shape)}: take the mean over the questions"
+        if not loss.requires_grad:
+            return "`loss.backward()` finds no gradient: compute with the tensors themselves"
+        loss.backward()
+        problem = problem_of_loss(loss.item(), *vectors.detach())
+        if problem:
+            return problem
 
+
+def problem_of_loss(loss, questions, passages, negatives):
+    """A hint, or None if the loss is right."""
+    count = len(questions)
     questions = F.normalize(questions)
     to_passages = questions @ F.normalize(passages).T
     to_negatives = questions @ F.normalize(negatives).T
     both = torch.cat([to_passages, to_negatives], dim=1)
     to_own_negative = torch.cat([to_passages, to_negatives.diagonal()[:, None]], dim=1)
-    labels = torch.arange(4)
+    labels = torch.arange(count)
     hints = {
         "this is the loss without the hard negatives": 20 * to_passages,
         "this is the loss of the hard negatives: their column is not the right one": 20
@@ -273,15 +368,16 @@ def check_loss_with_negatives(loss_of):
         if is_near(loss, F.cross_entropy(scores, labels)):
             return hint
     expected = F.cross_entropy(20 * both, labels)
-    if is_near(loss, expected * 4):
+    if is_near(loss, expected * count):
         return "this is the sum of the losses: take the mean over the questions"
     negatives_first = torch.cat([to_negatives, to_passages], dim=1)
     if is_near(loss, F.cross_entropy(20 * negatives_first, labels)):
         return "the right passages must stay in the first n columns"
     if not is_near(loss, expected):
         return (
-            f"the loss of four random questions became {loss:.3f}; it should be {expected:.3f}. Are"
-            " all vectors normalized, and has each question 2n scores?"
+            f"the loss of {count} random questions became {loss:.3f}; it should be"
+            f" {expected:.3f}. Are all vectors normalized, has each question 2n scores, and does"
+            " the function work for any n?"
         )
 
 
@@ -312,25 +408,3 @@ def check_miner(mine):
     negative = torch.tensor([[-0.5, -0.1, -0.9]])
     if torch.as_tensor(mine(negative, torch.tensor([1]), 2)).tolist() != [[0, 2]]:
         return "cosines can be below 0: a right passage that is set to 0 is then still the nearest"
-
-
-@exercise
-def check_pairs(count_pairs):
-    """The pairs of tokens that see each other in local attention."""
-    if count_pairs(5, 1) == 15:
-        return "a token at the border has fewer neighbours: the first sees itself and one more"
-    if count_pairs(5, 1) == 8:
-        return "a token sees itself, too"
-    if count_pairs(5, 1) == 9:
-        return "a token sees `reach` tokens on each side: one before and one after it"
-    if count_pairs(5, 1) == 25:
-        return "these are all pairs: local attention has those with a distance of at most `reach`"
-    for length, reach in ((5, 1), (4, 0), (3, 10), (7, 2), (200, 64)):
-        positions = np.arange(length)
-        expected = (abs(positions[:, None] - positions) <= reach).sum()
-        result = count_pairs(length, reach)
-        if result != expected:
-            return (
-                f"{length} tokens with a reach of {reach}: {expected} pairs; your function says"
-                f" {result}"
-            )

@@ -62,8 +62,42 @@ def miner_in_place(similarity, right, count):
     return similarity.topk(count).indices
 
 
-def count_pairs(length, reach):
-    return sum(min(length - 1, i + reach) - max(0, i - reach) + 1 for i in range(length))
+def bm25(counts, k, b, add=0.5):
+    frequencies = (counts > 0).sum(axis=0)
+    rarity = np.log(1 + (len(counts) - frequencies + add) / (frequencies + add))
+    lengths = counts.sum(axis=1, keepdims=True)
+    saturation = k * (1 - b + b * lengths / lengths.mean())
+    return rarity * counts * (k + 1) / (counts + saturation)
+
+
+def bm25_of_different_words(counts, k, b):
+    frequencies = (counts > 0).sum(axis=0)
+    rarity = np.log(1 + (len(counts) - frequencies + 0.5) / (frequencies + 0.5))
+    lengths = (counts > 0).sum(axis=1, keepdims=True)
+    saturation = k * (1 - b + b * lengths / lengths.mean())
+    return rarity * counts * (k + 1) / (counts + saturation)
+
+
+def bm25_of_all_counts(counts, k, b):
+    frequencies = counts.sum(axis=0)
+    rarity = np.log(1 + (len(counts) - frequencies + 0.5) / (frequencies + 0.5))
+    return bm25_without_rarity(counts, k, b) * rarity
+
+
+def bm25_without_rarity(counts, k, b):
+    lengths = counts.sum(axis=1, keepdims=True)
+    return counts * (k + 1) / (counts + k * (1 - b + b * lengths / lengths.mean()))
+
+
+def bm25_without_saturation(counts, k, b):
+    frequencies = (counts > 0).sum(axis=0)
+    return counts * np.log(1 + (len(counts) - frequencies + 0.5) / (frequencies + 0.5))
+
+
+def bm25_in_place(counts, k, b):
+    weights = bm25(counts, k, b)
+    counts[:] = weights
+    return weights
 
 
 # Answers to the exercises of notebook 9
@@ -248,6 +282,21 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (lambda *args: reciprocal_rank(*args, is_right=lambda grade: grade >= 1), "grade 0.5"),
         ],
     ),
+    notebook_08.check_bm25: (
+        [bm25],
+        [
+            (lambda counts, k, b: bm25(counts, k, 0), "with b?"),
+            (bm25_of_different_words, "the sum of its counts"),
+            (bm25_of_all_counts, "the number of passages"),
+            (bm25_without_saturation, "do not saturate"),
+            (bm25_without_rarity, "the logarithm is missing"),
+            (lambda counts, k, b: bm25(counts, k, b) / (k + 1), "(k + 1) is missing"),
+            (lambda counts, k, b: bm25(counts, 1.2, 0.75), "with k = 2.0"),
+            (lambda counts, k, b: bm25(counts, k, b, add=1), "should be"),
+            (lambda counts, k, b: bm25(counts, k, b).sum(1), "the shape"),
+            (bm25_in_place, "work on a copy"),
+        ],
+    ),
     notebook_08.check_loss_with_negatives: (
         [loss_with_negatives],
         [
@@ -256,7 +305,11 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (lambda *args: loss_with_negatives(*args, scale=1), "multiplied by 20"),
             (lambda *args: loss_with_negatives(*args, normalize=False), "normalized"),
             (lambda *args: loss_with_negatives(*args, flip=True), "first n columns"),
-            (lambda *args: 4 * loss_with_negatives(*args), "take the mean"),
+            (lambda *args: len(args[0]) * loss_with_negatives(*args), "take the mean"),
+            (lambda *args: loss_with_negatives(*args).item(), "from a tensor"),
+            (lambda *args: loss_with_negatives(*args).detach(), "no gradient"),
+            (lambda *args: loss_with_negatives(*args)[None], "take the mean"),
+            (lambda *args: len(args[0]) / 4 * loss_with_negatives(*args), "for any n"),
         ],
     ),
     notebook_08.check_miner: (
@@ -268,15 +321,6 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (lambda *args: miner(*args, fill=0), "below 0"),
             (lambda similarity, right, count: miner(similarity, right, 2), "`count` says"),
             (miner_in_place, "work on a copy"),
-        ],
-    ),
-    notebook_08.check_pairs: (
-        [count_pairs],
-        [
-            (lambda length, reach: length * (2 * reach + 1), "at the border"),
-            (lambda length, reach: count_pairs(length, reach) - length, "sees itself, too"),
-            (lambda length, reach: (count_pairs(length, reach) + length) // 2, "each side"),
-            (lambda length, reach: length**2, "these are all pairs"),
         ],
     ),
     notebook_09.check_shares: (
