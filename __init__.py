@@ -38,7 +38,7 @@ _PUBLIC_NAMES = {
     "training.finetuning.config": ["FinetuningConfig", "EvaluationConfig"],
     "training.finetuning.trainer": ["FinetuningTrainer"],
     "training.finetuning.tasks.classification": ["Classify"],
-    "training.finetuning.tasks.inference": ["Nli"],
+    "training.finetuning.tasks.nli": ["Nli"],
     "training.finetuning.tasks.choice": ["Choose"],
     "training.finetuning.tasks.tagging": ["Tag"],
     "training.finetuning.tasks.answering": ["AnswerQuestions"],

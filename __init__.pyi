@@ -49,7 +49,7 @@ from .training.finetuning.trainer import (
 from .training.finetuning.tasks.classification import (
     Classify as Classify,
 )
-from .training.finetuning.tasks.inference import (
+from .training.finetuning.tasks.nli import (
     Nli as Nli,
 )
 from .training.finetuning.tasks.choice import (

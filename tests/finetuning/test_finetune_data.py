@@ -14,7 +14,7 @@ from minibert.training.finetuning.tasks import classification
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
 from minibert.training.finetuning.tasks.classification import Classify
-from minibert.training.finetuning.tasks.inference import Nli
+from minibert.training.finetuning.tasks.nli import Nli
 from minibert.training.finetuning.tasks.predictions import LABEL
 from minibert.training.finetuning.tasks.problem_types import (
     MULTI_LABEL,

@@ -24,7 +24,7 @@ TASKS = {
     ),
     "nli": TaskEntry(
         "tell whether a premise entails a hypothesis",
-        "inference:Nli",
+        "nli:Nli",
         training_options=("class_weights", "tune_threshold", "regression", "pooling"),
     ),
     "choose": TaskEntry(

@@ -552,7 +552,7 @@ def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
 def __getattr__(name: str) -> Any:
     """`Nli` was in this file."""
     if name == "Nli":
-        from .inference import Nli
+        from .nli import Nli
 
         return Nli
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
