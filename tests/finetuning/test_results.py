@@ -44,7 +44,7 @@ def task_that_learned(name, **learned):
 def simple(name, train, test, **learned):
     """The scores of something simple for a task that learned this, on columns of two splits."""
     task = task_that_learned(name, **learned)
-    return task.baseline_scores(*(datasets.Dataset.from_dict(columns) for columns in (train, test)))
+    return task.score_guesses(*(datasets.Dataset.from_dict(columns) for columns in (train, test)))
 
 
 class TestSomethingSimple:

@@ -48,9 +48,9 @@ def score_baseline(
     scores = {}
     for name, split in measured_splits(splits).items():
         if training_examples is not None:
-            scores[name] = task.baseline_scores(training_examples, split)
+            scores[name] = task.score_guesses(training_examples, split)
         elif len(set(map(str, split[LABEL]))) > 1:
-            scores[name] = task.baseline_scores(split, split)
+            scores[name] = task.score_guesses(split, split)
     return scores
 
 

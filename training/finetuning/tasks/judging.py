@@ -33,7 +33,7 @@ class JudgingMixin:
         [(most_frequent, _)] = Counter(training_examples[LABEL]).most_common(1)
         return [[most_frequent] * len(examples)]
 
-    def baseline_scores(
+    def score_guesses(
         self, training_examples: datasets.Dataset, examples: datasets.Dataset
     ) -> Scores:
         """For each metric, the best score of the `guesses` and of classes drawn at random."""
