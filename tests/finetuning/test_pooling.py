@@ -13,6 +13,9 @@ from minibert import (
     train_tokenizer,
 )
 from minibert.training.conversion import to_native
+from minibert.training.finetuning.config import FinetuningConfig
+from minibert.training.finetuning.tasks.classification import Classify
+from minibert.training.finetuning.trainer import FinetuningTrainer
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,21 @@ def test_a_trained_head_keeps_its_pooling(trained, reviews, tmp_path, capsys):
     said = refusal(capsys, "finetune", "classify", "--model", trained, "--train", reviews,
                    "--pooling", "cls", "--output_dir", tmp_path / "again", *QUICK)  # fmt: skip
     assert "trained with 'mean'" in said
+
+
+@pytest.mark.parametrize("pooling, expected", [(None, "mean"), ("cls", "cls")])
+def test_a_model_in_memory_reads_what_its_config_says(pooling, expected, start, reviews, tmp_path):
+    model = MiniBertForSequenceClassification.from_pretrained(start)
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    args = FinetuningConfig(str(tmp_path), use_cpu=True, report_to="none", bf16=False)
+    trainer = FinetuningTrainer(Classify(tokenizer, pooling=pooling), model, args, [reviews])
+    trainer.save_model(tmp_path / "model")
+    reloaded = MiniBertForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    assert reloaded.config.classifier_pooling == expected
+    ids = torch.tensor([[2, 7, 8, 9, 3]])
+    with torch.no_grad():
+        logits = trainer.model.eval()(input_ids=ids).logits
+        torch.testing.assert_close(reloaded(input_ids=ids).logits, logits)
 
 
 def test_choices_are_read_by_their_mean(start, tmp_path):

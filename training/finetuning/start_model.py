@@ -64,6 +64,9 @@ class StartModel:
             fields["classifier_pooling"] = task.pooling or NEW_HEAD_POOLING
         if self.is_loaded:
             self.model.config.update(fields)
+            if "classifier_pooling" in fields and not self.config.is_causal:
+                # The encoder has read the config when it was built.
+                self.model.base_model.pooling = fields["classifier_pooling"]
             return self.model
         set_seed(seed)
         return load_model(self.name, type(task), fields)
