@@ -90,8 +90,8 @@ def read_parallel(folder, codes):
 
 
 def token_text(token):
-    """A byte-level token as text, with _ for a space. One that is no whole letter stands as its
-    bytes."""
+    """A byte-level token as text, with _ for a space. One that begins or ends inside a letter
+    stands as its bytes."""
     token_bytes = bytes(BYTE_OF_CHARACTER[character] for character in token)
     try:
         return token_bytes.decode().replace(" ", "_")
@@ -194,8 +194,8 @@ class Encoded(NamedTuple):
 
 def find_words(text):
     """(first character, end, word) of each word: what stands between spaces, in lower case and
-    without signs at its ends, if it has letters only. A vowel sign of Hindi is a mark of Unicode,
-    and belongs to a letter."""
+    without punctuation at its ends, if it has letters only. A vowel sign of Hindi is a mark of
+    Unicode, and belongs to a letter."""
     for match in re.finditer(r"\S+", text):
         word = match.group().strip(PUNCTUATION)
         if word and all(unicodedata.category(character)[0] in "LM" for character in word):
