@@ -12,8 +12,8 @@ import pytest
 
 import minibert
 from minibert.training.commands import COMMANDS
-from minibert.training.embeddings import evaluate as encoder_evaluation
-from minibert.training.embeddings import finetune as encoder_training
+from minibert.training.embeddings import evaluate as sentence_evaluation
+from minibert.training.embeddings import finetune as sentence_training
 
 
 def load(reference):
@@ -38,10 +38,10 @@ def test_every_parameter_is_read(name):
 
 @pytest.mark.parametrize("task", ["embed", "rerank"])
 @pytest.mark.parametrize("verb", ["finetune", "evaluate"])
-def test_what_other_tasks_take_reaches_an_encoder_or_is_refused(verb, task, monkeypatch):
+def test_what_other_tasks_take_reaches_embed_and_rerank_or_is_refused(verb, task, monkeypatch):
     functions = {
-        "finetune": encoder_training.FINETUNE_FUNCTIONS,
-        "evaluate": encoder_evaluation.EVALUATE_FUNCTIONS,
+        "finetune": sentence_training.FINETUNE_FUNCTIONS,
+        "evaluate": sentence_evaluation.EVALUATE_FUNCTIONS,
     }[verb]
     function = functions[task]
     calls = []
@@ -201,13 +201,13 @@ def test_an_evaluation_refuses_options_of_training(option):
 def test_options_that_exclude_each_other_are_refused(tmp_path):
     refused = [
         (
-            encoder_training.finetune_embed,
+            sentence_training.finetune_embed,
             dict(pairs_from=["title"], columns=["a", "b"]),
             "columns",
         ),
-        (encoder_training.finetune_embed, dict(num_epochs=3), "unknown option 'num_epochs'"),
-        (encoder_training.finetune_rerank, dict(lables="x"), "unknown option 'lables'"),
-        (encoder_evaluation.evaluate_embed, dict(columns=["a", "b"]), "columns: the folder"),
+        (sentence_training.finetune_embed, dict(num_epochs=3), "unknown option 'num_epochs'"),
+        (sentence_training.finetune_rerank, dict(lables="x"), "unknown option 'lables'"),
+        (sentence_evaluation.evaluate_embed, dict(columns=["a", "b"]), "columns: the folder"),
     ]
     for function, options, message in refused:
         with pytest.raises(ValueError, match=f"^{message}"):

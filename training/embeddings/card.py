@@ -14,12 +14,12 @@ from ..hub.facts import (
 from ..hub.origin import read_origin
 
 if TYPE_CHECKING:
-    from .trainers.encoder_trainer import EncoderTrainerMixin
+    from .trainers.sentence_trainer import SentenceTrainerMixin
 
 MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
 
-def card_facts(trainer: "EncoderTrainerMixin", report: Mapping[str, Any]) -> CardFacts:
+def card_facts(trainer: "SentenceTrainerMixin", report: Mapping[str, Any]) -> CardFacts:
     """What the card says."""
     data_name = describe_data(trainer.setup.data_names)
     held_out = trainer.evaluator.held_out

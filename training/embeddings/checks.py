@@ -3,11 +3,11 @@
 from ..hub.push import check_push
 from ..loop.arguments import check_training
 from ..optimization.clock import check_minutes
-from .config import DEFAULT_EPOCHS, EncoderConfig
+from .config import DEFAULT_EPOCHS, SentenceConfig
 from .encoders import check_encoder, check_reranker
 
 
-def check_before_reading(model: str, args: EncoderConfig, is_reranker: bool = False) -> None:
+def check_before_reading(model: str, args: SentenceConfig, is_reranker: bool = False) -> None:
     """Refuse (a ValueError) what would end the training only after all rows are read.
 
     Args:

@@ -79,4 +79,4 @@ class RerankerConfig(_Defaults, st.CrossEncoderTrainingArguments):
     per_device_train_batch_size: int = option(32, "Rows of a training batch.")
 
 
-EncoderConfig = EmbeddingConfig | RerankerConfig
+SentenceConfig = EmbeddingConfig | RerankerConfig

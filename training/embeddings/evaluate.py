@@ -20,7 +20,7 @@ from .measuring.mteb_tasks import evaluate_mteb_tasks, find_mteb_tasks, show_mte
 from .measuring.retrieval import Retrieval
 from .measuring.scored_pairs import ScoredPairs
 from .measuring.similarity import SharedWords, is_dense
-from .printing import next_command_of_encoder, print_table
+from .printing import next_command_of_sentence_model, print_table
 from .reading.pairs import read_pairs
 from .reading.retrieval_folders import is_folder
 from .reading.texts import name_of_data
@@ -81,7 +81,7 @@ def evaluate_embed(
             report |= _evaluate_data(encoder, held_out)
             _show_report(report)
         write_result(report, result)
-    next_step = next_command_of_encoder(encoder, model)
+    next_step = next_command_of_sentence_model(encoder, model)
     if not is_dense(encoder):
         next_step = ("minibert", "push", model, "OWNER/NAME", "--dry_run")
     print_next_step(*next_step, warning=report.get("warning"))
@@ -173,7 +173,7 @@ def evaluate_rerank(
             "intervals": intervals,
         }
         write_result(report, result)
-    print_next_step(*next_command_of_encoder(reranker, model))
+    print_next_step(*next_command_of_sentence_model(reranker, model))
     return report
 
 

@@ -18,13 +18,13 @@ from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..loop.checkpoints import checkpoint_to_resume, remove_checkpoints
-from .config import EmbeddingConfig, EncoderConfig, RerankerConfig
+from .config import EmbeddingConfig, RerankerConfig, SentenceConfig
 from .encoders import EncoderType
-from .printing import next_command_of_encoder, print_table
+from .printing import next_command_of_sentence_model, print_table
 from .trainers.embedding_trainer import TRAINER_CLASSES
-from .trainers.encoder_trainer import EncoderTrainerMixin
 from .trainers.reranker_trainer import RerankerTrainer
-from .trainers.setups import EmbeddingSetup, EncoderSetup, RerankingSetup
+from .trainers.sentence_trainer import SentenceTrainerMixin
+from .trainers.setups import EmbeddingSetup, RerankingSetup, SentenceSetup
 
 
 @checked_options(EmbeddingConfig)
@@ -149,7 +149,7 @@ def finetune_rerank(
 
 
 def _train_measure_and_save(
-    trainer_class: type[EncoderTrainerMixin], setup: EncoderSetup, args: EncoderConfig
+    trainer_class: type[SentenceTrainerMixin], setup: SentenceSetup, args: SentenceConfig
 ) -> TrainingResult:
     """What both commands do."""
     with lock_output(args):
@@ -164,13 +164,13 @@ def _train_measure_and_save(
     return report_and_return(trainer)
 
 
-def report_and_return(trainer: EncoderTrainerMixin) -> TrainingResult:
+def report_and_return(trainer: SentenceTrainerMixin) -> TrainingResult:
     """Print the next command. Only the process that saves returns the model and the report."""
     output = Path(trainer.args.output_dir)
     if not trainer.args.should_save:
         return TrainingResult(None, None, output_dir=output)
     model = trainer.model
-    next_command = next_command_of_encoder(model, output)
+    next_command = next_command_of_sentence_model(model, output)
     print_next_step(*next_command, warning=trainer.report["warning"])
     return TrainingResult(model, model.tokenizer, trainer.report, output)
 

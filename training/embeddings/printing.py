@@ -29,7 +29,7 @@ def _select_shown(scores: dict[str, Any]) -> dict[str, Any]:
     return {metric: scores[metric] for metric in SHOWN_METRICS if metric in scores}
 
 
-def next_command_of_encoder(model: Any, path: str | Path) -> tuple[Any, ...]:
+def next_command_of_sentence_model(model: Any, path: str | Path) -> tuple[Any, ...]:
     """The words of the command that usually follows, for a model in a folder."""
     from sentence_transformers import CrossEncoder
 

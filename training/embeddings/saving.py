@@ -13,10 +13,10 @@ from .card import card_facts
 from .reading.texts import name_of_data
 
 if TYPE_CHECKING:
-    from .trainers.encoder_trainer import EncoderTrainerMixin
+    from .trainers.sentence_trainer import SentenceTrainerMixin
 
 
-def save_results(trainer: "EncoderTrainerMixin", folder: Path) -> dict[str, Any]:
+def save_results(trainer: "SentenceTrainerMixin", folder: Path) -> dict[str, Any]:
     """Write the card, the report and the picture of a model that was trained and measured beside
     it. Returns the report, which is empty in a process that saves nothing."""
     if not trainer.args.should_save:  # one of several processes saves
@@ -37,7 +37,7 @@ def save_results(trainer: "EncoderTrainerMixin", folder: Path) -> dict[str, Any]
     return report
 
 
-def make_report(trainer: "EncoderTrainerMixin") -> dict[str, Any]:
+def make_report(trainer: "SentenceTrainerMixin") -> dict[str, Any]:
     """The report without the recipe and the machine, which stand on the card, too."""
     metric = trainer.args.metric_for_best_model.removeprefix("eval_")
     after = trainer.scores["after"][metric]

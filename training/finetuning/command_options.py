@@ -14,9 +14,9 @@ from .start_model import load_tokenizer, read_config
 from .tasks import REMOVED_OPTIONS, task_class
 from .tasks.base import Task
 
-# Tasks that `training.embeddings` does: the rows of `FINETUNE_FUNCTIONS` in its `finetune.py`, and
-# of `EVALUATE_FUNCTIONS` in its `evaluate.py`.
-ENCODER_TASKS = ("embed", "rerank")
+# Tasks that `training.embeddings` does, with sentence-transformers: the rows of
+# `FINETUNE_FUNCTIONS` in its `finetune.py`, and of `EVALUATE_FUNCTIONS` in its `evaluate.py`.
+SENTENCE_TASKS = ("embed", "rerank")
 
 
 def resolve_options(
@@ -59,8 +59,8 @@ def make_task(cls: type[Task], model: str | os.PathLike, task_options: Mapping[s
     return cls(load_tokenizer(path), **task_options)
 
 
-def call_encoder_function(function: Callable, arguments: Mapping[str, Any]) -> Any:
-    """Call a function that does one of `ENCODER_TASKS`, such as `finetune_embed`, with the
+def call_sentence_function(function: Callable, arguments: Mapping[str, Any]) -> Any:
+    """Call a function that does one of `SENTENCE_TASKS`, such as `finetune_embed`, with the
     arguments that are not None. A ValueError for one that it does not take."""
     parameters = inspect.signature(function).parameters
     arguments = {key: value for key, value in arguments.items() if value is not None}

@@ -15,7 +15,7 @@ from ..common.printing import print_next_step, warn, without_bars
 from ..common.random_state import random_state_kept
 from ..data.tables import Rows
 from ..embeddings.evaluate import EVALUATE_FUNCTIONS
-from .command_options import ENCODER_TASKS, call_encoder_function, make_task, resolve_options
+from .command_options import SENTENCE_TASKS, call_sentence_function, make_task, resolve_options
 from .config import EvaluationConfig
 from .results import FILES_DESCRIPTION
 from .tasks import TASKS
@@ -61,7 +61,7 @@ def evaluate(
     Returns:
         The metrics of each split, by name; None for a metric that is not defined for these rows.
     """
-    if task in ENCODER_TASKS:
+    if task in SENTENCE_TASKS:
         arguments = {
             "data": data,
             "model": None if model is None else str(model),
@@ -71,7 +71,7 @@ def evaluate(
             "args": args,
             **options,
         }
-        return call_encoder_function(EVALUATE_FUNCTIONS[task], arguments)
+        return call_sentence_function(EVALUATE_FUNCTIONS[task], arguments)
     if model is None:
         model = "runs/finetune"
     cls, task_options, args = resolve_options(evaluate, task, args, options, EvaluationConfig)

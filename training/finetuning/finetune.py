@@ -13,7 +13,7 @@ from ..common.printing import print_next_step, without_bars
 from ..common.training_result import TrainingResult
 from ..data.tables import Rows, as_dataset
 from ..loop.checkpoints import checkpoint_to_resume, remove_checkpoints
-from .command_options import ENCODER_TASKS, call_encoder_function, make_task, resolve_options
+from .command_options import SENTENCE_TASKS, call_sentence_function, make_task, resolve_options
 from .config import FinetuningConfig
 from .plan import make_plan
 from .trainer import FinetuningTrainer
@@ -69,7 +69,7 @@ def finetune(
         "validation": as_dataset(validation, "validation"),
         "test": as_dataset(test, "test"),
     }
-    if task in ENCODER_TASKS:
+    if task in SENTENCE_TASKS:
         arguments = {
             **sources,
             "model": str(model),
@@ -82,7 +82,7 @@ def finetune(
         # here, since it imports sentence-transformers, which takes seconds
         from ..embeddings.finetune import FINETUNE_FUNCTIONS
 
-        return call_encoder_function(FINETUNE_FUNCTIONS[task], arguments)
+        return call_sentence_function(FINETUNE_FUNCTIONS[task], arguments)
     cls, task_options, args = resolve_options(finetune, task, args, options, FinetuningConfig)
     with lock_output(args):
         if plan:

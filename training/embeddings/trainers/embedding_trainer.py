@@ -20,13 +20,13 @@ from ..measuring.retrieval import RETRIEVAL_METRICS, Retrieval
 from ..measuring.scored_pairs import ScoredPairs
 from ..reading.retrieval_folders import RetrievalFolder
 from ..reading.validation_pairs import split_pairs
-from .encoder_trainer import EncoderTrainerMixin
 from .losses import find_loss, make_loss
+from .sentence_trainer import SentenceTrainerMixin
 from .setups import EmbeddingSetup
 from .teachers import label_type_of, open_teacher, teach
 
 
-class EmbeddingTrainerMixin(EncoderTrainerMixin):
+class EmbeddingTrainerMixin(SentenceTrainerMixin):
     """A mixin that stands before the trainer of a type of embedding models. It reads the pairs,
     holds some out, labels them by the teacher, and opens the model.
 

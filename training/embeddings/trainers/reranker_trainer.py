@@ -23,14 +23,14 @@ from ..measuring.retrieval import RETRIEVAL_METRICS
 from ..reading.negatives import with_negatives
 from ..reading.retrieval_folders import RetrievalFolder
 from ..reading.validation_pairs import split_pairs
-from .encoder_trainer import EncoderTrainerMixin
+from .sentence_trainer import SentenceTrainerMixin
 from .setups import RerankingSetup
 from .teachers import open_teacher, teach
 
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 
 
-class RerankerTrainer(EncoderTrainerMixin, st.CrossEncoderTrainer):
+class RerankerTrainer(SentenceTrainerMixin, st.CrossEncoderTrainer):
     """Trains models that score a query and a passage, which they read together. It reads the pairs,
     holds some out, finds negatives, labels them by the teacher, and opens the model.
 

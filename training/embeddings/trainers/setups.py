@@ -12,8 +12,9 @@ NUM_NEGATIVES = 3  # of a query in training, by default
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSetup:
-    """What both have: the rows that are learned from, and the models.
+class SentenceSetup:
+    """What the setups of embedding models and rerankers share: the rows that are learned from, and
+    the models.
 
     Attributes:
         data: Tables of pairs: paths, Hub names, or rows in memory.
@@ -46,7 +47,7 @@ class EncoderSetup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingSetup(EncoderSetup):
+class EmbeddingSetup(SentenceSetup):
     """What `finetune_embed` trains, on what, by which loss. A ValueError for arguments that
     contradict each other.
 
@@ -92,7 +93,7 @@ class EmbeddingSetup(EncoderSetup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankingSetup(EncoderSetup):
+class RerankingSetup(SentenceSetup):
     """What `finetune_rerank` trains, and on what.
 
     Attributes:

@@ -15,10 +15,10 @@ from ...loop.early_stopping import EarlyStopping
 from ...loop.resume_guard import ResumeGuardCallback, rows_checksum, settings_of_steps
 from ...optimization.clock import TimeBudget, TimeBudgetMixin
 from ..saving import save_results
-from .setups import EncoderSetup
+from .setups import SentenceSetup
 
 
-class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
+class SentenceTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
     """A mixin that stands before a trainer of sentence-transformers. `train` measures the model
     before it trains it, `measure` does so afterwards. A subclass is made of a setup and settings.
 
@@ -43,7 +43,7 @@ class EncoderTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
     def __init__(
         self,
         *,
-        setup: EncoderSetup,
+        setup: SentenceSetup,
         budget: TimeBudget | None,
         teacher_to_measure: Any = None,
         has_new_weights: bool = False,
