@@ -424,7 +424,7 @@ def test_figures_are_those_of_all_tokens(tmp_path, tokenizer, rows, greedy):
     )
     assert figures["eval_accuracy"] == pytest.approx((flagged == replaced).double().mean().item())
     assert figures["eval_mlm_loss"] == pytest.approx(np.mean(mlm), rel=1e-5)
-    report = trainer.objective.report(figures, (5.0, 0.1))
+    report = trainer.objective.make_report(figures, (5.0, 0.1))
     share = replaced.double().mean().item()
     assert report["constant_accuracy"] == pytest.approx(1 - share)
     constant = torch.full_like(logits, math.log(share / (1 - share)))

@@ -92,7 +92,7 @@ def evaluate(
         if args.should_save:  # one of several processes
             results = trainer.results()
             print(f"\n{printable(model)}, {task}\n{results.describe()}\n")
-            report = {"task": task, "model": str(model), **scores, **results.report()}
+            report = {"task": task, "model": str(model), **scores, **results.make_report()}
             results.save(report, output)
             print(f"Saved to {output}: {FILES_DESCRIPTION}")
             warn(results.warning)

@@ -140,7 +140,7 @@ def predict(
                 write_json_lines(chunk, console)
         else:
             write_file(chunks, Path(output))
-        predictor.report()
+        predictor.print_notes()
     return predicted
 
 
@@ -249,7 +249,7 @@ class RowPredictor:
             chunk = with_column(chunk, self.new_names[name], values, feature)
         return chunk
 
-    def report(self) -> None:
+    def print_notes(self) -> None:
         """Say which examples got no full prediction."""
         for name, new_name in self.new_names.items():
             if new_name != name:

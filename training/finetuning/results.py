@@ -168,7 +168,7 @@ class Results:
             interval,
         )
 
-    def report(self) -> dict[str, Any]:
+    def make_report(self) -> dict[str, Any]:
         """What `metrics.json` says beside the scores."""
         report: dict[str, Any] = {"baseline": {"name": self.baseline_name, **self.baseline_scores}}
         if self.simple_scores:

@@ -52,7 +52,7 @@ def make_report(trainer: "FinetuningTrainer", results: Results) -> dict[str, Any
         "seed": trainer.args.seed,
         **trainer.scores,
         **trainer.describe_training(),
-        **results.report(),
+        **results.make_report(),
     }
 
 

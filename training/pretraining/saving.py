@@ -49,7 +49,7 @@ def make_report(trainer: "PretrainingTrainer") -> dict[str, Any]:
         vocabulary_size(tokenizer),
         tokenizer.all_special_ids,
     )
-    report = objective.report(trainer.metrics_of_kept_model(), unigram)
+    report = objective.make_report(trainer.metrics_of_kept_model(), unigram)
     if trainer.extension is not None:
         report["extension"] = trainer.extension.metrics()
     if f"start_{objective.metric}" in trainer.start_metrics:

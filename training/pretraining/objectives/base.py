@@ -179,7 +179,7 @@ class Objective(abc.ABC):
         in training. None without any target."""
         return metrics.get(self.metric)
 
-    def report(self, metrics: Mapping[str, float], unigram: UnigramBaseline) -> dict[str, Any]:
+    def make_report(self, metrics: Mapping[str, float], unigram: UnigramBaseline) -> dict[str, Any]:
         """Make the report from the metrics of the last evaluation (`eval_…`) and the
         `unigram_baseline`; None for what was not measured."""
         loss = metrics.get(f"eval_{self.metric}")

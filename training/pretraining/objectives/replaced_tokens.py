@@ -273,7 +273,7 @@ class ReplacedTokenDetection(MaskedLM):
         generator_loss = metrics.get("mlm_loss", 0.0)
         return generator_loss + self.args.discriminator_weight * detection_loss
 
-    def report(self, metrics: Mapping[str, float], unigram: UnigramBaseline) -> dict[str, Any]:
+    def make_report(self, metrics: Mapping[str, float], unigram: UnigramBaseline) -> dict[str, Any]:
         """The discriminator's metrics and, as a baseline, those of a constant answer (`constant_`):
         "original" for every token, with the probability that it is."""
         share = metrics["eval_replaced"]

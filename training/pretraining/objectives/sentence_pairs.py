@@ -101,8 +101,8 @@ class MaskedLMWithNextSentence(MaskedLM):
             return None
         return masked_loss + metrics.get(f"{self.pair_task}_loss", 0.0)
 
-    def report(self, metrics: Mapping[str, float], unigram: UnigramBaseline) -> dict[str, Any]:
-        report = super().report(metrics, unigram)
+    def make_report(self, metrics: Mapping[str, float], unigram: UnigramBaseline) -> dict[str, Any]:
+        report = super().make_report(metrics, unigram)
         for name in (f"{self.pair_task}_loss", f"{self.pair_task}_accuracy"):
             report[name] = metrics.get(f"eval_{name}")
         return report
