@@ -320,6 +320,25 @@ def test_results_are_saved_of_the_model_that_was_measured(start, tmp_path):
     assert {"README.md", "metrics.json", "predictions.png", "errors.jsonl"} <= files
 
 
+def test_a_model_that_was_never_saved_is_measured_by_its_own_labels(start, tmp_path):
+    """Its labels are in another order than those of the rows; its pooling stays."""
+    labels = {"good": 0, "bad": 1}
+    model = MiniBertForSequenceClassification.from_pretrained(
+        start, num_labels=2, label2id=labels, id2label={0: "good", 1: "bad"},
+        classifier_pooling="cls", problem_type="single_label_classification",
+    )  # fmt: skip
+    model.classifier.weight.data.zero_()
+    model.classifier.bias.data.copy_(torch.tensor([9.0, -9.0]))
+    task = Classify(AutoTokenizer.from_pretrained(start))
+    test = [row for row in rows(40) if row["label"] == "good"]
+    test.append({**test[0], "label": "bad"})
+    trainer = FinetuningTrainer(task, model, settings(tmp_path), test_dataset=test)
+    scores = trainer.measure()["test"]
+    assert scores["accuracy"] == pytest.approx((len(test) - 1) / len(test))
+    assert model.config.id2label == {0: "good", 1: "bad"}
+    assert model.config.classifier_pooling == model.model.pooling == "cls"
+
+
 def test_a_model_in_memory(start, tmp_path):
     model = MiniBertForSequenceClassification.from_pretrained(start, num_labels=2)
     before = model.classifier.weight.detach().clone()

@@ -60,7 +60,7 @@ def make_plan(
         columns: Names of the columns of csv files without a header row.
         validation_size: As in `finetune`.
     """
-    start = StartModel(model)
+    start = StartModel(model, do_train=True)
     check_before_reading(task, start, args, do_train=True)
     options: dict[str, Any] = {"model": str(model)}
     for name, value in (*sources.items(), ("columns", columns)):

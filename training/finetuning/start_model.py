@@ -37,15 +37,17 @@ class StartModel:
 
     Args:
         model: A folder, a Hub name, or a model in memory.
+        do_train: Whether it will be trained.
 
     Attributes:
         config: Its config.
         name: What messages and reports call it.
         is_loaded: Whether it is in memory.
-        has_trained_head: Whether it was trained for a task before.
+        has_trained_head: Whether it was trained for a task before. A model in memory that is
+            measured only was, also if it has never been saved.
     """
 
-    def __init__(self, model: str | os.PathLike | PreTrainedModel):
+    def __init__(self, model: str | os.PathLike | PreTrainedModel, do_train: bool):
         self.model = model
         self.is_loaded = isinstance(model, PreTrainedModel)
         if self.is_loaded:
@@ -54,7 +56,9 @@ class StartModel:
         else:
             self.config = read_config(str(model))
             self.name = str(model)
-        self.has_trained_head = find_trained_head(self.config) is not None
+        is_measured_in_memory = self.is_loaded and not do_train
+        has_saved_head = find_trained_head(self.config) is not None
+        self.has_trained_head = is_measured_in_memory or has_saved_head
 
     def load(self, task: Task, seed: int) -> PreTrainedModel:
         """The model with the labels of a task: the same for the same seed. A new head reads the

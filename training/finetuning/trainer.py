@@ -121,12 +121,12 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         columns: Sequence[str] | None = None,
         do_train: bool | None = None,
     ):
-        # Copies, since the caller's stay as they are
+        # Copies, since the caller's task and settings stay as they are
         self.task = copy.deepcopy(task)
         args = copy.copy(FinetuningConfig() if args is None else args)
         if do_train is None:
             do_train = train_dataset is not None or data is not None
-        start = StartModel(model)
+        start = StartModel(model, do_train)
 
         # Checks, before anything is read
         pushes = args.push_to_hub and do_train
