@@ -318,6 +318,16 @@ def test_unsuitable_data_is_refused(text, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="needs a column text or input_ids, got x"):
         other = tokens.rename_column("input_ids", "x")
         PretrainingTrainer(config(), settings(tmp_path), None, other, other, tokenizer)
+    for tokenizer_or_none in (None, tokenizer):
+        with pytest.raises(ValueError, match="train_dataset needs a column text or input_ids, got"):
+            PretrainingTrainer(
+                config(),
+                settings(tmp_path),
+                train_dataset=other,
+                processing_class=tokenizer_or_none,
+            )
+    with pytest.raises(ValueError, match="eval_dataset needs a column text or input_ids, got x"):
+        PretrainingTrainer(config(), settings(tmp_path), None, tokens, other, tokenizer)
     with pytest.raises(ValueError, match="seq_length: 64 is beyond max_position_embeddings=32"):
         PretrainingTrainer(
             config(max_position_embeddings=32), settings(tmp_path, seq_length=64), **given

@@ -142,6 +142,7 @@ class DatasetReader(TrainingDataReader):
         self.has_text = "text" in column_names(dataset)
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
+        check_columns(self.dataset, "train_dataset")
         check_one_split(eval_dataset, "eval_dataset")
         validation = as_dataset(eval_dataset, "eval_dataset")
         if isinstance(validation, (str, os.PathLike, list, tuple)):
@@ -149,6 +150,8 @@ class DatasetReader(TrainingDataReader):
                 "eval_dataset: beside a data set, give a data set too, for example"
                 " datasets.load_dataset('text', data_files=…, split='train')"
             )
+        if validation is not None:
+            check_columns(validation, "eval_dataset")
         if eval_dataset is not None and args.validation_size is not None:
             raise ValueError(
                 "validation_size: eval_dataset is given, so that nothing is held out; leave one of"
@@ -204,14 +207,10 @@ def make_rows(
 ) -> DatasetOrStream:
     """Make rows for the collator from a split of documents, as text or as token ids. A split of
     rows is returned as it is."""
-    columns = column_names(split)
-    if "text" not in columns and "input_ids" not in columns:
-        raise ValueError(
-            f"train_dataset needs a column text or input_ids, got {', '.join(columns)}"
-        )
     if not objective.packs_documents:
         return _make_pairs(split, tokenizer, objective)
     args = objective.args
+    columns = column_names(split)
     if "text" in columns:
         documents = split.select_columns("text")
         return tokenize_and_pack(
@@ -251,6 +250,14 @@ def take_sample(rows: DatasetOrStream) -> datasets.Dataset:
 def column_names(dataset: DatasetOrStream) -> list[str]:
     """The columns of a data set; for a stream that does not know them, those of its first entry."""
     return dataset.column_names or list(next(iter(dataset), {}))
+
+
+def check_columns(dataset: DatasetOrStream, name: str) -> None:
+    """Refuse (a ValueError) a data set that has neither text nor token ids. `name` is the argument
+    that it was given as."""
+    columns = column_names(dataset)
+    if "text" not in columns and "input_ids" not in columns:
+        raise ValueError(f"{name} needs a column text or input_ids, got {', '.join(columns)}")
 
 
 def drop_blank_texts(dataset: DatasetOrStream) -> DatasetOrStream:
