@@ -135,6 +135,8 @@ def planned_check(train, seeds_seen):
         if len(differences) != len(seeds):
             return f"{len(seeds)} seeds have {len(seeds)} differences, and not {len(differences)}"
         difference = train(seeds[-1], **change) - train(seeds[-1])
+        if difference == 0:
+            return "the change changes nothing: does BERT have this value already?"
         if abs(differences[-1] + difference) < 1e-4 < abs(difference):
             return "take the loss with the change minus the loss without it"
         if abs(differences[-1] - difference) > 1e-4:
@@ -150,7 +152,7 @@ def planned_check(train, seeds_seen):
 
 
 def rule_check(toy_world, make_pairs):
-    """The check of exercise 5: a rule that tells next from random without knowing a fact.
+    """The check of exercise 6: a rule that tells next from random without knowing a fact.
 
     It is tried on pairs of a second world, too, in which the animals have changed their facts. A
     rule that knows facts fails there.
@@ -269,7 +271,7 @@ def draw_rounds(differences_by_round, comparisons_by_round, names):
             panel.errorbar(mean, row, xerr=alone, color="C0", linewidth=5, alpha=0.35)
             panel.plot(values, [row] * len(values), "o", color="C0", markersize=3)
         panel.axvline(0, color="0.5", linewidth=1)
-        panel.set(title=title, xlabel="held-out loss minus that before")
+        panel.set(title=title, xlabel="difference of held-out losses")
         panel.grid(alpha=0.3, axis="x")
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()

@@ -189,6 +189,7 @@ def test_planned(module, capsys):
         planned(seeds, "lower", sign=-1),
         (change, seeds, differences[:4], "higher"),
         ({}, seeds, np.zeros(5), "not told apart"),
+        planned(seeds, "not told apart", effect=0.0),
     ]
     assert_checked(check, right, wrong, capsys)
 
