@@ -78,7 +78,7 @@ def evaluate_embed(
             held_out = _read_held_out(data, split, columns)
             encoder = open_encoder(model, max_length=max_length)
             report = {"model": model, "data": name_of_data(data), "split": split}
-            report |= _evaluate_data(encoder, held_out)
+            report |= _measure_data(encoder, held_out)
             _show_report(report)
         write_result(report, result)
     next_step = next_command_of_sentence_model(encoder, model)
@@ -100,7 +100,7 @@ def _read_held_out(data: str | Dataset, split: str, columns: Sequence[str]) -> H
     return ScoredPairs.from_rows(pairs)
 
 
-def _evaluate_data(encoder: Encoder, held_out: HeldOut) -> dict[str, Any]:
+def _measure_data(encoder: Encoder, held_out: HeldOut) -> dict[str, Any]:
     """Measure an embedding model on similarity or retrieval beside the words that texts share.
     Returns its metrics and their intervals, the baseline's metrics, and what to warn of."""
     predicted = held_out.predict(encoder, "Embedding")

@@ -54,7 +54,7 @@ class HeldOutEvaluator(BaseEvaluator):
     def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
         """The metrics by name of a model as it will be saved."""
         with self._as_it_will_be_saved(model):
-            return self.score_model(model)
+            return self.measure_scores(model)
 
     def measure(self, model: Any) -> Measured:
         """The metrics of a model as it will be saved, with their intervals."""
@@ -65,7 +65,7 @@ class HeldOutEvaluator(BaseEvaluator):
         intervals = {name: all_intervals[name] for name in scores if name in all_intervals}
         return Measured(scores, intervals)
 
-    def score_model(self, model: Any) -> dict[str, float]:
+    def measure_scores(self, model: Any) -> dict[str, float]:
         """The metrics by name of a model as it is, such as a teacher."""
         return self.score(model, self.predict(model))
 

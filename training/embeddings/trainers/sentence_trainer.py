@@ -104,7 +104,7 @@ class SentenceTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         if "before" in self.scores:
             return
         if self.teacher_to_measure is not None:
-            self.scores["teacher"] = self.evaluator.score_model(self.teacher_to_measure)
+            self.scores["teacher"] = self.evaluator.measure_scores(self.teacher_to_measure)
         self.scores["before"] = self.evaluator(self.model)
 
     def _train(self, checkpoint: str | None, **options: Any):
