@@ -529,7 +529,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 `position_ids`.
             cu_seq_lens_q: [documents + 1], where documents start in the flattened batch.
             max_length_q: the tokens of the longest document.
-            cu_seq_lens_k, max_length_k: the same in self-attention, and ignored.
+            cu_seq_lens_k, max_length_k: accepted for Transformers' collators, and ignored.
             padded_output: False returns the unpadded tokens, see `MiniBertModelOutput`.
             is_causal: replaces the value of the config.
             kwargs: `output_hidden_states`, `output_attentions` and `return_dict`, by default as the

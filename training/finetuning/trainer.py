@@ -103,7 +103,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         frozen_modules: What `args.freeze` keeps as it is.
         num_trained_parameters: The number of weights that are trained.
         training_seconds: Since `train`, how long it took; None if it was resumed.
-        report: Since `save_model` after a training, the report.
+        report: Since `save_model` after `train` and `measure`, the report.
         card: Since then, what the card says.
     """
 

@@ -105,6 +105,7 @@ class RowsConfig(TokenizerConfig):
 @dataclass
 class PretrainingConfig(RowsConfig, TrainingArguments):
     """The settings of `PretrainingTrainer`: the fields below beside those of `TrainingArguments`.
+    `minibert pretrain --help` lists each with its meaning.
 
     Fields that are None are filled in by the trainer, which knows the model and the rows.
     """

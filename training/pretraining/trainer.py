@@ -95,8 +95,8 @@ class PretrainingTrainer(
             without special tokens, which are packed; or with `input_ids` and `position_ids`, which
             are packed already. An `IterableDataset` needs an `eval_dataset`. The objectives mlm+nsp
             and mlm+sop take text.
-        eval_dataset: with a data set, rows of the same kinds. By default `args.validation_size` is
-            held out.
+        eval_dataset: rows to evaluate on, of the kinds above, if `train_dataset` is a data set. By
+            default `args.validation_size` is held out.
         processing_class: a tokenizer, or the folder or Hub name of one. By default the saved
             model's or that of prepared rows, or one is trained on the text.
         config_overrides: fields of the config to change; in a saved model those that keep the
