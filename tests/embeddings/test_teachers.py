@@ -155,3 +155,19 @@ def test_teachers_that_cannot_teach_are_refused(toy, teachers, tmp_path, capsys,
         given = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING, *arguments]
         assert re.search(words, refusal(capsys, "finetune", task, pairs, *given)), words
     assert not (tmp_path / "out").exists()
+
+
+def test_a_metric_that_is_not_measured_is_refused_before_the_teacher_works(
+    toy, teachers, tmp_path, capsys, monkeypatch
+):
+    trainer_module = "minibert.training.embeddings.trainers.embedding_trainer"
+    monkeypatch.setattr(f"{trainer_module}.teach", lambda *_: pytest.fail("teaches"))
+    arguments = ["--model", toy / "model", "--output_dir", tmp_path / "out", *TRAINING]
+    metric = ["--teacher", teachers / "wide", "--metric_for_best_model", "recal"]
+    message = refusal(capsys, "finetune", "embed", toy / "train.jsonl", *arguments, *metric)
+    assert "metric_for_best_model: 'recal' is not measured" in message
+
+    monkeypatch.setattr(f"{trainer_module}.split_pairs", lambda *_: pytest.fail("reads"))
+    teacher = ["--teacher", toy / "model"]
+    message = refusal(capsys, "finetune", "embed", toy / "train.jsonl", *arguments, *teacher)
+    assert "is the model that is trained" in message

@@ -56,6 +56,9 @@ class EmbeddingTrainerMixin(SentenceTrainerMixin):
         budget = start_budget(args)
         args = trainer_settings(args)
 
+        # Teacher
+        teacher = open_teacher(setup.teacher, setup.model)
+
         # Pairs and held-out rows
         pairs, held_out = split_pairs(
             setup.data,
@@ -66,6 +69,7 @@ class EmbeddingTrainerMixin(SentenceTrainerMixin):
             setup.pairs_from,
         )
         has_scores = "label" in pairs.column_names
+        best_metric = choose_embedding_metric(args, has_scores)
         if isinstance(held_out, RetrievalFolder):
             held_out = Retrieval(*held_out)
         elif has_scores:
@@ -73,8 +77,7 @@ class EmbeddingTrainerMixin(SentenceTrainerMixin):
         else:
             held_out = Retrieval.from_rows(held_out)
 
-        # Teacher and loss
-        teacher = open_teacher(setup.teacher, setup.model)
+        # Loss
         label_type = label_type_of(teacher, pairs.column_names, setup.encoder_type)
         loss_class = find_loss(setup.loss, setup.encoder_type, label_type)
 
@@ -92,7 +95,8 @@ class EmbeddingTrainerMixin(SentenceTrainerMixin):
         # Rows and their settings
         has_bars = not args.disable_tqdm
         rows = teach(teacher, pairs, encoder, label_type, has_bars)
-        args = dataclasses.replace(args, **embedding_fields(args, encoder, label_type, has_scores))
+        fields = embedding_fields(encoder, label_type, has_scores)
+        args = dataclasses.replace(args, **fields, **best_metric)
         print(
             f"{len(rows):,} rows to train on by {loss_class.__name__}; held out: {len(held_out):,}"
         )
@@ -156,19 +160,21 @@ TRAINER_CLASSES: dict[EncoderType, type[EmbeddingTrainerMixin]] = {
 }
 
 
-def embedding_fields(
-    args: EmbeddingConfig, encoder: Any, label_type: str, has_scores: bool
-) -> dict[str, Any]:
-    """The fields of the config that follow from the data: prompts, batches, and the metric that
-    chooses the best model."""
+def choose_embedding_metric(args: EmbeddingConfig, has_scores: bool) -> dict[str, Any]:
+    """The fields of the config that say which metric chooses the best model."""
+    if has_scores:
+        return choose_best_metric(args, "spearman", ["spearman", "pearson"])
+    return choose_best_metric(args, "ndcg@10", RETRIEVAL_METRICS)
+
+
+def embedding_fields(encoder: Any, label_type: str, has_scores: bool) -> dict[str, Any]:
+    """The fields of the config that follow from the data: prompts and batches."""
     # as the model is measured: pairs are a query and passages, scored ones just texts
     if has_scores:
         prompts = encoder.prompts.get(encoder.default_prompt_name)
-        best_metric = choose_best_metric(args, "spearman", ["spearman", "pearson"])
     else:
         document = encoder.prompts.get("document")
         prompts = {"first": encoder.prompts.get("query"), "second": document, "third": document}
-        best_metric = choose_best_metric(args, "ndcg@10", RETRIEVAL_METRICS)
     # a passage that stands twice in a batch (of one process) would be its own negative
     sampler = "no_duplicates" if label_type == "none" else "batch_sampler"
-    return {"prompts": prompts, "batch_sampler": sampler, **best_metric}
+    return {"prompts": prompts, "batch_sampler": sampler}
