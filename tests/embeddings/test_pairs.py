@@ -136,6 +136,22 @@ def test_every_negative_is_read(tmp_path, row):
     assert rows == [("q", "p", 1.0), ("q", "m", 0.0), ("q", "n", 0.0)]
 
 
+def test_a_negative_stands_once_and_is_no_passage_of_its_query():
+    triples = [
+        ("q", "p", "n"),
+        ("q", "other", "n"),
+        ("q", "p", "other"),
+        ("q", "p", "q"),
+        ("r", "other", "n"),
+    ]
+    first, second, third = zip(*triples)
+    pairs = Dataset.from_dict({"first": first, "second": second, "third": third})
+    labelled = with_negatives(pairs, [], 3)
+    rows = list(zip(labelled["first"], labelled["second"], labelled["label"]))
+    positives = [("q", "p", 1.0), ("q", "other", 1.0), ("r", "other", 1.0)]
+    assert rows == [*positives, ("q", "n", 0.0), ("r", "n", 0.0)]
+
+
 def test_a_row_without_a_negative_is_refused(tmp_path):
     rows = [
         dict(query="q", positive="p", negative=["n"]),

@@ -13,8 +13,8 @@ NUM_NEAREST = 30  # passages that mined negatives are drawn from
 
 def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = None) -> Dataset:
     """Label the pairs with 1, and negatives of their queries with 0. The negatives are the column
-    `third` if there is one, else texts of the `pool` that are neither the query nor one of its
-    passages. A ValueError if there are none.
+    `third` if there is one, else texts of the `pool`; none is the query or one of its passages, and
+    each stands once for a query. A ValueError if there are none.
 
     Args:
         pool: Texts, each of them once.
@@ -30,7 +30,7 @@ def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = Non
         for text in texts:
             positives.append((query, text))
     if "third" in pairs.column_names:
-        negatives = list(zip(pairs["first"], pairs["third"]))
+        negatives = _usable_negatives(pairs, passages)
     elif miner is not None and count > 0:
         negatives = _mine_negatives(pairs, pool, count, miner)
     else:
@@ -42,6 +42,16 @@ def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = Non
     queries, texts = zip(*positives, *negatives)
     labels = [1.0] * len(positives) + [0.0] * len(negatives)
     return Dataset.from_dict({"first": list(queries), "second": list(texts), "label": labels})
+
+
+def _usable_negatives(pairs: Dataset, passages: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """The queries with the texts of the column `third`. A pair stands once for each of its
+    negatives, and a query may have several pairs."""
+    negatives = []
+    for query, text in dict.fromkeys(zip(pairs["first"], pairs["third"])):
+        if text != query and text not in passages[query]:
+            negatives.append((query, text))
+    return negatives
 
 
 def _mine_negatives(
