@@ -24,6 +24,7 @@ from minibert import (
 from minibert.training.common.locks import LOCK, lock_folder
 from minibert.training.finetuning.reading import examples
 from minibert.training.finetuning.saving import save_results
+from minibert.training.finetuning.thresholds import ChosenThresholds
 from minibert.training.loop.early_stopping import EarlyStopping
 from minibert.training.optimization import clock
 from minibert.training.optimization.clock import TimeBudget
@@ -244,6 +245,25 @@ def test_thresholds_are_chosen_of_a_trained_model_only(start, tmp_path):
     assert first_shift is None and second_shift is None
     torch.testing.assert_close(first_bias, before)
     torch.testing.assert_close(second_bias, trained)
+
+
+def test_a_further_training_forgets_the_thresholds_in_the_config(start, tmp_path, monkeypatch):
+    """Of a task whose thresholds do not go into the bias, as of sentence pairs."""
+    monkeypatch.setattr(Classify, "thresholds_go_into_bias", False)
+    choose_thresholds = Classify.choose_thresholds
+
+    def choose_others(self, predictions):
+        return ChosenThresholds([0.7, 0.3], choose_thresholds(self, predictions).choices)
+
+    monkeypatch.setattr(Classify, "choose_thresholds", choose_others)
+    task = Classify(AutoTokenizer.from_pretrained(start), tune_threshold=True)
+    fields = {"max_steps": 1, "save_strategy": "no", "load_best_model_at_end": False}
+    trainer = FinetuningTrainer(task, start, settings(tmp_path, **fields), rows(60))
+    trainer.train()
+    trainer.measure()
+    assert trainer.model.config.thresholds == [0.7, 0.3]
+    trainer.train()
+    assert trainer.model.config.thresholds is None
 
 
 def test_thresholds_are_chosen_and_predictions_decoded_once(start, tmp_path, monkeypatch, capsys):

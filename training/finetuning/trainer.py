@@ -268,6 +268,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
     def _forget_training(self) -> None:
         """Forget what an earlier `train` or `measure` of this trainer has left."""
         undo_shift(self.model)
+        self.model.config.thresholds = self.task.learned.thresholds
         self.training_seconds = None
         self.predictions = {}
         self.scores = {}
