@@ -370,6 +370,8 @@ def test_resume_with_other_settings_is_refused(corpus, tmp_path):
         (dict(text=[line.replace("cat", "cow") for line in text]), "tokenizer: "),
         (dict(text=text[::-1]), "text: "),  # as many, the same tokenizer
         (dict(seed=7), "seed: 7"),
+        (dict(max_grad_norm=2.0), "max_grad_norm: 2.0"),
+        (dict(label_smoothing_factor=0.1), "label_smoothing_factor: 0.1"),
         (dict(muon_learning_rate=9e-9), "muon_learning_rate: 9e-09"),
         (dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
         (dict(max_steps=-1, minutes=1), "by the clock: True"),
@@ -379,6 +381,13 @@ def test_resume_with_other_settings_is_refused(corpus, tmp_path):
     make("same", per_device_train_batch_size=2, gradient_accumulation_steps=2).resume_guard.check(
         checkpoint
     )
+
+    # An older version did not save this setting.
+    state_file = tmp_path / "whole" / "checkpoint-2" / "trainer_state.json"
+    state = json.loads(state_file.read_text())
+    del state["stateful_callbacks"]["ResumeGuardCallback"]["args"]["settings"]["max_grad_norm"]
+    state_file.write_text(json.dumps(state))
+    make("older", max_grad_norm=2.0).resume_guard.check(checkpoint)
 
 
 @pytest.mark.slow

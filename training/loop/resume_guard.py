@@ -73,6 +73,8 @@ def settings_of_steps(args: TrainingArguments) -> dict[str, Any]:
         "adam_beta1",
         "adam_beta2",
         "adam_epsilon",
+        "max_grad_norm",
+        "label_smoothing_factor",
         "seed",
         "data_seed",
         "train_sampling_strategy",
