@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -72,6 +73,20 @@ def load_collection(folder, num_questions, num_passages):
         [all_passages[name] for name in names],
         [{numbers[name]: grade for name, grade in row.items()} for row in grades.values()],
     )
+
+
+def load_other_collection(folder):
+    """What `benchmarks/search.py` searches: other questions, more passages, and the grades, in the
+    form of `Collection`."""
+    sys.path.append("../../benchmarks")
+    from search import Arguments, draw_collection
+
+    drawn = draw_collection(Arguments(data=f"{folder}/retrieval"))
+    numbers = {name: number for number, name in enumerate(drawn.passages)}
+    grades = []
+    for of_question in drawn.judgements.values():
+        grades.append({numbers[name]: grade for name, grade in of_question.items()})
+    return list(drawn.questions.values()), list(drawn.passages.values()), grades
 
 
 def made_up_collection():
