@@ -385,11 +385,17 @@ def windows_table(results: Path) -> str:
     return f"{caption(facts, 1)}\n{markdown(header, rows)}"
 
 
-def long_table(results: Path) -> str:
-    """The held-out loss of each run along the way, and how far the lower one is ahead."""
+def load_long_runs(results: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The long runs with a window of 6 and with one of 128."""
     runs_by_name = load_runs(results / "long")
     ours = runs_by_name["window of 6, which is MiniBERT"]
     peer = runs_by_name["window of 128, which is ModernBERT's"]
+    return ours, peer
+
+
+def long_table(results: Path) -> str:
+    """The held-out loss of each run along the way, and how far the lower one is ahead."""
+    ours, peer = load_long_runs(results)
     rows = []
     for our_point, peer_point in zip(ours["curve"], peer["curve"], strict=True):
         if our_point["step"] in LONG_STEPS:
@@ -498,6 +504,16 @@ def race_paragraph(results: Path) -> str:
         f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe, BERT"
         f" {minutes['BERT by run_mlm.py']} ({machine_words(facts)}, {facts['date']},"
         f" {len(RACES)} seeds; ± is a 95 % interval, bands go from the lowest to the highest seed)."
+        f" {long_sentence(results)}"
+    )
+
+
+def long_sentence(results: Path) -> str:
+    """README's sentence on the long race."""
+    ours, peer = load_long_runs(results)
+    return (
+        f"After {ours['curve'][-1]['step']:,} steps, MiniBERT with its window of 6 and with"
+        f" ModernBERT's of 128 have {ours['loss']:.2f} and {peer['loss']:.2f} (one seed)."
     )
 
 
