@@ -107,6 +107,8 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         card: Since then, what the card says.
     """
 
+    frozen_modules: Sequence[torch.nn.Module] = ()
+
     def __init__(
         self,
         task: Task,
@@ -129,9 +131,8 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         start = StartModel(model, do_train)
 
         # Checks, before anything is read
-        pushes = args.push_to_hub and do_train
-        check_before_reading(self.task, start, args, do_train, pushes)
-        args.push_to_hub = pushes
+        args.push_to_hub = args.push_to_hub and do_train
+        check_before_reading(self.task, start, args, do_train, args.push_to_hub)
         if do_train:
             self.budget = start_budget(args)
 
@@ -155,12 +156,8 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         # Model
         model = start.load(self.task, args.seed)
         self.has_new_weights = do_train and not start.has_trained_head
-        self.frozen_modules: list[torch.nn.Module] = []
         if do_train:
-            undo_shift(model)
-            self.frozen_modules = freeze(model, args.freeze)
-            if args.lora is not None:
-                model = add_lora(model, args.lora)
+            model = self._choose_weights(model, args)
         self.num_trained_parameters = model.num_parameters(only_trainable=True)
 
         # Trainer
@@ -170,12 +167,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         super().__init__(self.task, model, args, eval_dataset=eval_examples, **training_options)
         self.resume_guard = ResumeGuardCallback(self.settings_to_resume())
         self.add_callback(self.resume_guard)
-
-        # What `train` and `measure` find
-        self.training_seconds: float | None = None
-        self.predictions: dict[str, Predictions] = {}
-        self.scores: dict[str, Scores] = {}
-        self.chosen_thresholds: ChosenThresholds | None = None
+        self._clear_results()
 
     def _prepare_examples(
         self,
@@ -205,6 +197,14 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         self.row_warnings = find_warnings(self.task, surveys)
         for warning in self.row_warnings:
             warn(warning)
+
+    def _choose_weights(self, model: PreTrainedModel, args: FinetuningConfig) -> PreTrainedModel:
+        """The model whose weights are trained: all of them, some, or those of LoRA."""
+        undo_shift(model)
+        self.frozen_modules = freeze(model, args.freeze)
+        if args.lora is None:
+            return model
+        return add_lora(model, args.lora)
 
     def _training_options(self, args: FinetuningConfig) -> dict[str, Any]:
         """What `Trainer` needs to train, beside what it needs to predict."""
@@ -269,12 +269,16 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         """Forget what an earlier `train` or `measure` of this trainer has left."""
         undo_shift(self.model)
         self.model.config.thresholds = self.task.learned.thresholds
-        self.training_seconds = None
-        self.predictions = {}
-        self.scores = {}
-        self.chosen_thresholds = None
+        self._clear_results()
         self.report = None
         self.card = None
+
+    def _clear_results(self) -> None:
+        """What `train` and `measure` find is not known yet."""
+        self.training_seconds: float | None = None
+        self.predictions: dict[str, Predictions] = {}
+        self.scores: dict[str, Scores] = {}
+        self.chosen_thresholds: ChosenThresholds | None = None
 
     def _save(self, output_dir=None, state_dict=None):
         self.reset_tokenizer()

@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 import sentence_transformers as st
+from datasets import Dataset
 from transformers import set_seed
 
 from ...common.printing import warn
@@ -60,7 +61,7 @@ class EmbeddingTrainerMixin(SentenceTrainerMixin):
         teacher = open_teacher(setup.teacher, setup.model)
 
         # Pairs and held-out rows
-        pairs, held_out = split_pairs(
+        pairs, held_out_rows = split_pairs(
             setup.data,
             setup.columns,
             setup.validation,
@@ -70,12 +71,7 @@ class EmbeddingTrainerMixin(SentenceTrainerMixin):
         )
         has_scores = "label" in pairs.column_names
         best_metric = choose_embedding_metric(args, has_scores)
-        if isinstance(held_out, RetrievalFolder):
-            held_out = Retrieval(*held_out)
-        elif has_scores:
-            held_out = ScoredPairs.from_rows(held_out)
-        else:
-            held_out = Retrieval.from_rows(held_out)
+        held_out = make_held_out(held_out_rows, has_scores)
 
         # Loss
         label_type = label_type_of(teacher, pairs.column_names, setup.encoder_type)
@@ -158,6 +154,15 @@ TRAINER_CLASSES: dict[EncoderType, type[EmbeddingTrainerMixin]] = {
     "sparse": SparseTrainer,
     "multi-vector": MultiVectorTrainer,
 }
+
+
+def make_held_out(held_out: RetrievalFolder | Dataset, has_scores: bool) -> Retrieval | ScoredPairs:
+    """What is measured on held-out data: a search, or scores of pairs."""
+    if isinstance(held_out, RetrievalFolder):
+        return Retrieval(*held_out)
+    if has_scores:
+        return ScoredPairs.from_rows(held_out)
+    return Retrieval.from_rows(held_out)
 
 
 def choose_embedding_metric(args: EmbeddingConfig, has_scores: bool) -> dict[str, Any]:
