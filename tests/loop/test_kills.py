@@ -295,12 +295,28 @@ def test_a_signal_ends_one_training():
         callback.on_evaluate(args, None, TrainerControl())
         assert callback.is_stopping()
         assert not args.save_only_model and args.save_strategy == "steps"
-        callback.restore()
+        callback.end_training(args)
+        assert args.save_only_model and args.save_strategy == "best"
         callback.on_train_begin(args, None, None)
         assert not callback.is_stopping()
-        assert args.save_only_model and args.save_strategy == "best"
     finally:
         callback.restore()
+
+
+def test_a_training_that_begins_again_with_smaller_batches_keeps_the_signal():
+    """`auto_find_batch_size` calls `on_train_begin` again after an error for want of memory."""
+    callback = SaveAndStop()
+    args = TrainingArguments("out", use_cpu=True)
+    handler = signal.getsignal(signal.SIGTERM)
+    callback.on_train_begin(args, None, None)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        callback.on_train_begin(args, None, None)
+        assert callback.is_stopping()
+    finally:
+        callback.end_training(args)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert not callback.is_stopping()
 
 
 def test_a_second_sigterm_ends_at_once():

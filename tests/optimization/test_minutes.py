@@ -95,21 +95,40 @@ def test_the_time_used_travels_with_the_checkpoint():
     assert factors[0] == pytest.approx(0.25 / 0.9, abs=0.01) and factors[-1] < 0.1
 
 
+INTERVALS = types.SimpleNamespace(logging_steps=10, eval_steps=10, save_steps=10)
+
+
+@pytest.mark.parametrize("steps_before_kill", [1, 450])  # the first step does not move the schedule
 @pytest.mark.parametrize("is_resumed", [True, False])
-def test_the_time_of_an_earlier_training_counts_once(is_resumed):
+def test_the_time_of_an_earlier_training_counts_once(is_resumed, steps_before_kill):
     """In a notebook, the same object goes on after Ctrl-C."""
     machine = Machine(lambda now: 1.0)
     budget = machine.budget()
-    machine.train(budget, steps_before_kill=450)
+    budget.begin_training()
+    machine.train(budget, steps_before_kill)
     used = budget.elapsed
+    assert used == steps_before_kill
     saved_states = {"TimeBudget": budget.state()}
     machine.now += 5000
-    state = TrainerState(global_step=450, stateful_callbacks=saved_states)
+    state = TrainerState(global_step=steps_before_kill, stateful_callbacks=saved_states)
     if not is_resumed:
         state = TrainerState()
-    args = types.SimpleNamespace(logging_steps=10, eval_steps=10, save_steps=10)
-    budget.on_train_begin(args, state, None)
+    budget.begin_training()
+    budget.on_train_begin(INTERVALS, state, None)
     assert budget.elapsed == (used if is_resumed else 0)
+
+
+def test_a_training_that_begins_again_with_smaller_batches_has_the_rest_of_the_time():
+    """`auto_find_batch_size` calls `on_train_begin` again after an error for want of memory."""
+    machine = Machine(lambda now: 1.0)
+    budget = machine.budget()
+    budget.begin_training()
+    budget.on_train_begin(INTERVALS, TrainerState(), None)
+    machine.train(budget, steps_before_kill=100)
+    budget.on_train_begin(INTERVALS, TrainerState(), None)
+    assert budget.elapsed == 100
+    machine.train(budget)
+    assert machine.now - 1000 == pytest.approx(600, rel=0.05)
 
 
 def test_time_is_kept_for_the_evaluation_at_the_end():

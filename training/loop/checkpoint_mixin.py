@@ -53,7 +53,7 @@ class CheckpointMixin:
         finally:  # after an exception too: in a notebook the process goes on
             for callback in self.callback_handler.callbacks:
                 if isinstance(callback, SaveAndStop):
-                    callback.restore()
+                    callback.end_training(self.args)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches = []

@@ -35,11 +35,6 @@ class SaveAndStop(TrainerCallback):
         self.previous_settings: dict[str, Any] = {}  # fields of `args` before the last checkpoint
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        # a signal may have ended an earlier training of this trainer
-        self.received = 0
-        for name, value in self.previous_settings.items():
-            setattr(args, name, value)
-        self.previous_settings = {}
         # the loader of accelerate wraps the one that has workers
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and args.dataloader_num_workers:
@@ -47,6 +42,8 @@ class SaveAndStop(TrainerCallback):
         # other threads cannot handle signals
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
+                if number in self.previous_handlers:
+                    continue  # `auto_find_batch_size` begins a training again
                 # `nohup` and background jobs ignore signals
                 if signal.getsignal(number) != signal.SIG_IGN:
                     self.previous_handlers[number] = signal.signal(number, self.receive)
@@ -66,6 +63,14 @@ class SaveAndStop(TrainerCallback):
         """Give the signals back to their previous handlers."""
         while self.previous_handlers:
             signal.signal(*self.previous_handlers.popitem())
+
+    def end_training(self, args: TrainingArguments) -> None:
+        """After a training: give the signals and the settings back, and forget a signal."""
+        self.restore()
+        self.received = 0
+        for name, value in self.previous_settings.items():
+            setattr(args, name, value)
+        self.previous_settings = {}
 
     def is_stopping(self) -> bool:
         """Whether any of the processes was asked to stop; all must call it at the same point."""

@@ -27,7 +27,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     schedule 1/n of the way that remains. After a stall, the rest of the schedule is spread over the
     rest of the time. The first step, in which much is made once, is not timed, and does not move
     the schedule. Time counts from when this object is made, and goes on when training is resumed. A
-    further training that is not resumed has all of the time again.
+    further training (`begin_training`) that is not resumed has all of the time again.
 
     A `Trainer` gets it as a callback, its `scheduler` in `optimizers`, and more `max_steps` than it
     will reach.
@@ -46,7 +46,14 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.clock = clock
         # kept for the evaluation at the end
         self.evaluation_seconds = EVALUATION_SHARE * self.seconds
+        self.has_begun = False
         self.restart()
+
+    def begin_training(self) -> None:
+        """Each call but the first one begins a further training, with all of the time."""
+        if self.has_begun:
+            self.restart()
+        self.has_begun = True
 
     def restart(self) -> None:
         """Begin with all of the time, from now on."""
@@ -114,8 +121,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.durations = deque(attributes["durations"], maxlen=RECENT_STEPS)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if self.progress > 0:  # after an earlier training in this process
-            self.restart()
+        # More than once in a training, if `auto_find_batch_size` begins it again.
         saved_state = state.stateful_callbacks.get(type(self).__name__)
         if state.global_step and saved_state:
             self.resume(saved_state["attributes"])
@@ -157,6 +163,11 @@ class TimeBudgetMixin:
     `loop.arguments.UNREACHABLE_STEPS`."""
 
     budget: TimeBudget | None = None
+
+    def train(self, *args, **kwargs):
+        if self.budget is not None:
+            self.budget.begin_training()
+        return super().train(*args, **kwargs)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
