@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-PSEUDO_COUNT = 10  # a pair of tokens counts as if the frequencies had been seen so often, too
+PSEUDO_COUNT = 10  # the frequencies count as this many tokens seen after each token
 
 
 def table_losses(train_rows, held_out_rows, vocab_size, special_ids):

@@ -90,3 +90,41 @@ def test_the_pooling_table_has_a_row_for_each_setting_and_a_difference_for_each_
     file.write_text(json.dumps(facts | {"runs": runs[:-1]}))
     with pytest.raises(ValueError, match=r"seeds \[0, 1\] have a head over the first token"):
         fill_tables(empty, tmp_path)
+
+
+MACHINE = {
+    "device": "a processor",
+    "fast_bf16": True,
+    "torch": "2",
+    "transformers": "5",
+    "threads": 1,
+}
+FACTS = {"command": "python benchmarks/learning.py", "date": "2026-01-02", "machine": MACHINE}
+
+
+def test_the_long_table_has_128_minus_6(tmp_path):
+    (tmp_path / "long").mkdir()
+    losses = {"window of 6, which is MiniBERT": 3.0, "window of 128, which is ModernBERT's": 2.75}
+    for name, loss in losses.items():
+        points = [
+            {"step": 250, "tokens": 500_000, "loss": loss + 1},
+            {"step": 300, "tokens": 600_000, "loss": 9.0},  # is not shown
+            {"step": 7500, "tokens": 15_400_000, "loss": loss},
+        ]
+        (tmp_path / "long" / f"{name}.json").write_text(json.dumps(FACTS | {"curve": points}))
+    text = fill_tables("<!-- table: long -->\n<!-- end of table -->", tmp_path)
+    assert "| 250 | 0.5 | 4.000 | 3.750 | -0.250 |" in text
+    assert "| 7,500 | 15.4 | 3.000 | 2.750 | -0.250 |" in text
+    assert "9.000" not in text
+
+
+def test_windows_without_answers_have_an_empty_cell(tmp_path):
+    (tmp_path / "windows").mkdir()
+    runs = {
+        "window of 6": {"loss": 4.25, "grammar": 0.55, "answers": 0.125},
+        "window of 128": {"loss": 4.5, "grammar": 0.5},
+    }
+    for name, run in runs.items():
+        (tmp_path / "windows" / f"{name}.json").write_text(json.dumps(FACTS | run))
+    text = fill_tables("<!-- table: windows -->\n<!-- end of table -->", tmp_path)
+    assert "| window of 6 | 4.250 | 55.0 | 12.5 |\n| window of 128 | 4.500 | 50.0 |  |" in text

@@ -162,16 +162,19 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
     (output / f"{name}-{rank}.json").write_text(json.dumps(dict(logs=logs, seen=seen)))
 
 
+# What begins two processes on this machine.
+TORCHRUN = (
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc_per_node",
+    "2",
+)
+
+
 def torchrun(*arguments, options: tuple = (), **environment) -> subprocess.Popen:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        *options,
-    ]
+    command = [*TORCHRUN, *options]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environment}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return subprocess.Popen([*command, __file__, *map(str, arguments)], env=environment, **pipes)
@@ -525,15 +528,7 @@ def test_documented_commands_run(tmp_path):
 def test_finetune_without_a_gpu(trained, tmp_path, job):
     """`torchrun … finetune`, without --use_cpu."""
     folder, _ = trained
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "-m",
-    ]
+    command = [*TORCHRUN, "-m"]
     command += ["minibert.training.cli", "finetune", job, "--model", str(folder / "one/mlm")]
     data = folder / job if job == "classify" else folder / job / "train.jsonl"
     command += ["--data", str(data), "--max_steps", "2", "--output_dir", str(tmp_path / "out")]
