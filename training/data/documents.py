@@ -20,12 +20,12 @@ from .builtin_corpus import builtin_documents, builtin_files
 from .cell_types import string_columns, with_numbers
 from .csv_and_json import read_records
 from .dataset_calls import DatasetOrStream, checksum, load_files, map_tables, revision_of
-from .entries import DataEntry, is_prepared, language_of, name_of_entry, names_of_entries
+from .entries import DataEntry, is_prepared, language_of, names_of_entries
 from .formats import FORMATS
 from .parquet_files import parquet_features
 from .sentences import BLANK_LINE, sentence_table, split_paragraphs, strip_blank
 from .sources import find_files, load_hub
-from .tables import from_numbered_records, from_records
+from .tables import from_numbered_records, from_records, name_of_data
 from .text_files import ReadError, detect_encoding
 
 RECORDS_TO_GUESS_FROM = 100  # the column of the text is guessed from so many
@@ -58,7 +58,7 @@ def load_documents(
     for entry, part in zip(data, parts):
         if not len(part):
             raise ValueError(
-                f"data: all documents of {name_of_entry(entry)!r} are blank;"
+                f"data: all documents of {name_of_data(entry)!r} are blank;"
                 " every entry needs at least one"
             )
     if len(parts) == 1:
@@ -105,7 +105,7 @@ def _report_missing(texts: DatasetOrStream, entry: DataEntry) -> None:
     missing = texts.data.table["text"].null_count
     if missing:
         print(
-            f"{name_of_entry(entry)!r}: {missing:,} of {len(texts):,} rows have no text"
+            f"{name_of_data(entry)!r}: {missing:,} of {len(texts):,} rows have no text"
             " and are left out"
         )
 
@@ -141,7 +141,7 @@ def _group_files(entry: DataEntry, sample_by: str) -> dict[FileGroup, Any]:
         groups.setdefault(group, []).append(file)
     if not groups:
         raise ValueError(
-            f"data: all files of {name_of_entry(entry)!r} are empty; give files with text"
+            f"data: all files of {name_of_data(entry)!r} are empty; give files with text"
         )
     return groups
 

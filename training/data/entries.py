@@ -10,7 +10,7 @@ from typing import Any
 from .dataset_calls import DatasetOrStream
 from .file_search import matching_paths
 from .sources import find_files
-from .tables import check_one_split, sources_of
+from .tables import check_one_split, name_of_data, sources_of
 
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<entry>.+)", re.DOTALL)
@@ -57,18 +57,13 @@ def language_of(entry: DataEntry) -> tuple[str | None, DataEntry]:
     return named["language"], named["entry"]
 
 
-def name_of_entry(entry: DataEntry) -> str:
-    """The name of an entry in messages."""
-    return "the data set" if isinstance(entry, DatasetOrStream) else str(entry)
-
-
 def names_of_entries(data: Sequence[DataEntry]) -> list[str]:
     """The language of each entry of `data`, or else its name. Of several data sets in memory, which
     have no names, each has its number."""
     names = []
     for number, entry in enumerate(data, 1):
         language, source = language_of(entry)
-        name = language or name_of_entry(source)
+        name = language or name_of_data(source)
         if isinstance(entry, DatasetOrStream) and len(data) > 1:
             name = f"data set {number}"
         names.append(name)

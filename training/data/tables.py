@@ -138,6 +138,21 @@ def sources_of(data: Any, field: str = "data") -> list[Any]:
     return [as_dataset(source, field) for source in sources]
 
 
+def names_of_data(data: Any) -> list[str]:
+    """The path or Hub name of each source of an argument. Rows in memory are "the data set": no
+    name has text of theirs, since reports and cards, which are published, show it."""
+    names = []
+    for source in sources_of(data):
+        has_name = isinstance(source, (str, os.PathLike))
+        names.append(str(source) if has_name else "the data set")
+    return names
+
+
+def name_of_data(data: Any) -> str:
+    """The names of an argument's sources, with commas between them."""
+    return ", ".join(names_of_data(data))
+
+
 def _from_frame(frame: pd.DataFrame) -> datasets.Dataset:
     """A DataFrame without its index. Categories become texts, missing values None."""
     table = pa.Table.from_pandas(frame, preserve_index=False)

@@ -12,7 +12,7 @@ from ...option_checks import checked_keywords
 from ..common.files import write_result
 from ..common.locks import lock_result
 from ..common.printing import print_next_step, warn
-from ..data.tables import Rows, as_dataset
+from ..data.tables import Rows, as_dataset, name_of_data
 from ..evaluation.baselines import judge
 from .encoders import open_encoder, open_reranker
 from .measuring.held_out import HeldOut, score_embeddings
@@ -23,7 +23,6 @@ from .measuring.similarity import SharedWords, is_dense
 from .printing import next_command_of_sentence_model, print_table
 from .reading.pairs import read_pairs
 from .reading.retrieval_folders import is_folder
-from .reading.texts import name_of_data
 
 # Importing sentence-transformers takes seconds, which the help of a command need not take.
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.files import write_json
 from ..common.printing import warn
+from ..data.tables import name_of_data
 from ..evaluation.baselines import judge
 from ..evaluation.plots import plot_training
 from ..hub.card import save_card
 from .card import card_facts
-from .reading.texts import name_of_data
 
 if TYPE_CHECKING:
     from .trainers.sentence_trainer import SentenceTrainerMixin

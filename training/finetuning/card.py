@@ -1,10 +1,10 @@
 """The card of a fine-tuned model."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..data.tables import names_of_data
 from ..hub.card import headlines
 from ..hub.example import Example
 from ..hub.facts import (
@@ -12,13 +12,12 @@ from ..hub.facts import (
     CardMetric,
     SplitFacts,
     add_source,
+    describe_data,
     facts_from_trainer,
-    name_without_folder,
 )
 from ..hub.origin import read_origin
 from .class_weights import describe_weights
 from .reading.columns import ROW
-from .reading.splits import FilesOrRows
 from .results import Results
 from .tasks.display import most_frequent_first
 from .tasks.predictions import LABEL
@@ -37,7 +36,7 @@ def card_facts(
     files = {}
     for name, source in trainer.sources.items():
         if source is not None:
-            files[name] = describe_source(source)
+            files[name] = describe_data(names_of_data(source))
     training_files = ", ".join(files[name] for name in ("data", "train") if name in files)
 
     # The training
@@ -154,12 +153,3 @@ def choose_predicted_example(trainer: "FinetuningTrainer", results: Results) -> 
         f" its label in the data: {true_label}."
     )
     return Example(inputs, description)
-
-
-def describe_source(source: FilesOrRows) -> str:
-    """The source of examples, for the card."""
-    if isinstance(source, (str, os.PathLike)):
-        return name_without_folder(str(source))
-    if isinstance(source, (list, tuple)):
-        return ", ".join(name_without_folder(str(path)) for path in source)
-    return "a data set in memory"

@@ -9,11 +9,11 @@ from ..common.config_fields import checked_options, make_config
 from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step, without_bars
 from ..data.corpus import Corpus
-from ..data.entries import check_entries, name_of_entry
+from ..data.entries import check_entries
 from ..data.mixtures import split_corpus
 from ..data.packing import check_packing, tokenize_and_pack
 from ..data.prepared import SPLITS, PreparedRows, save_rows
-from ..data.tables import Rows
+from ..data.tables import Rows, names_of_data
 from ..data.tokenized import check_tokenization
 from ..hub.facts import name_without_folder
 from ..loading.tokenizers import saved_tokenizer
@@ -116,7 +116,7 @@ def describe_arguments(
     for name, value in (vars(args) | vars(corpus)).items():
         if name in ARGUMENTS_IN_MANIFEST:
             arguments[name] = value
-    arguments["data"] = [name_without_folder(name_of_entry(entry)) for entry in corpus.data]
+    arguments["data"] = [name_without_folder(name) for name in names_of_data(corpus.data)]
     arguments["seed"] = seed
     arguments["tokenizer"] = None
     if tokenizer is not None:

@@ -20,7 +20,7 @@ from ..common.config_fields import check_same_settings
 from ..data.builtin_corpus import BUILTIN
 from ..data.corpus import Corpus
 from ..data.dataset_calls import DatasetOrStream
-from ..data.entries import check_entries, name_of_entry
+from ..data.entries import check_entries
 from ..data.mixtures import (
     SAMPLE_ROWS,
     VALIDATION_DOCUMENTS,
@@ -31,7 +31,7 @@ from ..data.mixtures import (
 )
 from ..data.packing import pack_documents, tokenize_and_pack
 from ..data.prepared import PreparedRows
-from ..data.tables import as_dataset, check_one_split
+from ..data.tables import as_dataset, check_one_split, names_of_data
 from ..data.validation_documents import held_out_mask
 from .config import PretrainingConfig
 from .objectives import OBJECTIVES, Objective
@@ -69,7 +69,7 @@ class CorpusReader(TrainingDataReader):
         self.is_builtin = not corpus.data
         self.data_names = [BUILTIN]
         if corpus.data:
-            self.data_names = [name_of_entry(entry) for entry in corpus.data]
+            self.data_names = names_of_data(corpus.data)
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)

@@ -10,9 +10,9 @@ from datasets import Dataset
 
 from ...data.formats import TABLE_SUFFIXES
 from ...data.sources import files_in, find_files
-from ...data.tables import check_one_split, read_table
+from ...data.tables import check_one_split, name_of_data, read_table
 from ...data.text_files import read_text
-from .texts import is_table, name_of_data, texts_of
+from .texts import is_table, texts_of
 
 # A heading of Markdown: "# Title", or a line with a line of = or - below it.
 HEADING = re.compile(

@@ -9,8 +9,8 @@ from datasets import ClassLabel, Dataset
 
 from ...common.printable import printable
 from ...data.cell_types import to_number
-from ...data.tables import read_table, sources_of
-from .texts import TableOrPath, name_of_data, numbers_of, texts_of
+from ...data.tables import name_of_data, read_table, sources_of
+from .texts import TableOrPath, numbers_of, texts_of
 
 # What columns are guessed from: the first and the second text, then the negatives or the score.
 FIRST_COLUMNS = ("query", "anchor", "question", "sentence1", "text1", "premise")

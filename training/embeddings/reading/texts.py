@@ -3,7 +3,6 @@
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 from datasets import Dataset, DatasetDict
 
@@ -13,21 +12,6 @@ from ...data.tables import Rows
 from ...data.text_files import read_text
 
 TableOrPath = str | Path | Rows | DatasetDict  # of a table
-
-
-def name_of_data(data: Any) -> str:
-    """Data in words: its paths and Hub names."""
-    return ", ".join(names_of_data(data))
-
-
-def names_of_data(data: Any) -> list[str]:
-    """The path or Hub name of each part of the data."""
-    sources = data if isinstance(data, (list, tuple)) else [data]
-    names = []
-    for source in sources:
-        is_in_memory = isinstance(source, (Dataset, DatasetDict))
-        names.append("the data set" if is_in_memory else str(source))
-    return names
 
 
 def is_table(file: str | Path) -> bool:

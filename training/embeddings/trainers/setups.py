@@ -5,8 +5,8 @@ from typing import Any
 
 from datasets import Dataset
 
+from ...data.tables import names_of_data
 from ..encoders import EncoderType, PoolingName
-from ..reading.texts import names_of_data
 
 NUM_NEGATIVES = 3  # of a query in training, by default
 
