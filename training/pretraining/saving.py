@@ -39,10 +39,10 @@ def save_results(trainer: "PretrainingTrainer", folder: Path) -> dict[str, Any]:
 def make_report(trainer: "PretrainingTrainer") -> dict[str, Any]:
     """The metrics of the model that is kept, and of the whole training."""
     state = trainer.state
+    if trainer.report is not None and trainer.report["steps"] == state.global_step:
+        return trainer.report  # saved again: a further training forgets the report
     tokenizer = trainer.processing_class
     objective = trainer.objective
-    if trainer.report is not None:
-        return trainer.report  # saved again: a further training forgets the report
     unigram = unigram_baseline(
         trainer.sample_rows,
         trainer.evaluation_batches(trainer.eval_dataset),
