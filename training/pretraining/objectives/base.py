@@ -20,7 +20,13 @@ from ...data.masking import IGNORE_INDEX
 from ...data.packing import check_packing, unigram_counts
 from ...hub.example import Example
 from ...loading.models import load_pretrained
-from ..config import MASKING_FIELDS, PretrainingConfig, config_path, saved_model_config
+from ..config import (
+    MASKING_FIELDS,
+    PretrainingConfig,
+    check_overrides,
+    config_path,
+    saved_model_config,
+)
 
 
 class UnigramBaseline(NamedTuple):
@@ -114,7 +120,9 @@ class Objective(abc.ABC):
         self, source: MiniBertConfig | PreTrainedModel | str, overrides: Mapping[str, Any]
     ) -> MiniBertConfig:
         """The config of the model to train, with the fields that the objective decides and the
-        `overrides`. A ValueError for overrides of a model that is loaded already."""
+        `overrides`. A ValueError for overrides of a model that is loaded already, for fields that
+        a config does not have, and for those that the tokenizer decides."""
+        check_overrides(overrides)
         fields = {**self.config_fields, **overrides}
         path = config_path(source)
         if path is not None:
