@@ -145,7 +145,8 @@ class DatasetReader(TrainingDataReader):
         check_columns(self.dataset, "train_dataset")
         check_one_split(eval_dataset, "eval_dataset")
         validation = as_dataset(eval_dataset, "eval_dataset")
-        if isinstance(validation, (str, os.PathLike, list, tuple)):
+        is_dataset = isinstance(validation, (datasets.Dataset, datasets.IterableDataset))
+        if validation is not None and not is_dataset:
             raise ValueError(
                 "eval_dataset: beside a data set, give a data set too, for example"
                 " datasets.load_dataset('text', data_files=…, split='train')"
@@ -194,8 +195,13 @@ def choose_reader(train_dataset: Any) -> TrainingDataReader:
         )
     if isinstance(data, (str, os.PathLike, list, tuple)):
         data = Corpus(data)
-    if not isinstance(data, Corpus):
+    if isinstance(data, (datasets.Dataset, datasets.IterableDataset)):
         return DatasetReader(data)
+    if not isinstance(data, Corpus):
+        raise ValueError(
+            f"train_dataset: got a {type(data).__name__}; give a data set, a folder of text, or"
+            " Corpus(…)"
+        )
     rows = PreparedRows.find(data.data)
     if rows is not None:
         return PreparedRowsReader(rows, data)
