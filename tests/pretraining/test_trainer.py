@@ -421,7 +421,19 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
         ({}, {"train_dataset": rows}, "processing_class: rows without text need the tokenizer"),
         ({}, {"train_dataset": None}, "train_dataset: needed"),
         ({}, {"train_dataset": []}, "train_dataset: empty"),
+        ({}, {"train_dataset": {"a": rows}}, "train_dataset: got a dict; give a data set"),
         ({}, {"train_dataset": rows, "eval_dataset": "b.txt"}, "eval_dataset: beside a data set"),
+        ({}, {"train_dataset": rows, "eval_dataset": corpus}, "eval_dataset: beside a data set"),
+        (
+            {},
+            {"train_dataset": rows, "eval_dataset": {"a": rows}},
+            "eval_dataset: beside a data set",
+        ),
+        (
+            {},
+            {"train_dataset": corpus, "config_overrides": {"vocab_size": 5}},
+            "config_overrides: the tokenizer decides vocab_size",
+        ),
         (
             {"validation_size": 0.1},
             {"train_dataset": rows, "eval_dataset": rows},
@@ -465,6 +477,40 @@ def test_a_second_training_has_results_of_its_own(text, tmp_path):
     assert reports[0]["steps"] == reports[1]["steps"] == 3
     assert reports[0]["validation_loss"] != reports[1]["validation_loss"]
     assert trainer.report == reports[1]
+
+
+def test_a_report_of_a_callback_is_not_the_last_one(text, tmp_path):
+    class SaveEarly(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 1:
+                trainer.save_model(str(tmp_path / "early"))
+
+    args = settings(tmp_path / "run", max_steps=2)
+    trainer = PretrainingTrainer(config(), args, train_dataset=text, callbacks=[SaveEarly()])
+    trainer.train()
+    trainer.save_model()
+    assert json.loads((tmp_path / "early" / "report.json").read_text())["steps"] == 1
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["steps"] == 2
+
+
+def test_unreadable_rows_end_the_training_with_a_whole_checkpoint(text, tmp_path):
+    args = settings(tmp_path / "run", max_steps=9, save_only_model=True)
+    trainer = PretrainingTrainer(config(), args, train_dataset=text)
+    collate = trainer.data_collator
+    batches = []
+
+    def fail(rows):
+        if len(batches) == 3:
+            raise ValueError("line 7: not JSON")
+        batches.append(collate(rows))
+        return batches[-1]
+
+    trainer.data_collator = fail
+    with pytest.raises(ValueError, match=r"line 7: not JSON \(step . is saved"):
+        trainer.train()
+    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+    assert (checkpoint / "optimizer.pt").exists()
+    assert trainer.args.save_only_model  # the setting stays
 
 
 def test_muons_rate_is_filled_in_and_said(text, tmp_path):

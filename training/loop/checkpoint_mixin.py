@@ -84,10 +84,14 @@ class CheckpointMixin:
         if step == 0:
             raise error
         if not (Path(self.args.output_dir) / f"checkpoint-{step}").exists():
+            save_only_model = self.args.save_only_model
             self.args.save_only_model = False
-            # private: the public `save_model` saves neither optimizer nor progress
-            self._save_checkpoint(self.model_wrapped, None)
-            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+            try:
+                # private: the public `save_model` saves neither optimizer nor progress
+                self._save_checkpoint(self.model_wrapped, None)
+                self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+            finally:
+                self.args.save_only_model = save_only_model
         # the traceback of a worker ends with the reason
         reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         raise ValueError(
