@@ -10,13 +10,17 @@ from embedding_models import TRAINING
 from helpers import refusal, run, write_rows
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
+from minibert.training.embeddings.config import EmbeddingConfig
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.inference import encode
+from minibert.training.embeddings.measuring.evaluators import HeldOutEvaluator
 from minibert.training.embeddings.measuring.held_out import score_embeddings
 from minibert.training.embeddings.measuring.retrieval import Retrieval
 from minibert.training.embeddings.printing import print_table
 from minibert.training.embeddings.trainers import losses
+from minibert.training.embeddings.trainers.embedding_trainer import DenseTrainer
 from minibert.training.embeddings.trainers.losses import find_loss, make_loss
+from minibert.training.embeddings.trainers.setups import EmbeddingSetup
 
 TEXTS = ["ask1 w1", "tell3 w2 w5 w1", "ask7"]
 FEW = [*TRAINING, "--max_steps", "10"]
@@ -95,6 +99,24 @@ def test_matryoshka_dimensions(toy, tmp_path, capsys):
     whole = open_encoder(str(tmp_path / "out"))
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(encode(whole, TEXTS), theirs, atol=1e-5)
+
+
+def test_vectors_are_whole_after_an_error_in_a_measurement(toy, tmp_path, monkeypatch):
+    args = EmbeddingConfig(tmp_path / "out", use_cpu=True, bf16=False, disable_tqdm=True)
+    data = str(toy / "train.jsonl")
+    setup = EmbeddingSetup(data=data, model=str(toy / "model"), matryoshka_dims=[16])
+    trainer = DenseTrainer(setup, args)
+    lengths = []
+
+    def fail(self, model, **_):
+        lengths.append(model.encode(TEXTS).shape[1])
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(HeldOutEvaluator, "__call__", fail)
+    with pytest.raises(RuntimeError, match="no memory"):
+        trainer.measure()
+    assert lengths == [16]
+    assert trainer.model.encode(TEXTS).shape[1] == 64
 
 
 def test_sparse_vectors_learn_scores(toy, tmp_path):

@@ -421,19 +421,43 @@ def test_pairs_are_counted_as_cut_that_are_too_long_together(toy, tmp_path, caps
     assert message in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "file, negatives, expected",
+    [
+        ("pairs.jsonl", None, 3),
+        ("pairs.jsonl", 2, 2),
+        ("train.jsonl", None, None),
+        ("scored.jsonl", None, None),
+    ],
+)
+def test_the_report_says_how_many_negatives_were_drawn(toy, tmp_path, file, negatives, expected):
+    """None were for rows that have negatives or scores."""
+    args = RerankerConfig(tmp_path / "out", use_cpu=True, bf16=False, disable_tqdm=True)
+    setup = RerankingSetup(data=str(toy / file), model=str(toy / "model"), negatives=negatives)
+    assert RerankerTrainer(setup, args).setup.arguments()["negatives"] == expected
+
+
 def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(HeldOutEvaluator, "__call__", lambda *_, **__: pytest.fail("it measures"))
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
+    own_passages = write_rows(
+        tmp_path / "own.jsonl",
+        [dict(query=f"q{i}", positive="p", negative="p") for i in range(30)],
+    )
     for arguments, words in [
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),
-        ([toy / "pairs.jsonl", "--negatives", "0"], ["negatives: there are none for 0 a query"]),
+        ([toy / "pairs.jsonl", "--negatives", "0"], ["negatives: 0 is too few"]),
         ([few], ["negatives: there are none for 3 a query; give data with more passages"]),
         (
-            [toy / "pairs.jsonl", "--miner", root / "reranker"],
+            [tmp_path / "not_read.jsonl", "--miner", root / "reranker"],
             ["holds a MiniBertForSequenceClassification; use"],
         ),
         (
-            [toy / "train.jsonl", "--miner", root / "reranker"],
+            [own_passages],
+            ["data: every negative is the query of its row or one of the query's passages"],
+        ),
+        (
+            [toy / "train.jsonl", "--miner", toy / "model"],
             ["negatives, miner: the rows have negatives or scores of their own"],
         ),
         (

@@ -18,7 +18,7 @@ def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = Non
 
     Args:
         pool: Texts, each of them once.
-        count: Number of negatives to draw for each query, at most.
+        count: Number of negatives to draw for each query, at most; 1 or more.
         miner: An embedding model: they are drawn from the texts that it finds nearest to the query.
 
     Returns:
@@ -31,7 +31,12 @@ def with_negatives(pairs: Dataset, pool: list[str], count: int, miner: Any = Non
             positives.append((query, text))
     if "third" in pairs.column_names:
         negatives = _usable_negatives(pairs, passages)
-    elif miner is not None and count > 0:
+        if not negatives:
+            raise ValueError(
+                "data: every negative is the query of its row or one of the query's passages; give"
+                " other negatives"
+            )
+    elif miner is not None:
         negatives = _mine_negatives(pairs, pool, count, miner)
     else:
         negatives = _draw_negatives(passages, pool, count)

@@ -125,9 +125,8 @@ class EmbeddingTrainerMixin(SentenceTrainerMixin):
         """Measure the trained model, also with shortened vectors. Returns `scores`."""
         super().measure()
         for width in self.setup.matryoshka_dims or ():
-            self.model.truncate_dim = width
-            self.scores[f"after, first {width}"] = self.evaluator(self.model)
-            self.model.truncate_dim = None
+            with self.model.truncate_embeddings(width):
+                self.scores[f"after, first {width}"] = self.evaluator(self.model)
         return self.scores
 
 

@@ -24,7 +24,7 @@ from ..reading.negatives import with_negatives
 from ..reading.retrieval_folders import RetrievalFolder
 from ..reading.validation_pairs import split_pairs
 from .sentence_trainer import SentenceTrainerMixin
-from .setups import RerankingSetup
+from .setups import NUM_NEGATIVES, RerankingSetup
 from .teachers import open_teacher, teach
 
 NUM_VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
@@ -45,7 +45,7 @@ class RerankerTrainer(SentenceTrainerMixin, st.CrossEncoderTrainer):
     def __init__(self, setup: RerankingSetup, args: RerankerConfig):
         # Checks and settings
         is_reranker = _is_reranker(setup.model)
-        check_before_reading(setup.model, args, is_reranker)
+        check_before_reading(setup.model, args, is_reranker, setup.miner)
         budget = start_budget(args)
         args = trainer_settings(args)
 
@@ -57,7 +57,8 @@ class RerankerTrainer(SentenceTrainerMixin, st.CrossEncoderTrainer):
         pairs, held_out = split_pairs(
             setup.data, setup.columns, setup.validation, args.validation_size, args.seed
         )
-        _check_rows(setup, pairs, held_out)
+        _check_is_table(held_out, setup)
+        setup = settle_negatives(setup, pairs)
 
         # What is measured, and negatives
         set_seed(args.seed)
@@ -111,17 +112,25 @@ def _is_reranker(path: str) -> bool:
     return RERANKER_ARCHITECTURE in (minibert_config(path).architectures or [])
 
 
-def _check_rows(setup: RerankingSetup, pairs: Dataset, held_out: Dataset | RetrievalFolder) -> None:
-    """Refuse (a ValueError) a folder to validate on, and negatives for rows that need none."""
+def _check_is_table(held_out: Dataset | RetrievalFolder, setup: RerankingSetup) -> None:
+    """Refuse (a ValueError) a folder to validate on."""
     if isinstance(held_out, RetrievalFolder):
         raise ValueError(
             f"validation: {setup.validation!r} is a folder; give a reranker a table like the data"
         )
+
+
+def settle_negatives(setup: RerankingSetup, pairs: Dataset) -> RerankingSetup:
+    """The setup with the number of negatives to draw, by default `NUM_NEGATIVES`. None are drawn
+    for rows that have negatives or scores: a ValueError if it asks for some."""
     has_negatives = "label" in pairs.column_names or "third" in pairs.column_names
-    if setup.asks_for_negatives and has_negatives:
+    if not has_negatives:
+        return dataclasses.replace(setup, negatives=setup.negatives or NUM_NEGATIVES)
+    if setup.asks_for_negatives:
         raise ValueError(
             "negatives, miner: the rows have negatives or scores of their own; leave both out"
         )
+    return setup
 
 
 def add_negatives(
@@ -134,7 +143,7 @@ def add_negatives(
         miner = open_encoder(setup.miner, "dense")
     passages = list(dict.fromkeys(pairs["second"]))
     all_passages = list(dict.fromkeys([*passages, *held_out["second"]]))
-    rows = with_negatives(pairs, passages, setup.num_negatives, miner)
+    rows = with_negatives(pairs, passages, setup.negatives, miner)
     held_out_rows = with_negatives(held_out, all_passages, NUM_VALIDATION_NEGATIVES, miner)
     return rows, held_out_rows
 

@@ -94,19 +94,22 @@ class EmbeddingSetup(SentenceSetup):
 
 @dataclass(frozen=True, kw_only=True)
 class RerankingSetup(SentenceSetup):
-    """What `finetune_rerank` trains, and on what.
+    """What `finetune_rerank` trains, and on what. A ValueError for a number of negatives below 1.
 
     Attributes:
-        negatives: Number of negatives for each query of pairs; None: `NUM_NEGATIVES`.
+        negatives: Number of negatives to draw for each query of pairs; None: `NUM_NEGATIVES`, or
+            none for rows that have negatives or scores.
         miner: An embedding model that finds them; None: they are random.
     """
 
     negatives: int | None = None
     miner: str | None = None
 
-    @property
-    def num_negatives(self) -> int:
-        return NUM_NEGATIVES if self.negatives is None else self.negatives
+    def __post_init__(self):
+        if self.negatives is not None and self.negatives < 1:
+            raise ValueError(
+                f"negatives: {self.negatives} is too few; a reranker learns from 1 or more a query"
+            )
 
     @property
     def asks_for_negatives(self) -> bool:
@@ -121,7 +124,7 @@ class RerankingSetup(SentenceSetup):
         return {
             "model": self.model,
             "columns": self.columns,
-            "negatives": self.num_negatives,
+            "negatives": self.negatives,
             "miner": self.miner,
             "teacher": self.teacher,
         }
