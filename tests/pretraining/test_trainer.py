@@ -447,6 +447,20 @@ def test_nothing_is_read_before_a_refusal(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_settings_and_data_are_refused_before_they_are_used(text, tmp_path, capsys):
+    args = settings(tmp_path)
+    args.optimizer = "lion"  # set after the settings were made, and checked
+    with pytest.raises(ValueError, match="optimizer: 'lion' is unknown"):
+        PretrainingTrainer(config(), args, train_dataset=text)
+    args = settings(tmp_path, bf16_full_eval=True)
+    with pytest.raises(ValueError, match="bf16_full_eval"):  # before the model is looked for
+        PretrainingTrainer(str(tmp_path / "no model"), args, train_dataset=text)
+    args = settings(tmp_path, save_strategy="epoch")
+    with pytest.raises(ValueError, match="eval_dataset: needed"):
+        PretrainingTrainer(config(), args, train_dataset=text.to_iterable_dataset())
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("dict_class", [datasets.DatasetDict, datasets.IterableDatasetDict])
 def test_a_data_set_of_several_splits_is_refused(dict_class, text, tmp_path):
     rows = text.to_iterable_dataset() if dict_class is datasets.IterableDatasetDict else text

@@ -1,7 +1,6 @@
 """What a pretraining refuses: before anything is read, and once there are rows."""
 
 from pathlib import Path
-from typing import Any
 
 import datasets
 from transformers import PreTrainedModel
@@ -11,7 +10,7 @@ from ..common.paths import check_folder
 from ..common.printing import warn
 from ..hub.push import check_push
 from ..loading.saved_files import modules_of
-from .config import PretrainingConfig, check_config, config_path
+from .config import PretrainingConfig, config_path
 from .objectives import Objective
 from .training_data import TrainingDataReader
 
@@ -19,24 +18,21 @@ from .training_data import TrainingDataReader
 def check_before_reading(
     user_args: PretrainingConfig,
     reader: TrainingDataReader,
-    eval_dataset: Any,
     objective: Objective,
     model: MiniBertConfig | PreTrainedModel | str,
     config: MiniBertConfig,
 ) -> None:
-    """Refuse (a ValueError) what would end the training only after hours of reading.
+    """Refuse (a ValueError) what would end the training only after hours of reading. Settings and
+    data alone were checked before, by `check_config` and the reader.
 
     Args:
         user_args: The settings without the defaults of fields that are None; `objective.args` has
             them.
         reader: Of what is given to train on.
-        eval_dataset: What is given to evaluate on.
         model: What is given as the model to train.
         config: The config that it gets.
     """
     is_new = isinstance(model, MiniBertConfig)
-    check_config(user_args, is_new)
-    reader.check(user_args, eval_dataset)
     objective.check(config, reader.streaming)
     check_vocabulary_extension(user_args, is_new, reader)
     check_folder(Path(user_args.output_dir))

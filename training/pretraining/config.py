@@ -218,15 +218,21 @@ class PretrainingConfig(RowsConfig, TrainingArguments):
     )
 
     def __post_init__(self):
-        for field in dataclasses.fields(PretrainingConfig):
-            check_choice(field.name, getattr(self, field.name), field.type)
+        check_choices(self)
         use_cpu_without_accelerator(self)
         super().__post_init__()
+
+
+def check_choices(args: PretrainingConfig) -> None:
+    """Refuse (a ValueError) a value that is none of those that its field may have."""
+    for field in dataclasses.fields(PretrainingConfig):
+        check_choice(field.name, getattr(args, field.name), field.type)
 
 
 def check_config(args: PretrainingConfig, is_new: bool) -> None:
     """Refuse (a ValueError), before any work, settings that contradict each other. `args` are the
     user's, without the defaults of fields that are None; `is_new`: the model is not trained yet."""
+    check_choices(args)
     check_training(args)
     if args.optimizer == "muon" and args.optim.value not in ADAMW_OPTIMIZERS:
         raise ValueError(

@@ -39,6 +39,7 @@ from .checks import check_before_reading, check_rows
 from .config import (
     FIELDS_FREE_TO_CHANGE,
     PretrainingConfig,
+    check_config,
     config_path,
     fill_defaults,
 )
@@ -141,6 +142,8 @@ class PretrainingTrainer(
         self.budget = start_budget(user_args)
         self.is_new = isinstance(model, MiniBertConfig)
         self.reader = choose_reader(train_dataset)
+        check_config(user_args, self.is_new)
+        self.reader.check(user_args, eval_dataset)
         args = pretraining_settings(user_args, self.is_new, self.reader)
         self.objective = OBJECTIVES[args.objective](args)
         config = self.objective.model_config(model, config_overrides or {})
@@ -148,7 +151,7 @@ class PretrainingTrainer(
             args.muon_learning_rate = default_muon_rate(config.hidden_size, user_args.learning_rate)
 
         # Checks, before hours of reading
-        check_before_reading(user_args, self.reader, eval_dataset, self.objective, model, config)
+        check_before_reading(user_args, self.reader, self.objective, model, config)
         tokenizer = open_tokenizer(processing_class, model, self.reader)
         set_seed(args.seed)
 
