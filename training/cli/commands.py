@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from ..finetuning.tasks import TASKS
+from ..finetuning.tasks import EVALUATION_FIELDS, TASKS
 
 EXAMPLES = """\
 minibert pretrain
@@ -111,7 +111,7 @@ def task_commands() -> tuple[dict[str, Command], dict[str, Command]]:
             config="finetuning.config:EvaluationConfig",
             fixed_keywords={"task": task_name, **dict.fromkeys(task.training_options)},
             options=(task_class,),
-            described_fields=("output_dir", "per_device_eval_batch_size", "bf16"),
+            described_fields=EVALUATION_FIELDS,
         )
     return finetune, evaluate
 

@@ -18,14 +18,14 @@ from ..embeddings.evaluate import EVALUATE_FUNCTIONS
 from .command_options import SENTENCE_TASKS, call_sentence_function, make_task, resolve_options
 from .config import EvaluationConfig
 from .results import FILES_DESCRIPTION
-from .tasks import TASKS
+from .tasks import EVALUATION_FIELDS, TASKS
 from .tasks.predictions import Scores
 from .trainer import FinetuningTrainer
 
 
 @checked_options(
     EvaluationConfig,
-    described_fields=("output_dir", "per_device_eval_batch_size", "bf16"),
+    described_fields=EVALUATION_FIELDS,
     has_task_options=True,
 )
 @without_bars()

@@ -16,7 +16,7 @@ def check_published_code(folder: Path, trust_remote_code: bool = False) -> list[
     With `trust_remote_code`, files of Python in the folder are allowed, too; their names are
     returned. Whether our files in the folder are as in this package, the caller checks.
     """
-    own_files = {}
+    own_files = []
     for reference in references_in(folder):
         if reference.is_of_library or reference.is_ours:
             continue
@@ -32,8 +32,8 @@ def check_published_code(folder: Path, trust_remote_code: bool = False) -> list[
                 " and give --trust_remote_code true, which runs and publishes it"
             )
         if not is_pylate:
-            own_files[f"{reference.name.partition('.')[0]}.py"] = reference
-    return list(own_files)
+            own_files.append(f"{reference.name.partition('.')[0]}.py")
+    return list(dict.fromkeys(own_files))
 
 
 def relative_imports(file: Path) -> list[str]:

@@ -410,8 +410,10 @@ class PretrainingTrainer(
             super().write_model(folder)  # the processes may share its weights
         elif self.args.should_save:
             saved_model.save_pretrained(folder)
-        if self.args.should_save:
-            self.tokenizer_to_save().save_pretrained(folder)
+        tokenizer = self.tokenizer_to_save()
+        is_written = saved_model is self.model and tokenizer is self.processing_class
+        if self.args.should_save and not is_written:
+            tokenizer.save_pretrained(folder)
 
     def tokenizer_to_save(self) -> PreTrainedTokenizerBase:
         """The tokenizer as it goes with the finished model; the trainer's own stays as it is."""

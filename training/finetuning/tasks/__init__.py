@@ -40,6 +40,9 @@ TASKS = {
     "answer": TaskEntry("answer questions with a part of a text", "answering:AnswerQuestions"),
 }
 
+# The settings of `minibert evaluate` that its help lists: the others have no effect.
+EVALUATION_FIELDS = ("output_dir", "per_device_eval_batch_size", "bf16")
+
 # Options that earlier versions had, and what stands in their place.
 REMOVED_OPTIONS = {
     "few_shot": (
