@@ -13,7 +13,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 import minibert
 from minibert.training.conversion import to_native
-from minibert.training.finetuning.tasks.problem_types import MULTI_LABEL, SINGLE_LABEL
+from minibert.training.finetuning.tasks.problem_types import (
+    MULTI_LABEL,
+    SINGLE_LABEL,
+    choose_problem,
+)
 from minibert.training.finetuning.thresholds import (
     best_threshold,
     choose_threshold,
@@ -46,6 +50,16 @@ class TestBestThreshold:
         assert best_threshold(
             np.array([-1.0, 1.0]), np.array([False, True]), macro=True
         ) == pytest.approx(0.5)
+
+    @pytest.mark.filterwarnings("error")
+    def test_large_logits_do_not_overflow(self):
+        log_odds = np.array([-2000.0, 2000.0], np.float32)
+        best = best_threshold(log_odds, np.array([False, True]), macro=True)
+        assert best == pytest.approx(0.5)
+        described = choose_problem(SINGLE_LABEL, ["no", "yes"]).describe_predictions(
+            [0, 1], log_odds, confidence=[]
+        )
+        assert described == {"label": ["no", "yes"], "score": [1.0, 1.0]}
 
 
 class TestChooseThreshold:

@@ -2,7 +2,6 @@
 
 from transformers import PreTrainedConfig
 
-from ..hub.push import check_push
 from ..loop.arguments import check_training
 from ..optimization.clock import check_minutes
 from .config import DEFAULT_EPOCHS, FinetuningConfig
@@ -11,21 +10,18 @@ from .tasks.base import Task
 
 
 def check_before_reading(
-    task: Task, start: StartModel, args: FinetuningConfig, do_train: bool, pushes: bool = False
+    task: Task, start: StartModel, args: FinetuningConfig, do_train: bool
 ) -> None:
     """Refuse (a ValueError) what can be known before any example is read.
 
     Args:
         do_train: Whether the model is trained; else it is measured only.
-        pushes: Whether it is pushed to the Hub afterwards.
     """
     check_training(args)
     check_minutes(args, default_epochs=DEFAULT_EPOCHS)
     check_start_model(task, start, do_train)
     check_pooling(task, start)
     check_freeze(args.freeze, start.config)
-    if pushes:
-        check_push(args)
 
 
 def check_start_model(task: Task, start: StartModel, do_train: bool) -> None:

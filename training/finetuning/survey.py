@@ -115,7 +115,7 @@ def find_warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
     test inputs that are in the validation split too."""
     lines = []
     if "train" in surveys:
-        lines += _suspicious_labels(list(dict.fromkeys(map(task.class_of_label, task.label_names))))
+        lines += _suspicious_labels(_class_names(task))
     for name in surveys:
         for line in _split_warnings(task, name, surveys):
             lines.append(f"{name}: {line}")
@@ -198,8 +198,12 @@ def _missing_classes(task: Task, split: Survey) -> list[str]:
     """The classes (of entities: their types) that the task knows and no example of the split
     has."""
     present = {task.class_of_label(label) for label in split.labels}
-    classes = dict.fromkeys(map(task.class_of_label, task.label_names))
-    return [name for name in classes if name not in present]
+    return [name for name in _class_names(task) if name not in present]
+
+
+def _class_names(task: Task) -> list[str]:
+    """The classes (of entities: their types) that the task knows, each once."""
+    return list(dict.fromkeys(map(task.class_of_label, task.label_names)))
 
 
 def _suspicious_labels(labels: Sequence[str]) -> Iterator[str]:

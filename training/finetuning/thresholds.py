@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import expit, logit
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -98,7 +99,7 @@ def best_threshold(log_odds: np.ndarray, is_positive: np.ndarray, macro: bool) -
     num_positives = int(is_positive.sum())
     if num_positives in (0, num_rows):
         return 0.5
-    probabilities = 1 / (1 + np.exp(-log_odds.astype(np.float64)))
+    probabilities = expit(log_odds.astype(np.float64))
     # Between neighbouring probabilities: examples with the same probability are called the same.
     edges = np.unique([0.0, *probabilities, 1.0])
     thresholds = (edges[:-1] + edges[1:]) / 2
@@ -122,7 +123,7 @@ def count_above(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 def to_log_odds(thresholds: float | Sequence[float]) -> np.ndarray:
     """The log-odds of probabilities, which stay finite."""
     clipped = np.clip(np.asarray(thresholds, np.float64), MIN_THRESHOLD, 1 - MIN_THRESHOLD)
-    return np.log(clipped / (1 - clipped))
+    return logit(clipped)
 
 
 # --- whether it is better than ½ ---

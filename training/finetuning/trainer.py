@@ -16,6 +16,7 @@ from ...option_checks import checked_class
 from ..common.locks import lock_output
 from ..common.printable import printable
 from ..common.printing import warn
+from ..hub.push import check_push
 from ..hub.save_model_mixin import SaveModelMixin
 from ..loop.arguments import choose_best_metric, trainer_settings
 from ..loop.callbacks import common_callbacks
@@ -132,7 +133,9 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
 
         # Checks, before anything is read
         args.push_to_hub = args.push_to_hub and do_train
-        check_before_reading(self.task, start, args, do_train, args.push_to_hub)
+        check_before_reading(self.task, start, args, do_train)
+        if args.push_to_hub:
+            check_push(args)
         if do_train:
             self.budget = start_budget(args)
 
@@ -143,7 +146,6 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             data=data, train=train_dataset, validation=eval_dataset, test=test_dataset
         )
         self._prepare_examples(start, args, columns, validation_size, do_train)
-        self.encoded = {name: self.task.encode(split) for name, split in self.splits.items()}
         self._warn_of_examples()
 
         # Settings
@@ -177,8 +179,8 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         validation_size: float | None,
         do_train: bool,
     ) -> None:
-        """Read the examples of `sources`, which the task then knows the labels of, and say how many
-        there are."""
+        """Read the examples of `sources`, which the task then knows the labels of, say how many
+        there are, and make model inputs of them."""
         self.longest_input = longest_input(self.task.tokenizer, start.config)
         self.splits = read_and_learn(
             self.task, start, args, self.sources, columns, validation_size, do_train
@@ -187,6 +189,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         if not do_train:
             self.splits.pop("train", None)  # only `baseline_scores` and `simple_scores` need them
         print_splits(self.task, self.splits)
+        self.encoded = {name: self.task.encode(split) for name, split in self.splits.items()}
 
     def _warn_of_examples(self) -> None:
         """Count the labels of every split; warn of examples that are hard to learn or measure."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import datasets
 import numpy as np
 import torch
+from scipy.special import expit
 
 from ...common.printable import printable
 from ...data.cell_types import to_number
@@ -246,7 +247,7 @@ class Binary(SingleLabel):
         """The class that is predicted by the threshold, and its probability."""
         labels = []
         scores = []
-        for label_id, probability in zip(decoded, to_probabilities(outputs)):
+        for label_id, probability in zip(decoded, expit(outputs.astype(np.float64))):
             labels.append(self.labels[label_id])
             scores.append(float(probability if label_id == 1 else 1 - probability))
         return {"label": labels, "score": scores}
@@ -341,7 +342,7 @@ class MultiLabel(ClassificationProblem):
         """The labels of each example, and their probabilities."""
         labels = []
         scores = []
-        for has_label, probabilities in zip(decoded, to_probabilities(outputs)):
+        for has_label, probabilities in zip(decoded, expit(outputs.astype(np.float64))):
             label_ids = np.flatnonzero(has_label)
             labels.append([self.labels[label_id] for label_id in label_ids])
             scores.append(probabilities[label_ids].tolist())
@@ -420,7 +421,3 @@ def choose_problem(problem_type: str, labels: Sequence[str]) -> ClassificationPr
     if len(labels) == 2:
         return Binary(labels)
     return SingleLabel(labels)
-
-
-def to_probabilities(log_odds: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-log_odds.astype(np.float64)))
