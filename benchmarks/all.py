@@ -82,6 +82,13 @@ MEASUREMENTS = {
         "--steps 750 --evaluations 15 --grammar {data}/blimp/test.jsonl --answers {data}/qa",
         60,
     ),
+    "other_text": Measurement(
+        "learning.py --runs benchmarks/races/race.yaml --steps 250 --evaluations 5"
+        " --output {work} --results {results}",
+        15,
+        resumes=True,
+    ),
+    "small": race("race", "--size small --steps 250 --evaluations 5", 35),
     "long": race("long", "--steps 7500 --evaluations 30 --turn 0", 180),
     "tuning_modernbert": race("tuning_modernbert", "--steps 250 --evaluations 5 --turn 0", 40),
     "tuning_bert": race("tuning_bert", "--steps 250 --evaluations 5 --turn 0", 40),
