@@ -184,6 +184,7 @@ def add_answers(
                 output_dir=str(folder / f"{name}, answers"),
                 seed=seed,
                 disable_tqdm=True,
+                resume_from_checkpoint=True,
             )
             result["answers"] = tuned.report["test"]["f1"]
             result["answers_data"] = data

@@ -98,7 +98,7 @@ def test_retrieval_as_sentence_transformers_evaluates_it(
 
 def test_shared_words():
     """What a model has to be better than: cosines of TF-IDF."""
-    rows = dict(first=["a b", "c", "?"], second=["b a", "d", "c ?"], label=[1.0, 0.0, 0.5])
+    rows = dict(first=["a b", "c", "d"], second=["b a", "d", "c d"], label=[1.0, 0.0, 0.5])
     scored = ScoredPairs.from_rows(Dataset.from_dict(rows))
     similar = scored.predict(similarity.SharedWords(scored.all_texts()))
     assert scored.score(similar)["spearman"] == pytest.approx(1.0)
@@ -106,6 +106,19 @@ def test_shared_words():
     task = Retrieval.from_rows(pairs)
     passages = task.predict(similarity.SharedWords(task.all_texts()))
     assert task.score(passages)["hit@1"] == 1.0
+
+
+def test_a_sign_is_no_shared_word():
+    """Hardly a passage has a question mark, so it would count more than any word."""
+    passages = ["the red house", "the blue house", "the green house [source?]"]
+    words = similarity.SharedWords(passages)
+    question = words.encode_query(["which house is red?"])
+    assert words.similarity(question, words.encode_document(passages)).argmax() == 0
+
+
+def test_texts_of_signs_only():
+    words = similarity.SharedWords(["☀ ☂", "☂ ☃"])
+    assert words.similarity_pairwise(words.encode(["☀"]), words.encode(["☀ ☂"]))[0] > 0
 
 
 def test_a_folder_as_beir_publishes_them(tmp_path):

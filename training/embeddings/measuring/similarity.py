@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,16 @@ class SharedWords:
     rare ones first.
 
     Args:
-        texts: Texts that say which words are rare.
+        texts: Texts that say which words are rare. Signs are no words, unless the texts have
+            nothing else: nearly all questions have a "?", but few passages, so it would count as
+            very rare.
     """
 
     def __init__(self, texts: Sequence[str]):
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        self.words = TfidfVectorizer(token_pattern=r"\w+|\S").fit(texts)
+        has_words = any(re.search(r"\w", text) for text in texts)
+        self.words = TfidfVectorizer(token_pattern=r"\w+" if has_words else r"\S").fit(texts)
 
     def encode(self, texts: Sequence[str], **_: Any) -> Any:
         return self.words.transform(texts)
