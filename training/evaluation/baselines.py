@@ -18,6 +18,11 @@ def is_better(metric: str, value: float | None, baseline_value: float | None) ->
     return value > baseline_value
 
 
+def is_perfect(metric: str, value: float | None) -> bool:
+    """Whether a value is the best that a score can have; an error or a loss of 1 is none."""
+    return value == 1 and is_better(metric, 1, 0)
+
+
 def random_scores(
     training_labels: Sequence[int], references: Sequence[int]
 ) -> list[dict[str, float]]:
@@ -100,8 +105,7 @@ def judge(
     if value is None or baseline_value is None:
         return None
     figures = f"{baseline_name} ({metric} {value:.4g}, against {baseline_value:.4g})"
-    is_perfect = value == 1 and is_better(metric, 1, 0)
-    if is_perfect and baseline_value == 1:
+    if is_perfect(metric, value) and baseline_value == 1:
         return (
             f"these rows are too easy to compare this model with {figures}; measure both on others,"
             " or hold out more of the training rows (--validation_size)"
@@ -132,7 +136,7 @@ def judge_simple(
     if value is None or simple_value is None:
         return None
     figures = f"{simple_name} ({metric} {simple_value:.4g}, against {value:.4g})"
-    if value == simple_value == 1:
+    if is_perfect(metric, value) and simple_value == 1:
         return (
             f"these rows are too easy to compare this model with {figures}; measure on others, or"
             " hold out more of the training rows (--validation_size)"

@@ -83,7 +83,7 @@ class TaskPredictor(Trainer):
             if not part.isfinite().all():  # the best class of such numbers would still be one
                 raise ValueError(
                     "model: its outputs are not finite numbers (NaN or infinite),"
-                    " so nothing is measured"
+                    " so nothing is measured; train it anew with a lower learning rate, or in fp32"
                 )
         # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         predicted = self.task.preprocess_logits(logits, inputs)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..common.files import atomic_write, write_json
 from ..common.printing import format_intervals, format_scores, format_table
-from ..evaluation.baselines import is_better, judge, judge_simple
+from ..evaluation.baselines import is_better, is_perfect, judge, judge_simple
 from .reading.columns import ROW
 from .tasks.base import Task
 from .tasks.display import most_frequent_first
@@ -137,8 +137,8 @@ class Results:
         self.baseline_value = baseline_scores.get(self.last, {}).get(self.metric)
         self.simple_model_value = simple_scores.get(self.last, {}).get(self.metric)
         self.warning = self._judge_scores() or training_warning
-        is_perfect = self.model_value == 1 and is_better(self.metric, 1, 0)
-        self.is_too_easy = is_perfect and 1 in (self.baseline_value, self.simple_model_value)
+        simple_values = (self.baseline_value, self.simple_model_value)
+        self.is_too_easy = is_perfect(self.metric, self.model_value) and 1 in simple_values
 
     def _analyse_split(self, name: str) -> None:
         """Compute what stands beside the scores of a split."""

@@ -116,7 +116,8 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}"
+            f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}; save the model's"
+            " tokenizer there"
         ) from error
     check_fast(tokenizer)
     return tokenizer
@@ -137,7 +138,8 @@ def fit_tokenizer(
     if num_ids > config.vocab_size:
         raise ValueError(
             f"model: {config.name_or_path!r} has {config.vocab_size} word vectors,"
-            f" its tokenizer ids up to {num_ids - 1}"
+            f" its tokenizer ids up to {num_ids - 1}; use the tokenizer that the model was trained"
+            " with"
         )
     num_positions = count_positions(config)
     if max_length is not None and not 3 <= max_length <= num_positions:

@@ -179,7 +179,8 @@ def _negatives_of(table: Dataset, columns: Sequence[str], table_name: str) -> li
                     negatives.append(text)
         if not negatives:
             raise ValueError(
-                f"{table_name}, row {number}: {', '.join(columns)}: there is no negative"
+                f"{table_name}, row {number}: {', '.join(columns)}: there is no negative; give one,"
+                " or remove the row"
             )
         rows.append(negatives)
     return rows

@@ -48,12 +48,12 @@ def read_retrieval(folder: str | Path, split: str = "test", field: str = "data")
         passages.append(Passage(document.id, f"{document.title} {document.text}".strip()))
         passage_ids.add(document.id)
     if len(passage_ids) < len(passages):
-        raise ValueError(f"{corpus_file}: several rows have the same _id")
+        raise ValueError(f"{corpus_file}: several rows have the same _id; give each its own")
     table = read_table(queries_file, ["_id", "text"])
     query_texts = texts_of(table, "text", queries_file, blank=False)
     queries = dict(zip(map(str, table["_id"]), query_texts))
     if len(queries) < len(table):
-        raise ValueError(f"{queries_file}: several rows have the same _id")
+        raise ValueError(f"{queries_file}: several rows have the same _id; give each its own")
     relevant = _read_judgements(judgements_file, queries, passage_ids)
     queries = {query_id: text for query_id, text in queries.items() if query_id in relevant}
     return RetrievalFolder(passages, queries, relevant)
@@ -88,7 +88,7 @@ def _read_judgements(
         grade = to_number(score)
         row = f"row {number}: query-id={query_id!r}, corpus-id={passage_id!r}, score={score}"
         if not math.isfinite(grade):
-            raise ValueError(f"{file}, {row}: the score is no number")
+            raise ValueError(f"{file}, {row}: the score is no number; give a grade, such as 1")
         if query_id not in query_ids or passage_id not in passage_ids:
             missing.append(row)
         if query_id in query_ids:
@@ -108,5 +108,8 @@ def _read_judgements(
         if max(grades.values()) > 0:
             with_relevant_passage[query_id] = grades
     if not with_relevant_passage:
-        raise ValueError(f"{file}: no query has a relevant passage (a score above 0)")
+        raise ValueError(
+            f"{file}: no query has a relevant passage (a score above 0);"
+            " give the judgements of these queries"
+        )
     return with_relevant_passage

@@ -59,7 +59,7 @@ def find_loss(name: str, encoder_type: str, label_type: str) -> type[torch.nn.Mo
     if not usable:
         raise ValueError(
             f"kind: sentence-transformers has no loss that trains {encoder_type} on {label_type};"
-            " give pairs, triples"
+            " give pairs or triples"
         )
     if name == "auto":
         return classes[usable[0]]
