@@ -8,14 +8,16 @@ import re
 import tempfile
 import unicodedata
 from collections import Counter, defaultdict
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from course import exercise
+from course import draw_seeds, exercise
+from scipy.stats import t as student
+from torch.nn import functional as F
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 PIECE_CHARACTERS = 200
@@ -89,6 +91,16 @@ def read_parallel(folder, codes):
     return passages
 
 
+def articles_of(num_passages):
+    """[passages]: the number of the article of Wikipedia that a parallel passage is from. They
+    stand together, five of each. The text of the saved outputs has 79 passages: its tenth article
+    lacks one."""
+    numbers = np.arange(num_passages)
+    if num_passages == 79:
+        numbers[49:] += 1
+    return numbers // 5
+
+
 def token_text(token):
     """A byte-level token as text, with _ for a space. One that begins or ends inside a letter
     stands as its bytes."""
@@ -112,6 +124,24 @@ def learned_merges(tokenizer):
     """The pairs that a byte-level BPE of the library merged, in their order."""
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     return [tuple(pair) for pair in model["merges"]]
+
+
+def first_difference(words, join, merges, other_merges):
+    """Where two lists of merges differ first: how often the two pairs stood in the words then."""
+    frequencies = Counter(map(tuple, words))
+    for number, (pair, other) in enumerate(zip(merges, other_merges)):
+        if pair == other:
+            frequencies = {tuple(join(word, pair)): count for word, count in frequencies.items()}
+            continue
+        counts = Counter()
+        for word, count in frequencies.items():
+            for neighbours in pairwise(word):
+                counts[neighbours] += count
+        return (
+            f"the first difference is at place {number + 1}: {token_text(''.join(pair))} here"
+            f" ({counts[pair]} times), {token_text(''.join(other))} there ({counts[other]} times)"
+        )
+    return "no merge differs"
 
 
 def draw_costs(costs, file_name):
@@ -183,6 +213,18 @@ def draw_company(runs, codes, num_rows):
     plt.show()
 
 
+def seeds_needed(differences, comparisons):
+    """The number of seeds whose interval, widened for so many comparisons, excludes 0, if they
+    have the mean and the deviation of these differences (notebook 4)."""
+    mean = abs(np.mean(differences))
+    deviation = np.std(differences, ddof=1)
+    for count in range(2, 1000):
+        quantile = student.ppf(1 - 0.025 / comparisons, count - 1)
+        if quantile * deviation / count**0.5 < mean:
+            return count
+    return 1000
+
+
 class Encoded(NamedTuple):
     """The passages of a language in windows that a model reads. Of a token, −1 says: none."""
 
@@ -214,6 +256,18 @@ def paired_words(code):
             elif code == other:
                 words.append(translation)
     return words
+
+
+def take_out(passage, generator=None):
+    """The passage without the words that have a Latin letter or a digit. With a generator, these
+    stay, and as many of the other words are taken out."""
+    words = passage.split()
+    is_latin = np.array([bool(re.search(r"[A-Za-z\d]", word)) for word in words])
+    is_out = is_latin
+    if generator is not None:
+        others = generator.permutation(np.flatnonzero(~is_latin))
+        is_out = np.isin(np.arange(len(words)), others[: is_latin.sum()])
+    return " ".join(word for word, out in zip(words, is_out) if not out)
 
 
 def find_pairs(code, encoded):
@@ -281,6 +335,52 @@ def draw_neighbours(shares_by_title, codes, num_seeds):
     plt.show()
 
 
+def draw_matrix_losses(losses_by_stage, interval_steps):
+    """Draw the losses of the matrix while it learns, a line for each seed, and a dot at the best
+    validation loss. `losses_by_stage` has {stage: [{part: [losses]}]}."""
+    _, panels = plt.subplots(1, len(losses_by_stage), figsize=(9, 2.5), sharey=True)
+    for (stage, by_seed), panel in zip(losses_by_stage.items(), panels):
+        for seed, losses in enumerate(by_seed):
+            for part, color in (("training", "C0"), ("validation", "C1")):
+                steps = interval_steps * np.arange(len(losses[part]))
+                label = part if seed == 0 else None
+                panel.plot(steps, losses[part], color=color, alpha=0.6, label=label)
+            best = int(np.argmin(losses["validation"]))
+            panel.plot(steps[best], losses["validation"][best], "o", color="C1", ms=4)
+        panel.set(title=stage, xlabel="step")
+    panels[0].set_ylabel("contrastive loss")
+    panels[0].legend()
+    plt.show()
+
+
+def draw_shares_found(shares_by_stage, codes, of_tokens, chance):
+    """Draw the shares of passages whose translation is found, a panel for each stage: points are
+    seeds, with the interval of their mean.
+
+    Args:
+        shares_by_stage: {stage: {name: [seeds, languages]}}.
+        codes: the languages.
+        of_tokens: the shares that tokens alone find.
+        chance: the share that chance finds.
+    """
+    figure, panels = plt.subplots(1, len(shares_by_stage), figsize=(9, 2.8), sharey=True)
+    positions = np.arange(len(codes))
+    for (stage, by_name), panel in zip(shares_by_stage.items(), panels):
+        panel.axhline(chance, color="0.6", linewidth=1, label="chance")
+        panel.plot(positions, of_tokens, "x", color="black", ms=5, label="tokens alone, no matrix")
+        for number, (name, shares) in enumerate(by_name.items()):
+            label = name
+            for position, by_seed in zip(positions - 0.15 + 0.3 * number, shares.T):
+                draw_seeds(panel, position, by_seed, color=f"C{number}", label=label)
+                label = None  # once in the legend
+        panel.set(title=stage, xlabel="language")
+        panel.set_xticks(positions, codes)
+    panels[0].set_ylabel("translations found, %")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    plt.show()
+
+
 def is_near(value, expected, tolerance=1e-3):
     return abs(value - expected) < tolerance
 
@@ -325,7 +425,10 @@ def check_sampler(sampler):
     rows, is_unchanged = draw(0, 6_000)
     if len(rows) < 6_000:
         return f"your sampler ended after {len(rows)} texts: where a language ends, it begins anew"
-    for code, text in rows[:100]:
+    for row in rows[:100]:
+        if not isinstance(row, tuple):
+            return f"it yields pairs, (language, text); one was {row!r}"
+        code, text = row
         if text not in texts.get(code, ()):
             return f"it yields (language, text of this language); one was {(code, text)!r}"
     share = sum(code == "a" for code, _ in rows) / len(rows)
@@ -392,6 +495,12 @@ def check_merges(learn_merges):
     pairs = [tuple(pair) for pair in learn_merges([list(word) for word in words], 2)]
     if pairs != [("a", "a"), ("aa", "aa")]:
         return f"of {words}, aa is merged, and then aa with aa; yours are {pairs}"
+    words = ["no", "no", "no", "in", "pin"]
+    if tuple(learn_merges([list(word) for word in words], 1)[0]) != ("n", "o"):
+        return f"in {words}, ('n', 'o') stands three times: a word counts as often as it occurs"
+    pairs = [tuple(pair) for pair in learn_merges([list("aaa")] * 2, 2)]
+    if pairs != [("a", "a"), ("aa", "a")]:
+        return f"aaa becomes aa and a: join from left to right; your pairs are {pairs}"
 
 
 @exercise
@@ -470,3 +579,52 @@ def check_translations_found(translations_found):
     return (
         f"of 40 pairs of random vectors, {expected:.3f} are found; your function says {result:.3f}"
     )
+
+
+@exercise
+def check_matrix_loss(matrix_loss):
+    """The contrastive loss of the matrix that brings translations together."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(6, 4, generator=generator)
+    english = first + torch.randn(6, 4, generator=generator)
+    matrix = torch.randn(4, 4, generator=generator, requires_grad=True)
+    result = matrix_loss(first.clone(), english.clone(), matrix)
+    if not isinstance(result, torch.Tensor) or result.dim() > 0:
+        return "return one number, a tensor without dimensions: the mean over the passages"
+    if not result.requires_grad:
+        return "no gradient reaches the matrix: compute with torch, without `detach` or `no_grad`"
+
+    def cross_entropy(scores):
+        return float(F.cross_entropy(scores, torch.arange(6)))
+
+    def cosines(vectors, others):
+        return F.normalize(vectors) @ F.normalize(others).T
+
+    matrix = matrix.detach()
+    mapped = first @ matrix
+    mapped_english = english @ matrix
+    expected = cross_entropy(20 * cosines(mapped, mapped_english))
+    if is_near(result.item(), expected):
+        return None
+    both = "multiply the vectors of both languages by the matrix"
+    dot_product = "these are dot products: the cosine is that of vectors of length 1"
+    hints = (
+        (cross_entropy(20 * mapped @ mapped_english.T), dot_product),
+        (cross_entropy(mapped @ mapped_english.T), dot_product),
+        (cross_entropy(cosines(mapped, mapped_english)), "the cosines are multiplied by 20"),
+        (cross_entropy(20 * cosines(mapped, english)), both),
+        (cross_entropy(20 * cosines(first, mapped_english)), both),
+        (
+            cross_entropy(20 * cosines(first @ matrix.T, english @ matrix.T)),
+            "a vector is a row: multiply it by the matrix, not by its transpose",
+        ),
+        (
+            cross_entropy(20 * cosines(mapped_english, mapped)),
+            "this looks for the translation of each English passage: it is the other way",
+        ),
+        (6 * expected, "this is the sum over the passages: take their mean"),
+    )
+    for value, hint in hints:
+        if is_near(result.item(), value):
+            return hint
+    return f"the loss of 6 passages is {expected:.3f}; your function says {result.item():.3f}"

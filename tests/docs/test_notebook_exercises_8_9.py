@@ -211,6 +211,24 @@ def merges_counted_once(words, count):
     return [pair for pair, _ in counts.most_common(count)]
 
 
+def merges_of_distinct_words(words, count):
+    return merges([list(word) for word in dict.fromkeys(map(tuple, words))], count)
+
+
+def join_from_the_right(word, pair):
+    joined = []
+    for token in reversed(word):
+        if joined and (token, joined[-1]) == pair:
+            joined[-1] = token + joined[-1]
+        else:
+            joined.append(token)
+    return joined[::-1]
+
+
+def merges_from_the_right(words, count):
+    return merges(words, count, join=join_from_the_right)
+
+
 def merges_of_unordered_pairs(words, count):
     return merges(words, count, key=lambda pair: tuple(sorted(pair)))
 
@@ -229,6 +247,16 @@ def share_on_diagonal(scores):
 
 def translations_found(first, second):
     return share_on_diagonal(unit(first) @ unit(second).T)
+
+
+def matrix_loss(first, english, matrix, scale=20, normalize=True, maps_english=True):
+    first = first @ matrix
+    if maps_english:
+        english = english @ matrix
+    if normalize:
+        first = F.normalize(first)
+        english = F.normalize(english)
+    return F.cross_entropy(scale * first @ english.T, torch.arange(len(first)))
 
 
 def first_rise(validation, test):
@@ -343,6 +371,7 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (sampler_of_equal_shares, "all languages equally often"),
             (sampler_that_ends, "it begins anew"),
             (lambda *args: ((row, code) for code, row in sampler(*args)), "(language, text"),
+            (lambda *args: (row for _, row in sampler(*args)), "pairs, (language, text)"),
             (sampler_of_other_numbers, "no other random numbers"),
             (sampler_without_generator, "by the generator"),
             (sampler_with_first_turn_in_order, "shuffle it, too"),
@@ -355,6 +384,8 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (merges_without_joining, "after a merge, the words change"),
             (merges_counted_once, "no pair there any more"),
             (merges_of_unordered_pairs, "the order counts"),
+            (merges_of_distinct_words, "as often as it occurs"),
+            (merges_from_the_right, "from left to right"),
             (merged_tokens, "tuple of two tokens"),
             (lambda words, count: merges(words, count)[0], "list of one pair"),
         ],
@@ -394,6 +425,20 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (lambda vectors, languages: vectors, "the vectors themselves"),
             (lambda vectors, languages: vectors - vectors.mean(1, keepdims=True), "own values"),
             (divide_by_deviation, "became"),
+        ],
+    ),
+    notebook_09.check_matrix_loss: (
+        [matrix_loss],
+        [
+            (lambda *args: matrix_loss(*args, normalize=False), "vectors of length 1"),
+            (lambda *args: matrix_loss(*args, scale=1), "multiplied by 20"),
+            (lambda *args: matrix_loss(*args, maps_english=False), "both languages"),
+            (lambda first, english, matrix: matrix_loss(english, first, matrix), "the other way"),
+            (lambda first, english, matrix: matrix_loss(first, english, matrix.T), "transpose"),
+            (lambda first, english, matrix: 6 * matrix_loss(first, english, matrix), "the sum"),
+            (lambda *args: matrix_loss(*args).item(), "one number, a tensor"),
+            (lambda *args: matrix_loss(*args).detach(), "no gradient"),
+            (lambda *args: matrix_loss(*args, scale=10), "your function says"),
         ],
     ),
 }
