@@ -16,7 +16,9 @@ from scipy.stats import t as student
 @exercise
 def check_interval(function):
     values = np.array([0.1, 0.4, 0.4, 0.7])
-    _, half = function(values)
+    mean, half = function(values)
+    if abs(mean - values.mean()) > 1e-9 and abs((mean + half) / 2 - values.mean()) < 1e-9:
+        return "these are the two ends: return the mean, and half of the interval"
     deviation = values.std(ddof=1)
     quantile = student.ppf(0.975, 3)
     wrong_halves = {
@@ -53,6 +55,8 @@ def check_signs(share):
     }
     first_case = next(iter(cases))
     result = share(np.array(first_case))
+    if result > 1:
+        return f"a share is at most 1, and not {result:g}: divide by the number of combinations"
     if abs(result - 3 / 16) < 1e-9 or abs(result - 5 / 16) < 1e-9:
         return "a mean below 0 may be as far from 0: take its absolute value"
     if abs(result - 6 / 16) < 1e-9:
@@ -222,6 +226,21 @@ def curves_by_name(runs):
     return curves
 
 
+def first_below(curve, loss):
+    """At how many thousand tokens a falling curve first goes below a loss, as text.
+
+    Read on a straight line between two measurements; "never", and "before 102" if the first
+    measurement is below already.
+    """
+    tokens = curve[:, 1] / 1000
+    losses = curve[:, 3]
+    if losses[0] < loss:
+        return f"before {tokens[0]:.0f}"
+    if losses[-1] >= loss:
+        return "never"
+    return f"{np.interp(-loss, -losses, tokens):.0f}"
+
+
 def draw_curves(curves, colors, references, amount):
     """Held-out losses by tokens, a line for each seed.
 
@@ -254,8 +273,8 @@ def draw_curves(curves, colors, references, amount):
 def draw_rounds(differences_by_round, comparisons_by_round, names):
     """A panel for each round: the differences of each name by seed, with two bars of 95 %.
 
-    The narrow bar is the interval of a comparison that stands alone, the wide one is widened for
-    the comparisons of the round.
+    The broad bar is the interval of a comparison that stands alone, the thin one is widened for
+    the comparisons of the round. A row is red if the thin one does not contain 0, and else grey.
     """
     figure, panels = plt.subplots(
         1, len(differences_by_round), figsize=(7.5, 3.6), sharex=True, sharey=True
@@ -267,9 +286,12 @@ def draw_rounds(differences_by_round, comparisons_by_round, names):
             values = differences[name]
             mean, alone = interval(values)
             _, widened = interval(values, comparisons_by_round[title])
-            panel.errorbar(mean, row, xerr=widened, color="C0", capsize=3, linewidth=1)
-            panel.errorbar(mean, row, xerr=alone, color="C0", linewidth=5, alpha=0.35)
-            panel.plot(values, [row] * len(values), "o", color="C0", markersize=3)
+            color = "C3"
+            if abs(mean) <= widened:
+                color = "0.45"
+            panel.errorbar(mean, row, xerr=widened, color=color, capsize=3, linewidth=1)
+            panel.errorbar(mean, row, xerr=alone, color=color, linewidth=5, alpha=0.35)
+            panel.plot(values, [row] * len(values), "o", color=color, markersize=3)
         panel.axvline(0, color="0.5", linewidth=1)
         panel.set(title=title, xlabel="difference of held-out losses")
         panel.grid(alpha=0.3, axis="x")

@@ -56,7 +56,19 @@ def test_interval(module, capsys):
         lambda x: (x.mean(), student.ppf(0.975, 3) * x.std(ddof=1) / len(x) ** 0.5),
     ]
     right = [lambda x: (x.mean(), half(x))]
-    assert_checked(module("notebook_04").check_interval, right, wrong, capsys)
+    check = module("notebook_04").check_interval
+    assert_checked(check, right, wrong, capsys)
+    (line,) = answers_of(check, [lambda x: (x.mean() - half(x), x.mean() + half(x))], capsys)
+    assert "two ends" in line
+
+
+def test_first_below(module):
+    """The tokens at which a loss is reached lie between the measurements around it."""
+    curve = np.array([[1, 1000, 0.1, 5.0], [2, 2000, 0.2, 4.0], [3, 4000, 0.3, 3.0]])
+    first_below = module("notebook_04").first_below
+    assert first_below(curve, 3.5) == "3"
+    assert first_below(curve, 5.5) == "before 1"
+    assert first_below(curve, 3.0) == first_below(curve, 2.0) == "never"
 
 
 def all_means(x):
@@ -87,7 +99,10 @@ def test_signs(module, capsys):
         sign_test,
         rank_test,
     ]
-    assert_checked(module("notebook_04").check_signs, right, wrong, capsys)
+    check = module("notebook_04").check_signs
+    assert_checked(check, right, wrong, capsys)
+    (line,) = answers_of(check, [lambda x: np.sum(abs(all_means(x)) >= abs(x.mean()))], capsys)
+    assert "number of combinations" in line
 
 
 def test_chance(module, capsys):
