@@ -92,6 +92,7 @@ MEASUREMENTS = {
     "long": race("long", "--steps 7500 --evaluations 30 --turn 0", 180),
     "tuning_modernbert": race("tuning_modernbert", "--steps 250 --evaluations 5 --turn 0", 40),
     "tuning_bert": race("tuning_bert", "--steps 250 --evaluations 5 --turn 0", 40),
+    "tuning_warmup": race("tuning_warmup", "--steps 250 --evaluations 5 --turn 0", 20),
     "race_0": race("race", "--steps 750 --evaluations 15 --seed 0", 30),
     "race_1": race("race", "--steps 750 --evaluations 15 --seed 1", 30),
     "race_2": race("race", "--steps 750 --evaluations 15 --seed 2", 30),

@@ -62,9 +62,12 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 # --- engines: (folder with "native", "minibert" and the graphs, longest text in tokens) → texts → [texts, width] ---
 
 
-def minibert(folder: Path, max_length: int, dtype: str) -> Encode:
+def minibert(folder: Path, max_length: int, dtype: str, by_library: bool = False) -> Encode:
+    """MiniBERT's class, in the batches of `minibert embed`; `by_library`, in those of
+    `SentenceTransformer.encode`."""
     encoder = open_encoder(str(folder / "minibert"), "dense", max_length=max_length, dtype=dtype)
-    return partial(encode, encoder.to("cpu"))  # where all others are
+    encoder = encoder.to("cpu")  # where all others are
+    return encoder.encode if by_library else partial(encode, encoder)
 
 
 def original(folder: Path, max_length: int, **model_kwargs: Any) -> SentenceTransformer:
@@ -74,8 +77,13 @@ def original(folder: Path, max_length: int, **model_kwargs: Any) -> SentenceTran
     return model
 
 
-def sentence_transformers(folder: Path, max_length: int, dtype: str) -> Encode:
-    return original(folder, max_length, dtype=dtype).encode
+def sentence_transformers(
+    folder: Path, max_length: int, dtype: str, by_library: bool = True
+) -> Encode:
+    """The original class in batches of the library; not `by_library`, in those of `minibert
+    embed`."""
+    model = original(folder, max_length, dtype=dtype)
+    return model.encode if by_library else partial(encode, model)
 
 
 def onnxruntime(folder: Path, max_length: int, graph: str) -> Encode:
@@ -125,6 +133,23 @@ ENGINES: dict[str, tuple[Callable[[Path, int], Encode], tuple[str, ...]]] = {
     "OpenVINO": (openvino, ("onnx", "openvino")),
     "MiniBERT fp32": (partial(minibert, dtype="float32"), ()),
     "MiniBERT bf16": (partial(minibert, dtype="bfloat16"), ()),
+    # What the class brings, and what the batches do
+    "MiniBERT, SentenceTransformer.encode, fp32": (
+        partial(minibert, dtype="float32", by_library=True),
+        (),
+    ),
+    "MiniBERT, SentenceTransformer.encode, bf16": (
+        partial(minibert, dtype="bfloat16", by_library=True),
+        (),
+    ),
+    f"{ORIGINAL}, minibert embed, fp32": (
+        partial(sentence_transformers, dtype="float32", by_library=False),
+        (),
+    ),
+    f"{ORIGINAL}, minibert embed, bf16": (
+        partial(sentence_transformers, dtype="bfloat16", by_library=False),
+        (),
+    ),
 }
 
 

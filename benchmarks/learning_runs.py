@@ -57,6 +57,7 @@ class Run:
         fields: of `MiniBertConfig`, in which the model departs from its preset.
         options: of `PretrainingConfig`, in which the recipe "minibert" departs from its defaults.
         learning_rate, mlm_probability: of the recipe "run_mlm".
+        arguments: of `TrainingArguments`, in which the recipe "run_mlm" departs from the script.
         rows: of the recipe "run_mlm". "joined": documents joined and cut into rows, in which they
             see each other, as run_mlm.py has it; "packed": rows in which each document sees itself
             alone.
@@ -69,6 +70,7 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict)
     learning_rate: float = 5e-5
     mlm_probability: float = 0.15
+    arguments: dict[str, Any] = field(default_factory=dict)
     rows: Literal["joined", "packed"] = "joined"
 
 
@@ -228,8 +230,8 @@ class DocumentMaskTrainer(Trainer):
 
 
 def run_mlm_trainer(name: str, run: Run, race: Race, callback: TrainerCallback) -> Trainer:
-    """A plain `Trainer` with run_mlm.py's settings: AdamW with a linear decay and no warm-up. The
-    logits are computed at the masked tokens alone, which costs less and changes no loss."""
+    """A plain `Trainer` with run_mlm.py's settings: AdamW with a linear decay and, unless
+    `run.arguments` has it, no warm-up. The logits are computed at the masked tokens alone, which costs less and changes no loss."""
     tokenizer = load_tokenizer(race)
     rows, collator = make_rows(run, race, tokenizer)
     args = TrainingArguments(
@@ -244,6 +246,7 @@ def run_mlm_trainer(name: str, run: Run, race: Race, callback: TrainerCallback) 
         report_to="none",
         disable_tqdm=True,
         include_num_input_tokens_seen="non_padding",
+        **run.arguments,
     )
     set_seed(race.seed)
     config = MiniBertConfig.from_tokenizer(tokenizer, run.model, race.size, **run.fields)
