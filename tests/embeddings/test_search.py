@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
 
 import minibert
+from minibert.training.embeddings import search as search_module
 from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.index import Index, cosine_of_random_pairs
 from minibert.training.embeddings.reading.passages import Passage, read_passages
@@ -111,6 +112,19 @@ def test_an_index_is_read_as_it_was_saved_or_refused(tmp_path):
     save_file({"vectors": index.vectors}, file, metadata={"model": "model"})
     with pytest.raises(ValueError, match="index.safetensors' has files that cannot be read"):
         Index.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["attacker/model", "../model/x", "runs/none"])
+@pytest.mark.parametrize("options", [{}, {"data": "text.txt"}], ids=["search", "build again"])
+def test_a_model_that_only_the_index_names_is_not_fetched(name, options, tmp_path, monkeypatch):
+    """Whoever made the index may have named any repository."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(search_module, "open_encoder", lambda *_, **__: pytest.fail("was opened"))
+    (tmp_path / "text.txt").write_text("katan")
+    (tmp_path / "index").mkdir()
+    Index([Passage("a", "b")], np.eye(1, dtype=np.float32), name, 12).save(tmp_path / "index")
+    with pytest.raises(ValueError, match=f"made by '{name}', which is not on this machine"):
+        minibert.search("index", "katan", **options)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from minibert.training.finetuning.prediction_files import as_json
 from minibert.training.hub import card, facts, uploaded_files
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.example import run_example
-from minibert.training.loading import code_references
+from minibert.training.loading import code_references, models
 from minibert.training.loading.models import load_pretrained, saved_config
+from minibert.training.loading.saved_files import SENTENCE_CONFIGS
 from minibert.training.loading.tokenizers import saved_tokenizer
 
 QUICK = ["--max_steps", 1, "--bf16", "false", "--use_cpu", "true", "--disable_tqdm", "true"]
@@ -510,21 +511,25 @@ class Pickled:
         return open, (str(self.trap), "w")
 
 
+def put_pickle(folder: Path, trap: Path) -> dict:
+    """Weights that run code when they are unpickled; returns the options that would have
+    sentence-transformers unpickle them."""
+    torch.save({"weight": Pickled(trap)}, folder / "pytorch_model.bin")
+    settings = json.loads((folder / "config.json").read_text())
+    settings.pop("dtype", None)  # without it, Transformers looks for one in the weights
+    (folder / "config.json").write_text(json.dumps(settings))
+    return {"dtype": "auto", "weights_only": False, "use_safetensors": False}
+
+
 @pytest.mark.parametrize("key", ["model_args", "model_kwargs"])
 @pytest.mark.parametrize("command", ["embed", "finetune embed", "convert set", "export"])
 def test_a_saved_model_cannot_have_its_pickle_read(
     command, key, saved, trap, data, monkeypatch, capsys
 ):
-    """Without a dtype in config.json, Transformers looks for one in the weights, by these options."""
     monkeypatch.chdir(data)
     name, arguments = (READING | SAVING)[command]
     model = copy_of(saved, name, data, trap)
-    config = json.loads((model / "config.json").read_text())
-    config.pop("dtype")
-    (model / "config.json").write_text(json.dumps(config))
-    options = {"weights_only": False, "use_safetensors": False, "dtype": "auto"}
-    edit(model / "sentence_bert_config.json", **{key: options})
-    torch.save({"weight": Pickled(trap)}, model / "pytorch_model.bin")
+    edit(model / "sentence_bert_config.json", **{key: put_pickle(model, trap)})
     error = refusal(capsys, *fill_in(arguments, model, data / "out"))
     assert "opens the model with 'weights_only', which a saved model may not set" in error
     assert "'weights_only'" in refusal(capsys, "push", model, "me/x", "--dry_run", "true")
@@ -570,6 +575,8 @@ def test_a_score_is_computed_by_torch_nn_only(
         ("tokenizer_config.json", "convert back"),
         ("tokenizer_config.json", "pretrain"),
         ("tokenizer_config.json", "tokenizer"),
+        ("additional_chat_templates/default.jinja", "convert back"),
+        ("1_Pooling/deeper/vocab.txt", "embed"),
         ("generation_config.json", "embed"),
     ],
 )
@@ -581,11 +588,21 @@ def test_a_link_to_a_file_elsewhere_is_refused(file, command, saved, data, monke
     shutil.copytree(saved / "embedder", model)
     secret = data / "secret.json"
     secret.write_text('{"auth": "SECRET"}')
+    (model / file).parent.mkdir(exist_ok=True)
     (model / file).unlink(missing_ok=True)
     (model / file).symlink_to(secret)
     error = refusal(capsys, *fill_in(arguments, model, data / "out"))
     assert f"{file} is a link to {secret}" in error
     assert not any(b"SECRET" in path.read_bytes() for path in (data / "out").rglob("*.*"))
+
+
+def test_a_link_to_a_folder_elsewhere_is_refused(saved, data, capsys):
+    model = data / "model"
+    shutil.copytree(saved / "masked", model)
+    (data / "private").mkdir()
+    (model / "additional_chat_templates").symlink_to(data / "private")
+    error = refusal(capsys, "convert", model, data / "out")
+    assert f"additional_chat_templates is a link to {data / 'private'}" in error
 
 
 def test_links_in_the_cache_of_the_hub_and_to_weights_are_followed(saved, tmp_path):
@@ -631,18 +648,88 @@ def test_modules_in_another_folder_are_refused(command, path, saved, data, monke
     assert "use folders inside of the model's" in error
 
 
-@pytest.mark.parametrize("folder", ["", "0_Router"])
-def test_a_router_names_modules_of_sentence_transformers_only(
-    folder, saved, trap, data, monkeypatch, capsys
-):
-    monkeypatch.chdir(data)
+@pytest.mark.parametrize("name", SENTENCE_CONFIGS)
+def test_a_model_cannot_ask_for_its_pickle(name, saved, trap, data, capsys):
     model = copy_of(saved, "embedder", data, trap)
-    router = {"idx": 0, "name": "0", "path": folder, "type": "sentence_transformers.models.Router"}
-    (model / "modules.json").write_text(json.dumps([router]))
-    (model / folder).mkdir(exist_ok=True)
-    edit(model / folder / "router_config.json", types={"a": "evil_package.Evil"})
-    arguments = ["embed", "ka", "--model", model, "--output", data / "x.npy"]
-    assert "router_config.json names 'evil_package.Evil'" in refusal(capsys, *arguments)
+    edit(model / name, model_kwargs=put_pickle(model, trap))
+    error = refusal(capsys, "embed", "ka", "--model", model, "--output", data / "x.npy")
+    assert f"{name} opens the model with 'weights_only'" in error
+
+
+def test_no_pickle_is_read_whatever_the_files_say(saved, trap, data, monkeypatch):
+    """If a check of files were passed by."""
+    model = copy_of(saved, "embedder", data, trap)
+    edit(model / "sentence_bert_config.json", model_kwargs=put_pickle(model, trap))
+    monkeypatch.setattr(models, "modules_of", lambda path: None)
+    with pytest.raises(ValueError, match="Weights only load failed|weights_only"):
+        minibert.embed("ka", model=str(model))
+
+
+@pytest.mark.parametrize("command", ["embed", "search", "export", "convert set", "finetune embed"])
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"tokenizer_name_or_path": "MASKED"}, "tokenizer_name_or_path"),
+        ({"processor_kwargs": {"vocab": "MASKED"}}, "vocab"),
+        ({"tokenizer_args": {"tokenizer_file": "MASKED"}}, "tokenizer_file"),
+        ({"config_kwargs": {"name_or_path": "MASKED"}}, "name_or_path"),
+        ({"cache_dir": "MASKED"}, "cache_dir"),
+    ],
+)
+def test_settings_that_lead_elsewhere_are_refused(
+    settings, name, command, saved, data, monkeypatch, capsys
+):
+    """The tokenizer of another folder would be saved with the model, and be published."""
+    monkeypatch.chdir(data)
+    _, arguments = (READING | SAVING)[command]
+    model = data / "model"
+    shutil.copytree(saved / "embedder", model)
+    text = json.dumps(settings).replace("MASKED", str(saved / "masked"))
+    (model / "sentence_bert_config.json").write_text(text)
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert f"sentence_bert_config.json opens the model with '{name}'" in error
+
+
+@pytest.mark.parametrize("command", ["embed", "convert back", "export"])
+@pytest.mark.parametrize("module", ["Transformer", "MLMTransformer"])
+def test_an_encoder_in_another_folder_is_refused(module, command, saved, data, monkeypatch, capsys):
+    """Its settings, adapters and links would need the checks of the model's own folder."""
+    monkeypatch.chdir(data)
+    _, arguments = (READING | SAVING)[command]
+    model = data / "model"
+    shutil.copytree(saved / "embedder", model)
+    shutil.copytree(saved / "embedder", model / "0_Transformer")
+    encoder = {"path": "0_Transformer", "type": f"sentence_transformers.models.{module}"}
+    (model / "modules.json").write_text(json.dumps([MODULES[0] | encoder, MODULES[1]]))
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert "modules.json has its encoder in '0_Transformer'" in error
+
+
+@pytest.mark.parametrize("module", ["Router", "BoW", "WordEmbeddings", "CLIPModel"])
+def test_modules_that_read_other_files_are_refused(module, saved, data, capsys):
+    model = data / "model"
+    shutil.copytree(saved / "embedder", model)
+    added = {"path": "2_Other", "type": f"sentence_transformers.models.{module}"}
+    (model / "modules.json").write_text(json.dumps([*MODULES, MODULES[1] | added]))
+    error = refusal(capsys, "embed", "ka", "--model", model, "--output", data / "x.npy")
+    assert f"modules.json has a {module}; MiniBERT opens" in error
+
+
+@pytest.mark.parametrize("command", ["fill", "convert back", "tokenizer"])
+@pytest.mark.parametrize("key", ["vocab", "merges"])
+def test_a_tokenizer_that_names_a_file_is_refused(key, command, saved, data, monkeypatch, capsys):
+    """Its lines would become tokens, and be published."""
+    monkeypatch.chdir(data)
+    _, arguments = (READING | SAVING)[command]
+    model = data / "model"
+    shutil.copytree(saved / "masked", model)
+    (model / "tokenizer.json").unlink()
+    secret = data / "private.txt"
+    secret.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "secret"]))
+    settings = {"tokenizer_class": "BertTokenizer", key: str(secret)}
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    error = refusal(capsys, *fill_in(arguments, model, data / "out"))
+    assert f"tokenizer_config.json names a file under '{key}'" in error
 
 
 @pytest.mark.parametrize("command", ["fill", "embed", "convert back", "pretrain"])

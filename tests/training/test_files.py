@@ -45,6 +45,28 @@ def test_a_full_disk_is_named_with_the_file(tmp_path):
         raise OSError("3 requested and 2 written")
 
 
+def test_no_link_in_the_folder_is_written_through(tmp_path):
+    """A stranger's folder may have links to the files of the user, of any name."""
+    victim = tmp_path / "bashrc"
+    victim.write_text("mine")
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    (folder / f".README.md.{os.getpid()}.unfinished").symlink_to(victim)
+    (folder / ".unfinished").symlink_to(victim)
+    (folder / "README.md").symlink_to(victim)
+    with atomic_write(folder / "README.md") as unfinished:
+        unfinished.write_text("theirs")
+    assert victim.read_text() == "mine"
+    assert (folder / "README.md").read_text() == "theirs"
+
+
+def test_a_file_has_the_usual_rights(tmp_path):
+    (tmp_path / "usual").touch()
+    with atomic_write(tmp_path / "a.txt") as unfinished:
+        unfinished.write_text("a")
+    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
 def test_two_processes_do_not_write_in_one_folder(tmp_path, capsys):
     """Each would overwrite the other's checkpoints and model."""
     output, (ready, is_ready), (over, is_over) = tmp_path / "out", os.pipe(), os.pipe()

@@ -30,15 +30,15 @@ HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|.*{re.escape(LOCK)}")
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path, and rename it to `path` once it is written: a file of that name is
     always complete."""
-    # another process may write the same file
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
-        yield unfinished
-        os.replace(unfinished, path)
+        # In a new folder that nobody else can name: another process may write the same file, and a
+        # link to a file of the user may lie in a folder that is a stranger's.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".unfinished") as folder:
+            unfinished = Path(folder, path.name)
+            yield unfinished
+            os.replace(unfinished, path)
     except OSError as error:  # when the disk is full, NumPy and others do not name the file
         raise OSError(f"{str(path)!r} could not be written: {error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 
 from ...option_checks import checked_keywords
 from ..common.locks import lock_folder
@@ -95,7 +98,7 @@ def _build_index(
     that made its vectors."""
     # an index that is built again keeps its model
     if model is None and (folder / INDEX_FILE).is_file():
-        model = Index.load(folder).model
+        model = _model_of_index(folder, Index.load(folder))
     elif model is None:
         model = "runs/embed"
     encoder = open_encoder(model, "dense", max_length=max_length, dtype=dtype)
@@ -116,11 +119,28 @@ def _open_index(
 ) -> tuple[Index, SentenceTransformer]:
     """A saved index, and the model that its queries are read by: by default that of the index."""
     index = Index.load(folder)
-    encoder = open_encoder(
-        model or index.model, "dense", max_length=max_length or index.max_length, dtype=dtype
-    )
+    if model is None:
+        model = _model_of_index(folder, index)
+    encoder = open_encoder(model, "dense", max_length=max_length or index.max_length, dtype=dtype)
     index.check_model(encoder)
     return index, encoder
+
+
+def _model_of_index(folder: Path, index: Index) -> str:
+    """The model that an index names: a folder, or a model of the Hub that is in the cache. A
+    ValueError for others: whoever made the index may have named any repository."""
+    model = index.model
+    cached_config = None
+    if not Path(model).is_dir():
+        with suppress(HFValidationError):
+            cached_config = try_to_load_from_cache(model, "config.json")
+        if not isinstance(cached_config, str):
+            raise ValueError(
+                f"model: the index {printable(folder)} was made by {printable(repr(model))}, which"
+                " is not on this machine; give --model with a folder, or with this name if you"
+                " trust it"
+            )
+    return model
 
 
 def _reorder_hits(

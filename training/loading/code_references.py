@@ -36,14 +36,30 @@ LIBRARIES_BY_KEY = {
 ACTIVATION_KEYS = ("activation_fn", "activation_function", "sbert_ce_default_activation_function")
 # An attention implementation with a slash is a repository of compiled code.
 KERNEL_KEYS = ("attn_implementation", "_attn_implementation", "experts_implementation")
-# What a model may set of how sentence-transformers opens it (sentence_bert_config.json).
-# Others, such as weights_only, would read pickles, adapters or files elsewhere.
-MODEL_OPTIONS_KEYS = ("model_args", "model_kwargs")
+# What a model may set of how sentence-transformers opens it (sentence_bert_config.json and its
+# like). Others, such as weights_only or tokenizer_name_or_path, would read pickles, adapters or
+# files elsewhere. That library drops trust_remote_code.
+SENTENCE_SETTINGS = (
+    "do_lower_case", "document_length", "max_seq_length", "modality_config", "module_output_name",
+    "processing_kwargs", "query_expansion", "query_length", "transformer_task", "unpad_inputs",
+)  # fmt: skip
 MODEL_OPTIONS = (
     "add_pooling_layer", "attn_implementation", "dtype", "low_cpu_mem_usage", "torch_dtype",
-    "trust_remote_code",  # which that library drops
-    "use_safetensors",
+    "trust_remote_code", "use_safetensors",
 )  # fmt: skip
+TOKENIZER_OPTIONS = (
+    "add_prefix_space", "clean_up_tokenization_spaces", "do_lower_case", "max_length",
+    "model_max_length", "padding_side", "trust_remote_code", "truncation_side", "use_fast",
+)  # fmt: skip
+CONFIG_OPTIONS = ("trust_remote_code",)
+OPTIONS_BY_KEY = {
+    "model_args": MODEL_OPTIONS,
+    "model_kwargs": MODEL_OPTIONS,
+    "tokenizer_args": TOKENIZER_OPTIONS,
+    "processor_kwargs": TOKENIZER_OPTIONS,
+    "config_args": CONFIG_OPTIONS,
+    "config_kwargs": CONFIG_OPTIONS,
+}
 # `sentence_transformers.MultiVectorEncoder` has classes of its own for these, and does not import
 # PyLate.
 PYLATE_PREFIX = "pylate.models."
@@ -98,8 +114,6 @@ def find_references(settings: Any, file: str) -> Iterator[CodeReference]:
     for key, value in settings.items():
         if key in KERNEL_KEYS:
             _check_kernel(value, file)
-        if key in MODEL_OPTIONS_KEYS and file.startswith("sentence_"):
-            _check_options(value, file)
         if not may_name_code(key, file):
             yield from find_references(value, file)
             continue
@@ -135,11 +149,18 @@ def _check_kernel(value: Any, file: str) -> None:
             )
 
 
-def _check_options(options: Any, file: str) -> None:
-    if not isinstance(options, dict):
+def check_sentence_settings(settings: Any, file: str) -> None:
+    """Refuse (a ValueError) what a sentence_bert_config.json may not set. Its options of loading
+    are handed to Transformers as they are."""
+    if not isinstance(settings, dict):
         return
-    for name in options:
-        if name not in MODEL_OPTIONS:
+    for key, value in settings.items():
+        names = [key]
+        if key in OPTIONS_BY_KEY and isinstance(value, dict):
+            names = [name for name in value if name not in OPTIONS_BY_KEY[key]]
+        elif key in SENTENCE_SETTINGS:
+            names = []
+        for name in names:
             raise ValueError(
                 f"{printable(file)} opens the model with"
                 f" {printable(repr(name[:LONGEST_NAME]))}, which a saved model may not set; remove"
@@ -172,6 +193,8 @@ def references_in(folder: Path) -> list[CodeReference]:
             continue
         file = path.relative_to(folder).as_posix()
         settings = read_settings(path, file)
+        if path.name.startswith("sentence_"):
+            check_sentence_settings(settings, file)
         try:
             references += find_references(settings, file)
         except RecursionError:

@@ -13,15 +13,26 @@ from .code_references import (
     FILE_AND_CLASS,
     PYLATE_PREFIX,
     CodeReference,
+    check_sentence_settings,
     find_references,
     may_name_code,
     strings_in,
 )
 
+# The modules of sentence-transformers that are opened, by the names of their classes. Others make
+# encoders in folders of their own (Router), or of files that are not checked (BoW).
+TRANSFORMER_MODULES = ("MLMTransformer", "Transformer")
+MODULE_TYPES = (
+    *TRANSFORMER_MODULES, "Dense", "Dropout", "LayerNorm", "LogitScore", "MultiVectorMask",
+    "Normalize", "Pooling", "SparseAutoEncoder", "SpladePooling", "TokenPooling",
+    "WeightedLayerPooling",
+)  # fmt: skip
+
 
 def check_modules(modules: Any, settings: dict[str, Any], model: str) -> None:
     """Refuse (a ValueError) the modules of a model of sentence-transformers if they are no list of
-    modules, or name a class of another library.
+    modules, name a class of another library or of another kind, or have an encoder elsewhere than
+    in the folder of the model, where its files are checked.
 
     Args:
         modules: The content of modules.json.
@@ -39,6 +50,11 @@ def check_modules(modules: Any, settings: dict[str, Any], model: str) -> None:
             raise ValueError(
                 f"{model}: modules.json names {path!r}; use folders inside of the model's"
             )
+        if is_transformer(module) and path:
+            raise ValueError(
+                f"{model}: modules.json has its encoder in {path!r}; save the model again, which"
+                " puts it beside modules.json"
+            )
     for file, content in {"modules.json": modules, **settings}.items():
         for reference in find_references(content, file):
             if reference.key == "type" and reference.name.startswith(PYLATE_PREFIX):
@@ -50,6 +66,22 @@ def check_modules(modules: Any, settings: dict[str, Any], model: str) -> None:
                     f"{model}: {reference}, which is no class of sentence-transformers; code of"
                     " others is never run"
                 )
+        if file.startswith("sentence_"):
+            check_sentence_settings(content, f"{model}: {file}")
+    for module in modules:
+        if class_name(module) not in MODULE_TYPES:
+            raise ValueError(
+                f"{model}: modules.json has a {class_name(module)}; MiniBERT opens"
+                f" {', '.join(MODULE_TYPES)}"
+            )
+
+
+def class_name(module: dict[str, str]) -> str:
+    return module["type"].rpartition(".")[2]
+
+
+def is_transformer(module: dict[str, str]) -> bool:
+    return class_name(module) in TRANSFORMER_MODULES
 
 
 def _is_module(module: Any) -> bool:

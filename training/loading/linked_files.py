@@ -22,9 +22,12 @@ def check_links(folder: Path) -> None:
     saved with the model, and be published. The cache of the Hub has links to its own files."""
     root = folder.resolve()
     roots = (root, root.parent.parent / "blobs")
-    module_files = [path for path in folder.glob("[0-9]*/*") if path.is_file()]
-    settings = [path for path in folder.glob("*") if path.suffix in SETTINGS_SUFFIXES]
-    for path in sorted([*settings, *module_files]):
+    paths = [*folder.glob("*/*"), *folder.glob("*/*/*")]
+    for path in folder.glob("*"):
+        # weights in the folder itself may be links
+        if path.suffix in SETTINGS_SUFFIXES or path.is_dir():
+            paths.append(path)
+    for path in sorted(path for path in paths if path.is_symlink()):
         real_path = path.resolve()
         if not any(real_path.is_relative_to(allowed) for allowed in roots):
             name = path.relative_to(folder).as_posix()

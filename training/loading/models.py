@@ -92,6 +92,8 @@ def load_sentence_transformer(
     tokenizer = saved_tokenizer(path)
     modules_of(path)
     check_activation(read_json(path, "config.json"), path)
+    # whatever files of the model say: no pickle
+    options["model_kwargs"] = options.get("model_kwargs", {}) | {"weights_only": True}
     with wrap_load_errors(path, show_warnings):
         model = model_class(path, trust_remote_code=False, **options)
     if type(model.tokenizer) is not type(tokenizer):  # see `match_tokenizer_file`

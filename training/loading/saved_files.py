@@ -15,7 +15,7 @@ RUNS_FOLDER = "runs/"  # where commands save by default
 # Where sentence-transformers looks for the longest text, first to last.
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 
 
@@ -51,11 +51,11 @@ def modules_of(source: str | Path) -> list[dict[str, str]]:
     if modules == {}:
         return []
     settings = {}
-    check_modules(modules, settings, str(source))
-    names = ["config_sentence_transformers.json", "router_config.json", *SENTENCE_CONFIGS]
+    check_modules(modules, settings, str(source))  # before a path of theirs is read
+    names = ["config_sentence_transformers.json", *SENTENCE_CONFIGS]
     for module in modules:
         if module["path"]:
-            names += [f"{module['path']}/config.json", f"{module['path']}/router_config.json"]
+            names.append(f"{module['path']}/config.json")
     for name in names:
         settings[name] = read_json(source, name)
         if not isinstance(settings[name], dict):

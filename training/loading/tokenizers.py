@@ -6,10 +6,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...tokenization.coverage import check_loaded_tokenizer
 from ...tokenization.tokenizer_file import tokenizer_with_ids_of_file, tokens_with_capitals
+from ..common.printable import printable
 from ..common.printing import warn
 from .foreign_code import drop_foreign_code
 from .load_errors import wrap_load_errors
-from .saved_files import check_exists, check_no_adapter, find_file
+from .saved_files import check_exists, check_no_adapter, find_file, read_json
 
 # The files that may hold the vocabulary of a tokenizer.
 VOCABULARY_FILES = (
@@ -27,6 +28,7 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     a warning."""
     check_exists(path)
     check_no_adapter(path)
+    check_no_vocabulary_file(path)
     with wrap_load_errors(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     has_files = not Path(path).is_dir() or any(
@@ -40,6 +42,20 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     drop_foreign_code(tokenizer.init_kwargs, "tokenizer_config.json", path)
     check_loaded_tokenizer(tokenizer)
     return match_tokenizer_file(path, tokenizer)
+
+
+def check_no_vocabulary_file(path: str | Path) -> None:
+    """Refuse (a ValueError) a tokenizer_config.json that names a file for the vocabulary: any file
+    of this machine would become part of the tokenizer, and be published with it."""
+    settings = read_json(path, "tokenizer_config.json")
+    if not isinstance(settings, dict):
+        return
+    for key in ("vocab", "merges"):
+        if isinstance(settings.get(key), str):
+            raise ValueError(
+                f"{printable(path)}: tokenizer_config.json names a file under {key!r}; remove it,"
+                " and put the vocabulary beside it, as tokenizer.save_pretrained(folder) does"
+            )
 
 
 def match_tokenizer_file(
