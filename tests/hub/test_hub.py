@@ -24,6 +24,9 @@ import minibert
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.configuration_minibert import AUTO_MAP
 from minibert.training import cli
+from minibert.training.embeddings.config import EmbeddingConfig
+from minibert.training.embeddings.trainers.embedding_trainer import DenseTrainer
+from minibert.training.embeddings.trainers.setups import EmbeddingSetup
 from minibert.training.hub import push as hub_push
 from minibert.training.hub import upload_mixin, uploaded_files
 from minibert.training.hub.upload_mixin import HubMixin
@@ -358,6 +361,42 @@ def test_refused_before_anything_is_uploaded(change, said, copy, capsys):
     assert said in error and len(error.strip().splitlines()) == 1
 
 
+def add_adapter(folder):
+    settings = {"base_model_name_or_path": "me/base"}
+    write(folder, "adapter_config.json", text=json.dumps(settings))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (add_adapter, "only an adapter"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
+    ],
+    ids=["adapter", "weights"],
+)
+def test_a_change_of_the_folder_while_it_is_copied_is_seen(hub, copy, monkeypatch, change, said):
+    stage = uploaded_files.stage
+
+    def change_and_stage(folder, *arguments):
+        change(folder)
+        return stage(folder, *arguments)
+
+    monkeypatch.setattr(hub_push, "stage", change_and_stage)
+    with pytest.raises(ValueError, match=f"^{copy}: {said}"):
+        minibert.push(copy, "me/model")
+    assert not hub.commits
+
+
+def test_weights_that_are_a_link_are_missed_before_the_model_is_loaded(
+    hub, copy, tmp_path, monkeypatch
+):
+    (copy / "model.safetensors").rename(tmp_path / "weights")
+    (copy / "model.safetensors").symlink_to(tmp_path / "weights")
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: pytest.fail("it is run"))
+    with pytest.raises(ValueError, match="model.safetensors is missing, or is a link"):
+        minibert.push(copy, "me/model")
+
+
 @pytest.mark.parametrize("paths", [("no/such/folder", "a/b"), (".", "a/b/c"), (".", "../a")])
 def test_bad_paths(paths):
     with pytest.raises(ValueError, match=r"folder|Repo id"):
@@ -432,6 +471,19 @@ def test_a_trainer_asks_before_it_begins(hub, folder, tokenizer, tmp_path):
     assert not hub.commits and not list(tmp_path.iterdir())
     train(folder, tokenizer, tmp_path, hub_model_id="tester/private", **where)
     assert {commit.repository for commit in hub.commits} == {"tester/private"}
+
+
+def test_a_push_that_asks_for_a_private_repository_gets_one(hub, folder, tokenizer, tmp_path):
+    """Also where the trainer knows its repository already."""
+    hub.private |= {"tester/public": False, "tester/private": True}
+    where = dict(hub_token=TOKEN, save_strategy="no")
+    trainer = train(folder, tokenizer, tmp_path / "a", hub_model_id="tester/public", **where)
+    with pytest.raises(ValueError, match="tester/public exists already and is public"):
+        trainer.push_to_hub(private=True)
+    assert not hub.commits
+    trainer = train(folder, tokenizer, tmp_path / "b", hub_model_id="tester/private", **where)
+    trainer.push_to_hub(private=True)
+    assert [commit.repository for commit in hub.commits] == ["tester/private"]
 
 
 def test_a_hub_that_does_not_answer_is_told_before_the_training(hub, tmp_path, monkeypatch):
@@ -632,6 +684,49 @@ def test_names_of_code_elsewhere_do_not_go_up_in_a_training(hub, copy, tokenizer
     for commit in hub.commits:
         assert not any(b"evil" in data for data in commit.files.values())
         assert json.loads(commit.files["config.json"])["auto_map"] == AUTO_MAP
+
+
+def test_code_of_a_class_of_the_users_own_goes_up(hub, folder, tokenizer, tmp_path, monkeypatch):
+    """It runs already, and is saved with the model."""
+    source = "import minibert\n\n\nclass MiniBertForMaskedLM(minibert.MiniBertForMaskedLM): pass\n"
+    (tmp_path / "my_head.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from my_head import MiniBertForMaskedLM as Mine
+
+    Mine.register_for_auto_class("AutoModelForMaskedLM")
+    trainer = HubTrainer(
+        Mine.from_pretrained(folder),
+        TrainingArguments(
+            str(tmp_path / "out"), push_to_hub=True, hub_model_id="tester/own", use_cpu=True
+        ),
+        processing_class=tokenizer,
+    )
+    trainer.push_to_hub()
+    assert hub.commits[0].files["my_head.py"].decode() == source
+
+
+def test_a_model_of_sentence_transformers_is_no_consent_to_code(hub, folder, tmp_path, monkeypatch):
+    """Its class is of a library: what lies in the output folder is not run, and does not go up."""
+    source = "import minibert\n\n\nclass MiniBertModel(minibert.MiniBertModel): pass\n"
+    rows = [dict(query=words, positive=words) for words in WORDS * 4]
+    setup = EmbeddingSetup(data=rows, validation=rows, model=str(folder))
+    config = EmbeddingConfig(
+        str(tmp_path), push_to_hub=True, hub_model_id="tester/embed", hub_token=TOKEN, use_cpu=True
+    )
+    trainer = DenseTrainer(setup, config)
+    settings = {"auto_map": {"AutoModel": "my_encoder.MiniBertModel"}}
+    write(tmp_path, "2_Mine/config.json", text=json.dumps(settings))
+    write(tmp_path, "my_encoder.py", text=source)
+    with pytest.raises(OSError, match="my_encoder.MiniBertModel.*no code of this package"):
+        trainer.push_to_hub()
+    assert not hub.commits
+    # as the class of what is trained, it runs already
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from my_encoder import MiniBertModel
+
+    trainer.model.transformers_model.__class__ = MiniBertModel
+    trainer.push_to_hub()
+    assert hub.commits[0].files["my_encoder.py"].decode() == source
 
 
 def test_a_project_as_output_folder(hub, folder, tokenizer, tmp_path):

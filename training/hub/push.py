@@ -97,7 +97,7 @@ def push(
         "trust_remote_code": trust_remote_code,
     }
     validate_repo_id(repository)
-    _check_model(source)
+    _check_model(source, source)
     if not dry_run:
         with hub_errors(folder, repository, **options):
             user = api.whoami()["name"]
@@ -106,6 +106,7 @@ def push(
     with tempfile.TemporaryDirectory() as temporary:
         staging_folder = Path(temporary)
         staged_files = stage(source, staging_folder, trust_remote_code)
+        _check_model(staging_folder, source)  # the source may have changed, the copy does not
         _print_own_code(staging_folder, staged_files.own_code)
         card = card_to_upload(staging_folder, repository, revision, license)
         (staging_folder / CARD_FILE).write_text(card, encoding="utf-8")
@@ -216,17 +217,20 @@ def repository_of(args: TrainingArguments) -> str:
     return args.hub_model_id or Path(args.output_dir).absolute().name
 
 
-def _check_model(folder: Path) -> None:
+def _check_model(folder: Path, source: Path) -> None:
+    """Refuse (a ValueError) a folder that holds no whole model. `source` is what the error calls
+    it: a copy has the name of its original."""
     if not folder.is_dir():
-        raise ValueError(f"folder: {str(folder)!r} does not exist, or is not a folder")
+        raise ValueError(f"folder: {str(source)!r} does not exist, or is not a folder")
     if (folder / "adapter_config.json").exists():
         raise ValueError(
-            f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())"
+            f"{source}: only an adapter; merge it into the model first (model.merge_and_unload())"
         )
     name = find_missing_file(folder)
     if name is not None:
         raise ValueError(
-            f"{folder}: {name} is missing; save_pretrained(folder) of model and tokenizer writes it"
+            f"{source}: {name} is missing, or is a link, which does not go up;"
+            " save_pretrained(folder) of model and tokenizer writes it"
         )
 
 

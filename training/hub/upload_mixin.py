@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi
+from transformers import PreTrainedModel
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import PushInProgress
 
@@ -25,6 +26,9 @@ from .push import (
     verify_remote_code,
 )
 from .uploaded_files import CARD_FILE, stage
+
+# Libraries that are installed anyway. Of their classes, none brings code along in a saved folder.
+LIBRARIES = ("transformers.", "peft.", "sentence_transformers.")
 
 
 class HubMixin:
@@ -70,8 +74,8 @@ class HubMixin:
         if private is None:
             private = self.args.hub_private_repo
         token = token or self.hub_token or self.args.hub_token
-        if private and self.is_world_process_zero():
-            check_private(HfApi(token=token, library_name="minibert"), repository_of(self.args))
+        if private:
+            self._check_private(token, repository_of(self.args))
         with self._hub_errors():
             super().init_hf_repo(token=token, private=private)
 
@@ -84,10 +88,13 @@ class HubMixin:
         private: bool | None = None,
         **card_options,
     ) -> CommitInfo | Future | None:
-        """As `Trainer.push_to_hub`. `card_options`: keywords of `create_model_card`."""
+        """As `Trainer.push_to_hub`. `card_options`: keywords of `create_model_card`. A ValueError
+        if a private repository is asked for and the one there is public."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)
+        elif private:
+            self._check_private(token or self.hub_token, self.hub_model_id)
         self.save_model(_internal_call=True)
         if not self.is_world_process_zero():
             return None
@@ -98,6 +105,11 @@ class HubMixin:
             if blocking:
                 return job.result()
             return job
+
+    def _check_private(self, token: str | None, repository: str) -> None:
+        """`check_private`, by one of several processes."""
+        if self.is_world_process_zero():
+            check_private(HfApi(token=token, library_name="minibert"), repository)
 
     def _hub_errors(self) -> AbstractContextManager[None]:
         """`hub_errors`, which end with the command that pushes the model if it is saved already."""
@@ -155,10 +167,15 @@ class HubMixin:
         return job
 
     def _has_own_class(self) -> bool:
-        """Whether the model is of a class that the user has written, and that runs already."""
+        """Whether the model, or one inside of it, is of a class that the user has written: its code
+        runs already, and `save_pretrained` puts it into the folder."""
         package = MiniBertConfig.__module__.rpartition(".")[0]
         model = self.accelerator.unwrap_model(self.model)
-        return not type(model).__module__.startswith((f"{package}.", "transformers.", "peft."))
+        for module in model.modules():
+            is_of_library = type(module).__module__.startswith((f"{package}.", *LIBRARIES))
+            if isinstance(module, PreTrainedModel) and not is_of_library:
+                return True
+        return False
 
     def create_model_card(
         self,
