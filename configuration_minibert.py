@@ -622,7 +622,8 @@ class MiniBertConfig(PreTrainedConfig):
             )
         cls._override_pattern(saved, overrides)
         if unknown:
-            logger.warning(f"MiniBertConfig keeps unknown keys: {', '.join(sorted(unknown))}")
+            names = ", ".join(map(repr, sorted(unknown)))  # as `repr`: a file has them
+            logger.warning(f"MiniBertConfig keeps unknown keys: {names}")
         # With `return_unused_kwargs=True`, the result is a config and the keywords it did not use.
         result = super().from_dict(saved | overrides, **kwargs)
         config = result[0] if isinstance(result, tuple) else result

@@ -35,6 +35,7 @@ from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.conversion.families import ArchitectureName
+from minibert.training.conversion.load_native import load_checkpoint
 from minibert.training.loading.models import saved_config
 from minibert.training.loading.tokenizers import saved_tokenizer
 
@@ -504,3 +505,21 @@ def test_output_attentions_does_not_prevent_saving(tmp_path):
         BertConfig(**TINY, output_attentions=True, attn_implementation="eager")
     )
     to_native(from_native(native)).save_pretrained(tmp_path)
+
+
+def test_names_of_weights_are_data(tmp_path, caplog, monkeypatch):
+    """A message shows the terminal escapes in them, and does not send them."""
+    native = make_native("bert", "plain", "ForMaskedLM")
+    native.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    escape = "\x1b]0;title\x07"
+    weights = load_file(file) | {f"cls.{escape}": torch.zeros(1)}
+    save_file(weights, file, {"format": "pt"})
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    load_checkpoint(tmp_path)
+    assert r"has no place for cls.\x1b]0;title\x07" in caplog.text
+    weights[f"bert.encoder.layer.9.{escape}"] = torch.zeros(1)
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(ValueError) as refused:
+        load_checkpoint(tmp_path)
+    assert r"layer.9.\x1b]0;title\x07" in str(refused.value) and escape not in str(refused.value)

@@ -319,6 +319,27 @@ class TestRows:
                 value if isinstance(value, (list, dict)) else str(value)
             )
 
+    def test_no_cell_of_csv_is_a_formula(self, tmp_path):
+        """Numbers stay what they are, and jsonl has every text as it is."""
+        row = {
+            "text": "=cmd|' /C calc'!A0",
+            "@label": '=HYPERLINK("http://evil","x")',
+            "id": "-7",
+            "name": "a = b",
+            "score": -0.5,
+            "labels": ["=x"],
+        }
+        for name in ("out.csv", "out.jsonl"):
+            prediction_files.write_file([Dataset.from_list([row])], tmp_path / name)
+        with open(tmp_path / "out.csv", encoding="utf-8", newline="") as stream:
+            header, cells = csv.reader(stream)
+        assert header == ["text", "'@label", "id", "name", "score", "labels"]
+        texts = [f"'{row['text']}", f"'{row['@label']}"]
+        assert cells == [*texts, "-7", "a = b", "-0.5", '["=x"]']
+        for start in ("=", "+", "-", "@", "\t", "\r", "\n"):
+            assert prediction_files.csv_cell(f"{start}1+1") == f"'{start}1+1"
+        assert lines_of(tmp_path / "out.jsonl") == [row]
+
     def test_of_csv_all_cells_stay(self, trained, tmp_path):
         _, folder, _ = trained("three classes")
         (tmp_path / "in.csv").write_text("id,body\n7,the film was great\n1.0,the book was dull\n")

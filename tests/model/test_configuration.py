@@ -322,13 +322,12 @@ def test_cross_attention_is_refused():
 def test_from_pretrained_keeps_unknown_keys_with_a_warning(tmp_path, monkeypatch, caplog):
     MiniBertConfig(num_hidden_layers=3).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"written_by_another": [1, 2], "norm_typ": "x"})
-    )
+    unknown = {"written_by_another": [1, 2], "norm_typ": "x", "\x1b[2J": 1}
+    path.write_text(json.dumps(json.loads(path.read_text()) | unknown))
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
         config = MiniBertConfig.from_pretrained(tmp_path)
-    assert "norm_typ, written_by_another" in caplog.text
+    assert r"'\x1b[2J', 'norm_typ', 'written_by_another'" in caplog.text
     assert (
         config.written_by_another == [1, 2]
         and config.norm_typ == "x"

@@ -1,5 +1,6 @@
 """Loading a checkpoint that is to be converted: all of it, or an error that lists what is wrong."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from transformers.utils import logging
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
+from ..common.printable import printable
 from ..loading.load_errors import wrap_load_errors
 from ..loading.models import saved_config
 from ..loading.weights import LAYER_NAME, keep_untied
@@ -49,7 +51,7 @@ def load_checkpoint(
         missing_names = []
     _check_report(path, model, missing_names, report, tokenizer)
     if report["unexpected_keys"]:
-        unused_names = ", ".join(sorted(report["unexpected_keys"]))
+        unused_names = _join_names(report["unexpected_keys"])
         logger.warning(f"{path}: {type(model).__name__} has no place for {unused_names}: left out")
     keep_untied(path, model)
     return model
@@ -77,10 +79,15 @@ def _find_class(path: str | Path, class_name: str, config: PreTrainedConfig) -> 
         find_architecture(class_name, config)  # refuses what is not convertible
     if not hasattr(module, class_name):
         raise ValueError(
-            f"{path}: its config names the class {class_name}, which {module.__name__} does not"
-            " have"
+            f"{path}: its config names the class {printable(class_name)}, which {module.__name__}"
+            " does not have"
         )
     return getattr(module, class_name)
+
+
+def _join_names(names: Iterable[str]) -> str:
+    """The names of weights in a message, sorted."""
+    return ", ".join(map(printable, sorted(names)))
 
 
 def _check_report(
@@ -97,13 +104,14 @@ def _check_report(
     """
     problems = []
     if missing_names:
-        problems.append(f"lacks the weights: {', '.join(missing_names)}")
-    unknown_layers = [name for name in sorted(report["unexpected_keys"]) if LAYER_NAME.search(name)]
+        problems.append(f"lacks the weights: {_join_names(missing_names)}")
+    unknown_layers = [name for name in report["unexpected_keys"] if LAYER_NAME.search(name)]
     if unknown_layers:
-        problems.append(f"has the unknown weights: {', '.join(unknown_layers)}")
+        problems.append(f"has the unknown weights: {_join_names(unknown_layers)}")
     other_shapes = []
     for name, saved_shape, model_shape in sorted(report["mismatched_keys"]):
-        other_shapes.append(f"{name} {list(saved_shape)} instead of {list(model_shape)}")
+        shapes = f"{list(saved_shape)} instead of {list(model_shape)}"
+        other_shapes.append(f"{printable(name)} {shapes}")
     if other_shapes:
         problems.append(f"has weights of another shape: {', '.join(other_shapes)}")
     vocab_size = model.config.vocab_size

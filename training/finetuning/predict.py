@@ -93,7 +93,9 @@ def predict(
             txt with a text in each line. In Python also rows: a `Dataset`, a DataFrame or
             dictionaries.
         output: The file of the predictions, .jsonl or .csv; "-" prints them as lines of JSON. In
-            Python, they are returned without it.
+            csv, a text that begins with =, +, - or @ gets a ' before it, so that no spreadsheet
+            runs it as a formula; .jsonl has it as it is. In Python, they are returned without
+            output.
         text_column: The column of the text (or of the first of two); by default guessed by its
             name, as in training. This holds for the other columns, too.
         pair_column: The column of the second text.

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -14,7 +15,7 @@ from ..common.files import atomic_write
 from ..common.locks import lock_file
 from ..common.paths import check_folder
 from ..common.printable import UNPRINTABLE, printable
-from ..data.cell_types import with_numbers
+from ..data.cell_types import to_number, with_numbers
 from ..data.conll import conll_records, is_conll
 from ..data.csv_and_json import read_records
 from ..data.dataset_calls import load_files
@@ -27,6 +28,9 @@ from .reading.columns import FILE, ROW, with_column
 ROWS_PER_CHUNK = 1_000
 # The output that prints the rows as lines of JSON.
 CONSOLE_OUTPUT = "-"
+# A spreadsheet takes a cell of csv that begins so for a formula, which may send other cells away or
+# start a program (OWASP: CSV injection).
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson", ".jsonlines")
 Data = str | os.PathLike | Sequence[str] | Rows
 
@@ -175,7 +179,7 @@ def write_file(chunks: Iterable[datasets.Dataset], path: Path) -> None:
                 continue
             if writer is None:
                 writer = csv.DictWriter(stream, chunk.column_names)
-                writer.writeheader()
+                writer.writerow({name: csv_cell(name) for name in chunk.column_names})
             write_csv(chunk, writer)
     print(f"{num_rows:,} rows with predictions → {printable(path)}")
 
@@ -187,7 +191,7 @@ def write_json_lines(chunk: datasets.Dataset, stream: Any) -> None:
 
 
 def write_csv(chunk: datasets.Dataset, writer: csv.DictWriter) -> None:
-    """Rows as csv; lists are written as JSON."""
+    """Rows as csv."""
     unknown = [name for name in chunk.column_names if name not in writer.fieldnames]
     if unknown:
         raise ValueError(
@@ -195,11 +199,18 @@ def write_csv(chunk: datasets.Dataset, writer: csv.DictWriter) -> None:
             f" {unknown[0]!r}; write a .jsonl file"
         )
     for row in chunk:
-        cells = {}
-        for name, value in row.items():
-            is_nested = isinstance(value, (list, dict))
-            cells[name] = as_json(value) if is_nested else value
-        writer.writerow(cells)
+        writer.writerow({name: csv_cell(value) for name, value in row.items()})
+
+
+def csv_cell(value: Any) -> Any:
+    """A value as it stands in csv: lists as JSON, and a text that a spreadsheet would take for a
+    formula behind a '. A text that is a number stays."""
+    if isinstance(value, (list, dict)):
+        return as_json(value)
+    is_text = isinstance(value, str) and math.isnan(to_number(value))
+    if is_text and value.startswith(FORMULA_STARTS):
+        return f"'{value}"
+    return value
 
 
 def as_json(value: Any) -> str:

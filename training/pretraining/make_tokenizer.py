@@ -11,6 +11,7 @@ from ..common.config_fields import checked_options, make_config
 from ..common.files import new_folder
 from ..common.locks import lock_folder
 from ..common.paths import check_folder
+from ..common.printable import printable
 from ..common.printing import print_next_step
 from ..data.corpus import Corpus
 from ..data.entries import check_entries
@@ -64,14 +65,14 @@ def make_tokenizer(
         else:
             extension = extend_tokenizer(trained, documents["text"], extend_vocabulary)
             tokenizer = extension.tokenizer
-            print(extension.describe())
+            print(printable(extension.describe()))
         check_tokenization(documents, tokenizer, args.max_lost_text)
         with new_folder(output) as written:
             tokenizer.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]
     print(f"{len(tokenizer):,} tokens, saved to {output}")
-    print(example)
-    print(" ".join(tokenizer.tokenize(example)))
+    print(printable(example))
+    print(printable(" ".join(tokenizer.tokenize(example))))
     if extend is None:
         print_next_step("minibert", "pretrain", "--data", "FOLDER", "--tokenizer", output)
     else:

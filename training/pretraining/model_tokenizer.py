@@ -7,6 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
 from ...tokenization import Extension, extend_tokenizer
+from ..common.printable import printable
 from ..data.mixtures import TrainingSplits
 from ..loading.tokenizers import saved_tokenizer
 from .config import config_path
@@ -66,7 +67,7 @@ def make_model_tokenizer(
     if args.extend_vocabulary is not None:
         texts = splits.tokenizer_sample["text"]
         extension = extend_tokenizer(tokenizer, texts, args.extend_vocabulary)
-        print(extension.describe())
+        print(printable(extension.describe()))
         tokenizer = extension.tokenizer
     tokenizer.model_max_length = config.max_position_embeddings
     return objective.prepare_tokenizer(tokenizer), extension

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from ....modeling_minibert import MiniBertForMaskedLM
 from ....tokenization import check_mask_token
 from ....tokenization.words import word_start_table
+from ...common.printable import printable
 from ...data.collators import MaskedLMCollator
 from ...data.sentences import sentences_by_line
 from ...hub.example import Example
@@ -89,7 +90,9 @@ class MaskedLM(Objective):
             guess_texts = []
             for guess in guesses:
                 guess_texts.append(f"{guess['token_str'].strip()!r} {guess['score']:.0%}")
-            line = f"  {text}\n    was: {word}; model: {', '.join(guess_texts)}"
+            shown_text = printable(text)
+            shown_word = printable(word)
+            line = f"  {shown_text}\n    was: {shown_word}; model: {', '.join(guess_texts)}"
             if guesses[0]["token_str"].strip().lower() == word.lower():
                 right_lines.append(line)
             else:
