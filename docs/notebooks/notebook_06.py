@@ -18,6 +18,12 @@ from torch import nn
 from transformers import get_linear_schedule_with_warmup
 
 MARKERS = "osd^vPX"
+FEW_LABELS = 100  # of these, all of benchmarks/fine_tuning.py has three seeds
+GRID_TASKS = ("sentiment", "inference", "entities")
+# The words of benchmarks/pooling.py, and those of the notebook.
+POOLING_TASKS = {"sst2": "sentiment", "nli": "inference"}
+POOLING_VECTORS = {"cls": "[CLS]", "mean": "mean"}
+POOLING_WAYS = {"head only": "head", "all layers": "all"}
 
 
 @exercise
@@ -36,20 +42,6 @@ def check_rows(rows):
                 f"an accuracy of {accuracy} is known to ± {half} from {right:,.0f} rows,"
                 f" and not {rows(accuracy, half):,.0f}"
             )
-
-
-@exercise
-def check_tags(count):
-    tags_of_four = count(4)
-    if tags_of_four == 8:
-        return "and the tag of a word that is outside"
-    if tags_of_four == 12:
-        return "O has no type: there is one for all"
-    if tags_of_four == 17:
-        return "this is BIOES, which also tags the end of an entity, and one of a single word"
-    for types in (4, 1, 2, 7, 18):
-        if count(types) != 2 * types + 1:
-            return f"{types} types gave {count(types)}: each type has B- and I-"
 
 
 @exercise
@@ -162,6 +154,8 @@ def check_loop(fine_tune):
         return f"it returns a {type(steps).__name__}: yield the loss of each batch, after its step"
     losses = []
     for loss in steps:
+        if getattr(loss, "requires_grad", False):
+            return "it yields a tensor, which keeps the graph of its gradients: yield loss.item()"
         losses.append(float(loss))
         model.eval()  # as a caller does that measures between two steps
     if len(losses) != len(batches):
@@ -314,34 +308,66 @@ def read_file(path):
     return figures, pd.DataFrame(figures["runs"])
 
 
-def group_scores(runs, groups, way, score):
-    """{group: {way: scores by seed}} of a table of runs.
+def by_seed(runs, score):
+    return runs.set_index("seed")[score].sort_index()
+
+
+def make_grid(training_runs, pooling_runs, probes):
+    """One grid of three scripts, of what was run with three seeds.
 
     Args:
-        groups: the columns that name a group, such as the task and the number of rows.
-        way: the column that names how it was trained.
-        score: the column of the score.
+        training_runs: those of benchmarks/fine_tuning.py, here script A.
+        pooling_runs: those of benchmarks/pooling.py, here script B.
+        probes: {(task, labels, script, what is read): scores by seed}.
+
+    Returns:
+        {(task, labels, script, what is read): {way: scores by seed}}
     """
-    scores = {}
-    for (*group, name), rows in runs.groupby([*groups, way], sort=False):
-        scores.setdefault(tuple(group), {})[name] = rows.set_index("seed")[score].sort_index()
-    return scores
+    grid = {}
+    few_labels = training_runs[training_runs["rows"] == FEW_LABELS]
+    for (task, way), runs in few_labels.groupby(["task", "method"], sort=False):
+        vector = "last state" if task == "entities" else "[CLS]"
+        grid.setdefault((task, FEW_LABELS, "A", vector), {})[way] = by_seed(runs, "score")
+    columns = ["data", "rows", "pooling", "trained"]
+    for (data, rows, pooling, trained), runs in pooling_runs.groupby(columns, sort=False):
+        group = (POOLING_TASKS[data], rows, "B", POOLING_VECTORS[pooling])
+        grid.setdefault(group, {})[POOLING_WAYS[trained]] = by_seed(runs, "accuracy")
+    for group, scores in probes.items():
+        grid.setdefault(group, {})["probe"] = scores
+    groups = sorted(grid, key=lambda group: (GRID_TASKS.index(group[0]), group[2], *group[1:]))
+    return {group: grid[group] for group in groups}
 
 
 def describe(values):
     """A mean with its interval, of seeds."""
     mean, half = interval(values)
-    if len(values) == 1:
-        return f"{mean:.3f} (one seed)"
     return f"{mean:.3f} ± {half:.3f}"
 
 
-def score_table(scores, ways):
-    """A row for each group, a column for each way."""
-    lines = {}
-    for (name, rows), by_way in scores.items():
-        lines[f"{name}, {rows:,} rows"] = pd.Series(by_way).map(describe)
-    return pd.DataFrame(lines).T.reindex(columns=ways).fillna("not run")
+def grid_table(grid, ways):
+    """A row for each group of the grid, a column for each way: means with their intervals."""
+    lines = {group: pd.Series(by_way).map(describe) for group, by_way in grid.items()}
+    table = pd.DataFrame(lines).T.reindex(columns=ways).fillna("")
+    table.index.names = ["task", "labels", "script", "reads"]
+    return table
+
+
+def summary_table(lines):
+    """Questions with their answers: the mean difference, half of its 95 % interval alone and
+    widened for all lines, and what the widened one says.
+
+    Args:
+        lines: {(question, what is compared): differences by seed}.
+    """
+    rows = []
+    for (question, comparison), differences in lines.items():
+        mean, alone = interval(differences)
+        _, widened = interval(differences, len(lines))
+        answer = verdict(mean, widened, above="yes", below="no")
+        halves = [f"{alone:.3f}", f"{widened:.3f}"]
+        rows.append([question, comparison, f"{mean:+.3f}", *halves, answer])
+    columns = ["question", "compared", "difference", "± alone", f"± for {len(lines)}", "answer"]
+    return pd.DataFrame(rows, columns=columns).set_index("question")
 
 
 def resampled_difference(score, true, one, other, groups, draws=500):
@@ -381,9 +407,10 @@ def draw_ways(axes, scores, ways):
         for turn, way in enumerate(ways):
             if way in by_way:
                 position = number + 0.8 * (turn - (len(ways) - 1) / 2) / len(ways)
-                label = way if number == 0 else None
-                draw_seeds(axes, position, by_way[way], f"C{turn}", MARKERS[turn], label=label)
+                draw_seeds(axes, position, by_way[way], f"C{turn}", MARKERS[turn])
         if number:
             axes.axvline(number - 0.5, color="0.8", linewidth=0.8)
+    for turn, way in enumerate(ways):  # the legend, also of a way that this picture lacks
+        axes.plot([], [], MARKERS[turn], color=f"C{turn}", markersize=3.5, label=way)
     axes.set_xlim(-0.5, len(scores) - 0.5)
     axes.grid(alpha=0.3, axis="y")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import binomtest, rankdata
@@ -267,17 +268,6 @@ def test_rows(module, capsys):
     assert_checked(module("notebook_06").check_rows, right, wrong, capsys)
 
 
-def test_tags(module, capsys):
-    wrong = [
-        lambda n: 2 * n,
-        lambda n: 3 * n,
-        lambda n: 4 * n + 1,
-        lambda n: 9,
-        lambda n: 9 if n == 4 else 3,
-    ]
-    assert_checked(module("notebook_06").check_tags, [lambda n: 2 * n + 1], wrong, capsys)
-
-
 def test_labels(module, capsys):
     def first(word_ids, labels):
         result = []
@@ -498,7 +488,10 @@ def loop_with(fault):
                 schedule.step()
             if fault != "zeros":
                 optimizer.zero_grad()
-            yield 0.5 if fault == "loss" else loss.item()
+            if fault == "graph":
+                yield loss
+            else:
+                yield 0.5 if fault == "loss" else loss.item()
 
     return fine_tune
 
@@ -532,6 +525,7 @@ def test_loop(module, capsys):
         "cut",
         "zeros",
         "loss",
+        "graph",
     )
     wrong = [loop_with(fault) for fault in faults]
     wrong.append(lambda *arguments: list(loop_with(None)(*arguments)))
@@ -585,3 +579,44 @@ def test_resampled_difference(module):
     sums = [paired[halves == half].mean() for half in (0, 1)]
     _, by_halves = notebook_06.resampled_difference(*arguments, halves)
     assert by_halves == pytest.approx(abs(sums[0] - sums[1]) / 2 / 2**0.5, rel=0.15)
+
+
+def test_grid(module):
+    """A row of each file is found under its task, labels, script and vector."""
+    notebook_06 = module("notebook_06")
+    rows = [("entities", 100, "LoRA", 1, 0.2), ("entities", 100, "LoRA", 0, 0.1)]
+    rows.append(("sentiment", 1000, "LoRA", 0, 0.3))  # one seed: left out
+    training_runs = pd.DataFrame(rows, columns=["task", "rows", "method", "seed", "score"])
+    rows = [("nli", 8000, "mean", "head only", seed, 0.5) for seed in (0, 1)]
+    columns = ["data", "rows", "pooling", "trained", "seed", "accuracy"]
+    pooling_runs = pd.DataFrame(rows, columns=columns)
+    probes = {("entities", 100, "A", "last state"): pd.Series([0.3, 0.4])}
+    grid = notebook_06.make_grid(training_runs, pooling_runs, probes)
+    assert list(grid) == [("inference", 8000, "B", "mean"), ("entities", 100, "A", "last state")]
+    assert grid["inference", 8000, "B", "mean"]["head"].tolist() == [0.5, 0.5]
+    entities = grid["entities", 100, "A", "last state"]
+    assert {way: scores.tolist() for way, scores in entities.items()} == {
+        "LoRA": [0.1, 0.2],
+        "probe": [0.3, 0.4],
+    }
+    table = notebook_06.grid_table(grid, ["probe", "head", "LoRA"])
+    assert table["probe"].tolist()[0] == ""
+    assert table["LoRA"].tolist()[1].startswith("0.150 ± ")
+
+
+def test_summary(module):
+    """The answer goes by the interval that is widened for all lines."""
+    narrow = np.array([0.10, 0.11, 0.12])
+    lines = {("better?", "a − b"): narrow}
+    table = module("notebook_06").summary_table(lines)
+    assert table["answer"].tolist() == ["yes"]
+    for number in range(9):
+        lines[f"question {number}", "b − a"] = -narrow
+    table = module("notebook_06").summary_table(lines)
+    assert table["± alone"].tolist() == ["0.025"] * 10
+    assert table["± for 10"].tolist() == ["0.081"] * 10
+    assert table["answer"].tolist() == ["yes", *["no"] * 9]
+    lines["wide?", "c − d"] = np.array([0.05, 0.10, 0.15])
+    table = module("notebook_06").summary_table(lines)
+    assert table["answer"].tolist()[-1] == "not told apart"
+    assert table["± alone"].tolist()[-1] == "0.124"
