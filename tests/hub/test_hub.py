@@ -311,6 +311,110 @@ def test_an_adapter_goes_up_with_nothing_else(folder, tmp_path):
         uploaded_files.stage(adapter, tmp_path / "other")
 
 
+# --- paths of this machine ---
+
+
+def edit_json(path, **changes):
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(settings | changes))
+
+
+def test_paths_that_libraries_write_do_not_go_up(hub, copy):
+    """The rest of the file does, and the folder stays as it is."""
+    secret = "/home/alice/secret/base"
+    edit_json(copy / "config.json", _name_or_path=secret, text_config={"name_or_path": secret})
+    edit_json(copy / "config.json", label2id={"vocab_file": 0}, id2label={"0": "vocab_file"})
+    settings = {"name_or_path": "me/base", "special_tokens_map_file": secret, "vocab_file": secret}
+    edit_json(copy / "tokenizer_config.json", **settings)
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    minibert.push(copy, "me/model")
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+    files = hub.branches["me/model", "main"]
+    assert not [name for name, data in files.items() if b"alice" in data]
+    saved = json.loads(before["config.json"]) | {"text_config": {}}
+    del saved["_name_or_path"]
+    assert json.loads(files["config.json"]) == saved
+    tokenizer_settings = json.loads(files["tokenizer_config.json"])
+    assert not settings.keys() & tokenizer_settings.keys()
+    assert tokenizer_settings["mask_token"] == "[MASK]"
+
+
+LOCAL_PATHS = [
+    "/home/alice/patients.csv",
+    "/data",
+    "//server/share",
+    "~/notes.txt",
+    "~alice/notes.txt",
+    "../base",
+    "C:\\Users\\alice\\base",
+    "D:/models/base",
+    "\\\\server\\share",
+    "file:///home/alice/x",
+    "de=/home/alice/de.txt",
+    "--data ~/notes.txt",
+    "from C:\\Users\\alice",
+]
+
+
+@pytest.mark.parametrize("path", LOCAL_PATHS)
+def test_a_path_in_a_config_is_refused(hub, copy, path):
+    edit_json(copy / "config.json", training={"my_data": [1, path]})
+    with pytest.raises(ValueError, match="config.json has a path of this machine under 'my_data'"):
+        minibert.push(copy, "me/model")
+    assert not hub.commits
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "tokenizer_config.json",
+        "generation_config.json",
+        "special_tokens_map.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "1_Pooling/config.json",
+    ],
+)
+def test_a_path_in_other_files_is_refused(file, copy, tmp_path):
+    edit_json(copy / file, **{"vocab": "/home/alice/\x1b[2Jprivate.txt"})
+    with pytest.raises(
+        ValueError, match=rf"{file} has a path.* '/home/alice/\\x1b\[2Jprivate.txt'"
+    ):
+        uploaded_files.stage(copy, tmp_path / "staged")
+
+
+def test_what_only_looks_like_a_path_goes_up(copy, tmp_path):
+    """Labels, tokens and prompts may, and addresses of the web, names of the Hub and regexes are no
+    paths."""
+    edit_json(
+        copy / "config.json",
+        id2label={"0": "/person/artist", "1": "/home/alice"},
+        label2id={"/person/artist": 0, "/home/alice": 1},
+        source="https://example.org/home/alice and http://localhost:8000/root/x",
+        base="owner/home",
+        pattern=r"\s+|[/~]\w+|a:\n",
+        separator="/",
+        tilde="~",
+        ratio="1/2",
+        note="file: profile:/x",
+    )
+    edit_json(
+        copy / "tokenizer_config.json",
+        unk_token="/unk",
+        pad_token={"content": "/home/pad"},
+        additional_special_tokens=["/home/alice", "~/x"],
+        added_tokens_decoder={"5": {"content": "/home/alice"}},
+        chat_template="{% for m in messages %}{{ 'A:\\n' ~ '/home/x' }}{% endfor %}",
+    )
+    edit_json(copy / "config_sentence_transformers.json", prompts={"query": "/think "})
+    write(copy, "vocab.json", "added_tokens.json", text='{"/home/alice": 5}')
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    target = tmp_path / "staged"
+    uploaded_files.stage(copy, target)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+
+
 def change_code(folder, line):
     with (folder / "modeling_minibert.py").open("a") as file:
         file.write(f"\n{line}\n")

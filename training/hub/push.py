@@ -85,7 +85,8 @@ def push(
         bytes, `left_out` of the folder, and what `verify_remote_code` found (`verified`).
 
     Raises:
-        ValueError: The folder is no complete model, names or has other code, or does not load.
+        ValueError: The folder is no complete model, names or has other code, has a path of this
+            machine in a config, or does not load.
         OSError: The Hub cannot be reached or says no.
     """
     source = Path(folder).expanduser()

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..loading.code_references import OUR_FILES, PACKAGE, read_settings
+from .local_paths import check_no_paths, drop_path_keys
 from .published_code import check_published_code, relative_imports
 
 # Nothing else goes up: no state of a training (a pickle, in which a token may be), no report (which
@@ -109,7 +110,8 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
     """Copy what of `folder` goes up to `target`, an empty folder. A whole model brings this
     package's model files.
 
-    Everything is checked in the copy, which nobody else can change.
+    Everything is checked in the copy, which nobody else can change. The configs there lose the
+    keys under which libraries write paths (`local_paths`).
 
     Args:
         trust_remote_code: Code in `folder` that differs from this package's goes up in its place,
@@ -117,7 +119,7 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
 
     Raises:
         ValueError: The files name or hold other code, an adapter is for a folder of this machine,
-            or a module does not go up.
+            a config has a path of this machine, or a module does not go up.
     """
     folder = Path(folder)
     target = Path(target)
@@ -131,6 +133,8 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
         _check_adapter(folder, target)
     if "modules.json" in names:
         _check_modules(folder, target)
+    drop_path_keys(target)
+    check_no_paths(target, folder)
     named_files = check_published_code(target, trust_remote_code)
     changed = [name for name in names if name in OUR_FILES and _differs(target / name)]
     if changed and not trust_remote_code:
