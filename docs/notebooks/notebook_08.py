@@ -21,12 +21,15 @@ import torch
 from course import exercise, interval
 from datasets import Dataset, load_dataset
 from scipy.stats import norm
+from scipy.stats import t as student
 from torch.nn import functional as F
 from transformers.utils import logging as transformers_logging
 
 import minibert
 
 STATUS = Path("/proc/self/status")  # of Linux
+SAVED_RUNS = Path(__file__).with_name("08_search.json")  # by `benchmarks/search.py`
+COMPARISONS = 18  # differences with an interval, in the whole notebook
 
 
 class Collection(NamedTuple):
@@ -130,17 +133,17 @@ def save_collection(folder, collection):
     table.to_csv(f"{folder}/qrels_test.csv", index=False)
 
 
-def compare_seeds(file_name, compared):
-    """What trainings with several seeds show.
+def compare_seeds(compared):
+    """What the saved trainings with several seeds show.
 
     Args:
-        file_name: the JSON file of `benchmarks/search.py`.
         compared: pairs of a way to search and the way that it is compared with.
 
     Returns a list with a row for each pair: (the mean difference of each training, half of the
-    interval of questions, half of that of seeds or NaN), and the file's contents.
+    interval of questions, half of that of seeds or NaN), and the contents of the file. The
+    intervals are widened for all comparisons of the notebook.
     """
-    contents = json.loads(Path(file_name).read_text())
+    contents = json.loads(SAVED_RUNS.read_text())
     by_way = {}  # [trainings, questions]; what is not trained has one row
     for run in contents["runs"]:
         by_way.setdefault(run["search"], []).append(run["ndcg"])
@@ -148,20 +151,20 @@ def compare_seeds(file_name, compared):
     for way, start in compared:
         differences = np.array(by_way[way]) - np.array(by_way[start])
         by_question = differences.mean(0)
-        quantile = norm.ppf(1 - 0.025 / len(compared))
+        quantile = norm.ppf(1 - 0.025 / COMPARISONS)
         of_questions = quantile * by_question.std(ddof=1) / len(by_question) ** 0.5
-        _, of_seeds = interval(differences.mean(1), len(compared))
+        _, of_seeds = interval(differences.mean(1), COMPARISONS)
         results.append((differences.mean(1), of_questions, of_seeds))
     return results, contents
 
 
-def draw_differences(results, title, xlabel, file_name=None):
+def draw_differences(results, title, xlabel):
     """Draw points with bars around their mean, a row for each way to search.
 
     Args:
         results: {name: (array of values, half of the interval of their mean)}.
     """
-    figure, axes = plt.subplots(figsize=(6.5, 0.8 + 0.5 * len(results)))
+    _, axes = plt.subplots(figsize=(6.5, 0.8 + 0.5 * len(results)))
     for position, (values, half) in enumerate(results.values()):
         middle = np.mean(values)
         axes.errorbar(middle, position, xerr=half, capsize=3, color="C0", alpha=0.6)
@@ -171,8 +174,27 @@ def draw_differences(results, title, xlabel, file_name=None):
     axes.set_ylim(len(results) - 0.5, -0.5)
     axes.set(xlabel=xlabel, ylabel="way to search", title=title)
     axes.grid(alpha=0.3, axis="x")
-    if file_name:
-        figure.savefig(file_name)
+    plt.show()
+
+
+def draw_hits(ranks, file_name):
+    """Draw the share of questions with a right passage among the first k, for k up to 100.
+
+    Args:
+        ranks: {way to search: the rank of the first right passage of each question}.
+    """
+    figure, axes = plt.subplots(figsize=(6.5, 3.6))
+    depths = np.arange(1, 101)
+    for (way, ranks_of_way), style in zip(ranks.items(), ("-.", "--", "-", ":")):
+        shares = [(ranks_of_way <= depth).mean() for depth in depths]
+        axes.plot(depths, shares, style, label=way)
+    axes.set(xscale="log", xlabel="k (logarithmic)", ylabel="share of the questions")
+    axes.set(title=f"A right passage among the first k: {len(ranks_of_way)} questions")
+    axes.set_xticks([1, 2, 5, 10, 20, 50, 100], [1, 2, 5, 10, 20, 50, 100])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file_name)
     plt.show()
 
 
@@ -423,3 +445,77 @@ def check_miner(mine):
     negative = torch.tensor([[-0.5, -0.1, -0.9]])
     if torch.as_tensor(mine(negative, torch.tensor([1]), 2)).tolist() != [[0, 2]]:
         return "cosines can be below 0: a right passage that is set to 0 is then still the nearest"
+
+
+NO_ANSWERS = {  # of the five passages that the saved output prints
+    0: "0 is about the US, and the question asks about Japan",
+    2: "2 says to whom Nasser ceded his leadership, and the question asks for a treaty",
+    3: "3 says how large HHC is, and not how many nursing homes it has",
+}
+
+
+@exercise
+def check_false_negatives(numbers):
+    """The mined passages that are answers. Passage 1 is half of one, so it may be among them."""
+    chosen = set(np.atleast_1d(numbers).tolist())
+    if not chosen <= set(range(5)):
+        return "the passages have the numbers 0 to 4: give a list of some of them, such as [0, 3]"
+    for number, hint in NO_ANSWERS.items():
+        if number in chosen:
+            return hint
+    if 4 not in chosen:
+        return "one is missing: it answers its question as well as the labelled passage does"
+
+
+def half_of_seeds(by_seed, count, comparisons=COMPARISONS):
+    """Half of the interval that COUNT seeds would have with the same standard deviation."""
+    quantile = student.ppf(1 - 0.025 / comparisons, count - 1)
+    return quantile * by_seed.std(ddof=1) / count**0.5
+
+
+@exercise
+def check_num_seeds(count):
+    """The smallest number of seeds that would tell *half and half* apart."""
+    results, _ = compare_seeds([("reranked, half and half", "embeddings, trained")])
+    by_seed = results[0][0]
+    mean = by_seed.mean()
+    if count != int(count):
+        return "a number of seeds is a whole number"
+    if count < 2:
+        return "one seed has no spread, so it has no interval"
+    half = half_of_seeds(by_seed, count)
+    if half >= mean:
+        alone = half_of_seeds(by_seed, count, comparisons=1)
+        if alone < mean:
+            return (
+                f"{count} seeds would do if this were the only comparison (± {alone:.4f}):"
+                f" widen the interval for {COMPARISONS}"
+            )
+        return f"with {count} seeds the interval is ± {half:.4f}, and the difference is {mean:.4f}"
+    if half_of_seeds(by_seed, count - 1) < mean:
+        return f"with {count} seeds the interval is ± {half:.4f}: fewer seeds would do, too"
+
+
+@exercise
+def check_local_pairs(count_pairs):
+    """The pairs of tokens of a local layer."""
+    hints = {
+        100: "these are the pairs of a global layer: a window limits how far a token sees",
+        50: "the tokens at both ends of a text see fewer: beside them the text ends",
+        40: "a token sees itself, too, and those at both ends see fewer others",
+        34: "a token sees itself, too",
+        27: "a token sees its window to both sides: each pair (i, j) counts, and (j, i) as well",
+        28: "`window` is the number of tokens to each side, not to both together",
+    }
+    count = count_pairs(10, 2)
+    if count in hints:
+        return hints[count]
+    for length, window in ((10, 2), (300, 64), (3, 7), (1, 4)):
+        positions = np.arange(length)
+        expected = (abs(positions[:, None] - positions) <= window).sum()
+        count = count_pairs(length, window)
+        if count != expected:
+            return (
+                f"{length} tokens with a window of {window} became {count} pairs; there are"
+                f" {expected}. (A window may be wider than the text.)"
+            )

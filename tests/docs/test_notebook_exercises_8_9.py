@@ -57,6 +57,22 @@ def miner(similarity, right, count, fill=-torch.inf, largest=True):
     return scores.topk(count, largest=largest).indices
 
 
+def pairs_in_window(length, window, itself=True, both_sides=True):
+    count = 0
+    for first in range(length):
+        for second in range(length):
+            if first == second:
+                count += itself
+            elif abs(first - second) <= window and (both_sides or second < first):
+                count += 1
+    return count
+
+
+def pairs_of_a_narrow_window(length, window):
+    """By a formula that is right only while the text is longer than the window."""
+    return length * (2 * window + 1) - window * (window + 1)
+
+
 def miner_in_place(similarity, right, count):
     similarity[torch.arange(len(right)), right] = -torch.inf
     return similarity.topk(count).indices
@@ -349,6 +365,41 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (lambda *args: miner(*args, fill=0), "below 0"),
             (lambda similarity, right, count: miner(similarity, right, 2), "`count` says"),
             (miner_in_place, "work on a copy"),
+        ],
+    ),
+    notebook_08.check_false_negatives: (
+        [4, [4], [1, 4], (4, 1), np.array([4])],
+        [
+            ([0, 4], "asks about Japan"),
+            ([2], "asks for a treaty"),
+            ([4, 3], "how many nursing homes"),
+            ([1], "one is missing"),
+            ([], "one is missing"),
+            ([5], "0 to 4"),
+        ],
+    ),
+    notebook_08.check_num_seeds: (
+        [5, 5.0],
+        [
+            (1, "no spread"),
+            (2, "with 2 seeds the interval is"),
+            (3, "the only comparison"),
+            (4, "the only comparison"),
+            (4.5, "a whole number"),
+            (6, "fewer seeds"),
+        ],
+    ),
+    notebook_08.check_local_pairs: (
+        [pairs_in_window],
+        [
+            (lambda length, window: length**2, "a global layer"),
+            (lambda length, window: length * (2 * window + 1), "both ends of a text"),
+            (lambda length, window: 2 * length * window, "a token sees itself, too, and those"),
+            (lambda *args: pairs_in_window(*args, itself=False), "a token sees itself, too"),
+            (lambda *args: pairs_in_window(*args, both_sides=False), "to both sides"),
+            (lambda length, window: pairs_in_window(length, window // 2), "not to both together"),
+            (pairs_of_a_narrow_window, "may be wider than the text"),
+            (lambda length, window: 0, "became 0 pairs"),
         ],
     ),
     notebook_09.check_shares: (
