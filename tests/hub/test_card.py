@@ -450,6 +450,32 @@ def test_data_is_named_without_folders(tmp_path):
     assert describe_data(["/home/me, private/x.txt", "y.txt"]) == "x.txt, y.txt"
 
 
+def test_folders_whose_names_look_like_the_hubs(saved, tmp_path, monkeypatch):
+    """What is a file or a folder here is named without its folder, whatever signs it has."""
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "patients/2026-01-01T10:30.csv": "2026-01-01T10:30.csv",
+        "patient=Alice/notes.csv": "notes.csv",
+        "patient=Alice/notes/of/Bob": "Bob",
+        "patients/Alice": "Alice",
+    }
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text\nx\n")
+    for name, shown in {
+        **names,
+        "patient=Alice/*.csv": "*.csv",
+        "de=patients/Alice": "de=Alice",
+    }.items():
+        assert describe_data([name]) == shown
+        card = ModelCard(render_card(saved(SAVED[0]), CardFacts(data=describe_data([name])), "a/b"))
+        assert card.data.datasets is None
+    # `datasets` loads the folder for both
+    assert describe_data(["patients/Alice:default"]) == "Alice:default"
+    # a name of a file is none of the Hub, even if that file is gone
+    assert describe_data(["patients/gone.csv"]) == "gone.csv"
+
+
 @pytest.mark.parametrize("path", [".", "..", "./", "../", "/", "de=."])
 def test_a_folder_that_is_given_without_its_name_has_one(path, tmp_path, monkeypatch):
     folder = tmp_path / "corpus"

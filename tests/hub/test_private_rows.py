@@ -3,13 +3,16 @@
 The card shows one held-out row as its example, which `--help` says; so the rows here are those of the training.
 """
 
+import shutil
+
 import pandas as pd
 import pytest
 from datasets import Dataset
-from helpers import save_model
+from helpers import save_model, write_rows
 
 from minibert import (
     Classify,
+    Corpus,
     FinetuningConfig,
     FinetuningTrainer,
     MiniBertConfig,
@@ -104,6 +107,50 @@ def test_no_text_of_a_row_in_card_or_report(make_trainer, make_rows, model, toke
     assert len(card) > 500 and reports
     for text in [card, *reports, repr(trainer.card), repr(trainer.report)]:
         assert PRIVATE not in text
+
+
+def finetuning_trainer_of_folder(model, tokenizer, folder):
+    return FinetuningTrainer(
+        Classify(tokenizer), model, FinetuningConfig(folder, **SETTINGS), data="patients/ward"
+    )
+
+
+def embedding_trainer_of_folder(model, tokenizer, folder):
+    setup = EmbeddingSetup(data="patients/ward", pairs_from=["title"], model=model)
+    return DenseTrainer(setup, EmbeddingConfig(folder, validation_size=4, **SETTINGS))
+
+
+def pretraining_trainer_of_folder(model, tokenizer, folder):
+    return PretrainingTrainer(
+        MiniBertConfig(**SHAPE, num_hidden_layers=1, num_attention_heads=2),
+        PretrainingConfig(folder, seq_length=32, **SETTINGS),
+        train_dataset=Corpus("patients/ward"),
+        processing_class=tokenizer,
+    )
+
+
+@pytest.mark.parametrize(
+    "make_trainer",
+    [finetuning_trainer_of_folder, embedding_trainer_of_folder, pretraining_trainer_of_folder],
+    ids=["fine-tuning", "embeddings", "pretraining"],
+)
+def test_no_folder_above_the_data_in_card(make_trainer, model, tokenizer, tmp_path, monkeypatch):
+    """…although `patients/ward` looks like a data set of the Hub when it is gone."""
+    ward = tmp_path / "patients" / "ward"
+    ward.mkdir(parents=True)
+    rows = []
+    for index, text in enumerate(TEXTS + HELD_OUT_TEXTS):
+        rows.append({"title": f"number {index}", "text": text, "label": "ab"[index % 2]})
+    write_rows(ward / "train.jsonl", rows)
+    monkeypatch.chdir(tmp_path)
+    trainer = make_trainer(model, tokenizer, str(tmp_path / "out"))
+    shutil.rmtree(ward.parent)
+    trainer.train()
+    if not isinstance(trainer, PretrainingTrainer):
+        trainer.measure()
+    trainer.save_model()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "ward" in card and "patients" not in card
 
 
 def is_report(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .dataset_calls import DatasetOrStream
 from .file_search import matching_paths
-from .sources import find_files
+from .sources import find_files, is_hub_name
 from .tables import check_one_split, name_of_data, sources_of
 
 # "de=folder": the language that an entry is in.
@@ -68,6 +68,21 @@ def names_of_entries(data: Sequence[DataEntry]) -> list[str]:
             name = f"data set {number}"
         names.append(name)
     return names
+
+
+def name_without_folder(entry: str) -> str:
+    """An entry, such as a path or `language=path`, without the folder of a file on this machine:
+    only names of the Hub keep a slash. Ask when the entry is loaded: whether it is a path, the
+    files of this machine decide."""
+    language, source = language_of(entry.strip())
+    if not is_hub_name(source):
+        path = Path(source)
+        if path.name in ("", ".."):  # such as "."
+            path = path.resolve()
+        source = path.name or "/"
+    if language is None:
+        return source
+    return f"{language}={source}"
 
 
 def is_prepared(folder: str) -> bool:

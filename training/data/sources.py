@@ -64,6 +64,16 @@ def load_hub(item: str, field: str = "data", **options: Any) -> Any:
         ) from error
 
 
+def is_hub_name(item: str) -> bool:
+    """Whether an item is loaded from the Hub, by "owner/name" or "owner/name:config". Old data sets
+    without an owner do not count: a file could be called so."""
+    parts = HUB_NAME.fullmatch(item)
+    if parts is None or "/" not in parts["name"] or Path(item).suffix.lower() in FORMATS:
+        return False
+    # `datasets` also takes a folder of this machine for the name before the ":"
+    return not os.path.lexists(item) and not os.path.lexists(parts["name"])
+
+
 def _split_hub_name(item: str, field: str) -> tuple[str, str | None]:
     """Split the name of a data set of the Hub into name and configuration; a ValueError for a
     missing file, and for a path that is no file."""

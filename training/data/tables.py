@@ -141,8 +141,11 @@ def sources_of(data: Any, field: str = "data") -> list[Any]:
 def names_of_data(data: Any) -> list[str]:
     """The path or Hub name of each source of an argument. Rows in memory are "the data set": no
     name has text of theirs, since reports and cards, which are published, show it."""
+    sources = [data]
+    if isinstance(data, (list, tuple)) and not (data and isinstance(data[0], Mapping)):
+        sources = data  # else they are records, which are one data set
     names = []
-    for source in sources_of(data):
+    for source in sources:
         has_name = isinstance(source, (str, os.PathLike))
         names.append(str(source) if has_name else "the data set")
     return names

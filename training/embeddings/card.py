@@ -8,7 +8,6 @@ from ..hub.facts import (
     CardMetric,
     SplitFacts,
     add_source,
-    describe_data,
     facts_from_trainer,
 )
 from ..hub.origin import read_origin
@@ -21,7 +20,7 @@ MAX_EXAMPLE_CHARACTERS = 500  # of the texts on the card
 
 def card_facts(trainer: "SentenceTrainerMixin", report: Mapping[str, Any]) -> CardFacts:
     """What the card says."""
-    data_name = describe_data(trainer.setup.data_names)
+    data_name = trainer.data_name
     held_out = trainer.evaluator.held_out
     facts = facts_from_trainer(vars(trainer.state), trainer.args, data_name)
     facts.results = []

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..data.tables import names_of_data
 from ..hub.card import headlines
 from ..hub.example import Example
 from ..hub.facts import (
@@ -12,7 +11,6 @@ from ..hub.facts import (
     CardMetric,
     SplitFacts,
     add_source,
-    describe_data,
     facts_from_trainer,
 )
 from ..hub.origin import read_origin
@@ -33,10 +31,7 @@ def card_facts(
 ) -> CardFacts:
     """What the card says."""
     task = trainer.task
-    files = {}
-    for name, source in trainer.sources.items():
-        if source is not None:
-            files[name] = describe_data(names_of_data(source))
+    files = trainer.source_names
     training_files = ", ".join(files[name] for name in ("data", "train") if name in files)
 
     # The training

@@ -16,6 +16,7 @@ from ...option_checks import checked_class
 from ..common.locks import lock_output
 from ..common.printable import printable
 from ..common.printing import warn
+from ..hub.facts import describe_sources
 from ..hub.push import check_push
 from ..hub.save_model_mixin import SaveModelMixin
 from ..loop.arguments import choose_best_metric, trainer_settings
@@ -88,6 +89,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
 
     Attributes:
         sources: Where the splits are from, as given: "data", "train", "validation", "test".
+        source_names: Those that are given, in words, without folders of this machine.
         splits: The examples by split ("train", "validation", "test"), as `Task.read` returned them.
         encoded: The model inputs made of them.
         longest_input: The tokens that tokenizer and model allow, whatever `task.max_length` says.
@@ -146,6 +148,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             data=data, train=train_dataset, validation=eval_dataset, test=test_dataset
         )
         self._prepare_examples(start, args, columns, validation_size, do_train)
+        self.source_names = describe_sources(self.sources)
         self._warn_of_examples()
 
         # Settings

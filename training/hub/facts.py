@@ -12,6 +12,8 @@ import transformers
 from transformers import TrainingArguments
 
 from ..common.precision import precision_name
+from ..data.entries import name_without_folder
+from ..data.tables import names_of_data
 from ..loop.checkpoints import kept_step
 from .example import Example
 from .origin import REPOSITORY_NAME, OriginFacts
@@ -91,26 +93,18 @@ def add_source(facts: CardFacts, source: OriginFacts) -> None:
 
 
 def describe_data(names: Sequence[str]) -> str:
-    """The names of data, with commas between them, without the folders of files on this machine:
-    only names of the Hub keep a slash."""
+    """The names of data, with commas between them, without the folders of files on this machine.
+    Ask when the data are loaded, as `name_without_folder` says."""
     return ", ".join(map(name_without_folder, names))
 
 
-def name_without_folder(data: str) -> str:
-    """The name of data, such as a path or `language=path`, without the folder of a file on this
-    machine."""
-    source = data.strip()
-    prefix = ""
-    language, sign, path_or_name = source.partition("=")
-    if sign and Path(language).name == language:  # else a folder has a "=" in its name
-        prefix = f"{language}="
-        source = path_or_name
-    if not published_name(source.split(":")[0]):
-        path = Path(source)
-        if path.name in ("", ".."):  # such as "."
-            path = path.resolve()
-        source = path.name or "/"
-    return prefix + source
+def describe_sources(sources: Mapping[str, Any]) -> dict[str, str]:
+    """`describe_data` of each source that is given, such as "train" or "test"."""
+    descriptions = {}
+    for name, source in sources.items():
+        if source is not None:
+            descriptions[name] = describe_data(names_of_data(source))
+    return descriptions
 
 
 def facts_from_trainer(

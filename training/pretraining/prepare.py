@@ -9,13 +9,12 @@ from ..common.config_fields import checked_options, make_config
 from ..common.files import check_new_folder, new_folder
 from ..common.printing import print_next_step, without_bars
 from ..data.corpus import Corpus
-from ..data.entries import check_entries
+from ..data.entries import check_entries, name_without_folder
 from ..data.mixtures import split_corpus
 from ..data.packing import check_packing, tokenize_and_pack
 from ..data.prepared import SPLITS, PreparedRows, save_rows
 from ..data.tables import Rows, names_of_data
 from ..data.tokenized import check_tokenization
-from ..hub.facts import name_without_folder
 from ..loading.tokenizers import saved_tokenizer
 from .config import RowsConfig, fill_row_defaults
 
@@ -80,6 +79,7 @@ def prepare(
     check_entries(corpus.data)
     check_packing(args.packing, args.seq_length)
     check_new_folder(folder)
+    arguments = describe_arguments(args, corpus, seed, tokenizer)
     row_tokenizer = None
     if tokenizer is not None:  # opened first: a wrong name is refused before any work
         row_tokenizer = adapt_tokenizer(saved_tokenizer(tokenizer))
@@ -100,7 +100,6 @@ def prepare(
                 packing=args.packing,
                 num_proc=args.num_proc,
             )
-        arguments = describe_arguments(args, corpus, seed, tokenizer)
         save_rows(written, rows, row_tokenizer, vars(args), arguments)
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")

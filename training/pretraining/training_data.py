@@ -20,7 +20,7 @@ from ..common.config_fields import check_same_settings
 from ..data.builtin_corpus import BUILTIN
 from ..data.corpus import Corpus
 from ..data.dataset_calls import DatasetOrStream
-from ..data.entries import check_entries
+from ..data.entries import check_entries, name_without_folder
 from ..data.mixtures import (
     SAMPLE_ROWS,
     VALIDATION_DOCUMENTS,
@@ -42,7 +42,7 @@ class TrainingDataReader(abc.ABC):
 
     streaming = False
     has_text = True  # else it reads rows, or documents as token ids
-    data_names: Sequence[str] = ("text",)  # on the model card
+    data_names: Sequence[str] = ("text",)  # on the model card, without folders of this machine
     is_builtin = False  # it reads the built-in corpus, which is known to be small
 
     @abc.abstractmethod
@@ -69,7 +69,8 @@ class CorpusReader(TrainingDataReader):
         self.is_builtin = not corpus.data
         self.data_names = [BUILTIN]
         if corpus.data:
-            self.data_names = names_of_data(corpus.data)
+            names = names_of_data(corpus.data)
+            self.data_names = [name_without_folder(name) for name in names]
 
     def check(self, args: PretrainingConfig, eval_dataset: Any) -> None:
         _check_no_validation(eval_dataset)

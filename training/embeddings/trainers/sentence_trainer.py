@@ -8,6 +8,7 @@ from accelerate.utils import extract_model_from_parallel
 
 from ...common.locks import lock_output
 from ...evaluation.intervals import Interval
+from ...hub.facts import describe_data
 from ...hub.save_model_mixin import SaveModelMixin
 from ...loop.callbacks import add_callbacks, common_callbacks
 from ...loop.checkpoint_mixin import CheckpointMixin
@@ -32,6 +33,7 @@ class SentenceTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
             train_dataset, loss, and as evaluator a `HeldOutEvaluator`.
 
     Attributes:
+        data_name: The names of the rows, without folders of this machine.
         scores: The metrics by name of "teacher" (if it is measured) and "before", since `train`;
             of "after", and of shortened vectors, since `measure`.
         intervals: Since `measure`, the 95 % intervals of those of "after".
@@ -51,6 +53,7 @@ class SentenceTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
     ):
         super().__init__(**options)
         self.setup = setup
+        self.data_name = describe_data(setup.data_names)
         self.budget = budget
         self.teacher_to_measure = teacher_to_measure
         self.has_new_weights = has_new_weights
