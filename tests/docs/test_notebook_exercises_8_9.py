@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import t as student
 from torch.nn import functional as F
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
@@ -514,3 +515,39 @@ def test_a_wrong_answer_is_refused_with_a_hint(check, answer, hint, capsys):
 def test_no_answer_is_not_yet_one(check, capsys):
     check(None)
     assert capsys.readouterr().out == "not yet\n"
+
+
+# Helpers of notebook 9
+
+
+def test_parallel_passages_have_five_of_each_article():
+    articles = notebook_09.articles_of(79).tolist()
+    assert articles == sorted(articles)
+    assert np.bincount(articles).tolist() == [5] * 9 + [4] + [5] * 6
+    assert notebook_09.articles_of(12).tolist() == [0] * 5 + [1] * 5 + [2] * 2
+
+
+def test_words_are_taken_out_of_a_passage():
+    passage = "η Florida έχει 23 πόλεις και λίμνες"
+    assert notebook_09.take_out(passage) == "η έχει πόλεις και λίμνες"
+    words = notebook_09.take_out(passage, np.random.default_rng(0)).split()
+    assert len(words) == 5 and {"Florida", "23"} < set(words)
+
+
+def test_first_difference_of_two_lists_of_merges():
+    words = ["abab", "cd", "cd"]
+    merges = [("a", "b"), ("c", "d")]
+    words = [list(word) for word in words]
+    assert notebook_09.first_difference(words, join, merges, merges) == "no merge differs"
+    difference = notebook_09.first_difference(words, join, merges, [("a", "b"), ("ab", "ab")])
+    assert "at place 2: cd here (2 times), abab there (1 times)" in difference
+
+
+def test_seeds_needed_are_the_fewest_whose_interval_excludes_0():
+    differences = np.array([-0.178, -0.082, -0.135])
+    count = notebook_09.seeds_needed(differences, comparisons=3)
+    halves = {}
+    for number in (count - 1, count):
+        quantile = student.ppf(1 - 0.05 / 2 / 3, number - 1)
+        halves[number] = quantile * differences.std(ddof=1) / np.sqrt(number)
+    assert halves[count] < abs(differences.mean()) <= halves[count - 1]
