@@ -458,6 +458,7 @@ def test_folders_whose_names_look_like_the_hubs(saved, tmp_path, monkeypatch):
         "patient=Alice/notes.csv": "notes.csv",
         "patient=Alice/notes/of/Bob": "Bob",
         "patients/Alice": "Alice",
+        "patients/Bob ": "Bob ",
     }
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def name_without_folder(entry: str) -> str:
     """An entry, such as a path or `language=path`, without the folder of a file on this machine:
     only names of the Hub keep a slash. Ask when the entry is loaded: whether it is a path, the
     files of this machine decide."""
-    language, source = language_of(entry.strip())
+    language, source = language_of(entry)
     if not is_hub_name(source):
         path = Path(source)
         if path.name in ("", ".."):  # such as "."
