@@ -8,6 +8,8 @@ python benchmarks/what_helps.py sharing
 python benchmarks/what_helps.py objectives
 """
 
+import time
+
 import numpy as np
 import torch
 import toy_world
@@ -15,8 +17,9 @@ from datasets import Dataset
 from small_runs import LENGTH, SEEDS, main, pretrain, probe, rows_of, save, vectors
 from table_losses import table_losses
 
-from minibert import MiniBertConfig, train_tokenizer
+from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
 from minibert.training.data.builtin_corpus import builtin_documents, builtin_files
+from minibert.training.pretraining.cooccurrence import begin_with_word_vectors
 
 FITTED, MEASURED = 400, 1000  # rows that a probe is fitted on, and measured on
 # What is measured again with new seeds was chosen from the first runs, before the new ones began:
@@ -118,7 +121,8 @@ def switches_again(data):
 
 
 def references(data):
-    """What the losses of `switches` and `sharing` are compared with, on all tokens of the held-out rows."""
+    """What the losses of `switches` and `sharing` are compared with, on all tokens of the held-out rows; then how much
+    text MiniBERT's first embeddings count before the first step, and how long that takes."""
     tokenizer, rows, held_out = documentation("packed")
     frequency_loss, left_loss = table_losses(
         rows["packed"]["input_ids"],
@@ -128,6 +132,17 @@ def references(data):
     )
     yield dict(name="frequencies", loss=round(float(frequency_loss), 4))
     yield dict(name="token on the left", loss=round(float(left_loss), 4))
+
+    fields, _ = switch_runs()["MiniBERT"]
+    model = MiniBertForMaskedLM(
+        MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", **fields)
+    )
+    tokens = sum(len(row["input_ids"]) for row in rows["packed"])
+    started = time.process_time()
+    token_ids = (row["input_ids"] for row in rows["packed"])
+    begin_with_word_vectors(model, token_ids, tokenizer.all_special_ids, seed=0)
+    seconds = round(time.process_time() - started, 2)
+    yield dict(name="counts of neighbours", tokens=tokens, seconds=seconds)
 
 
 def sharing(data):

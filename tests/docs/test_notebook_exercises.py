@@ -227,23 +227,52 @@ def cut(text, draw):
     return " ".join(sentences[:end]), " ".join(sentences[end:])
 
 
-def test_rule(module, capsys):
+@pytest.fixture
+def rules(module):
+    """Rules that tell next from random, by name."""
     toy_world = module("toy_world")
-    check = module("notebook_04").rule_check(toy_world, make_pairs)
+    facts_by_type = list(zip(*toy_world.FACTS.values(), strict=True))
+
+    def kinds(part):
+        return {i for i, facts in enumerate(facts_by_type) if any(fact in part for fact in facts)}
+
+    def verbs(part):
+        return set(re.findall(r"(?:It|The \w+ \w+) (\w+)", part))
 
     def knows_facts(first, second):
         sentences = re.split(r"(?<=\.) ", f"{first} {second}")
         animals = toy_world.FACTS.values()
         return any(all(any(fact in s for fact in facts) for s in sentences) for facts in animals)
 
-    right = [lambda first, second: "The" not in second]
-    wrong = [
-        knows_facts,
-        lambda first, second: True,
-        lambda first, second: "The" in second,
-        lambda first, second: len(first) > len(second),
-    ]
-    assert_checked(check, right, wrong, capsys)
+    return {
+        "no name": lambda first, second: "The" not in second,
+        "no kind twice": lambda first, second: kinds(first).isdisjoint(kinds(second)),
+        "no verb twice": lambda first, second: verbs(first).isdisjoint(verbs(second)),
+        "knows facts": knows_facts,
+        "always": lambda first, second: True,
+        "a name": lambda first, second: "The" in second,
+        "a kind twice": lambda first, second: not kinds(first).isdisjoint(kinds(second)),
+        "length": lambda first, second: len(first) > len(second),
+    }
+
+
+@pytest.mark.parametrize(
+    ("check_name", "right_name"),
+    [("rule_check", "no name"), ("kind_check", "no kind twice")],
+)
+def test_rule(module, rules, capsys, check_name, right_name):
+    make_check = getattr(module("notebook_04"), check_name)
+    check = make_check(module("toy_world"), make_pairs)
+    right = [rules.pop(right_name)]
+    assert_checked(check, right, list(rules.values()), capsys)
+
+
+def test_facts_are_struck(module):
+    toy_world = module("toy_world")
+    struck = module("notebook_04").strike_facts(
+        toy_world, ["The old cat drinks milk now. It lives in the house often."]
+    )
+    assert struck == ["The old cat does this now. It does this often."]
 
 
 def test_worlds_are_exchanged(module):
