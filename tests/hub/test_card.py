@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.training.common.printable import printable
+from minibert.training.data.entries import describe_data
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import HEADS, card_to_upload, render_card, save_card
 from minibert.training.hub.example import Example
@@ -23,7 +24,6 @@ from minibert.training.hub.facts import (
     CardFacts,
     CardMetric,
     SplitFacts,
-    describe_data,
     facts_from_trainer,
 )
 from minibert.training.hub.markdown import code, one_line, plain

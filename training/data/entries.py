@@ -3,14 +3,14 @@ before them (`de=folder`), a folder of prepared rows, or a data set in memory.""
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .dataset_calls import DatasetOrStream
 from .file_search import matching_paths
 from .sources import find_files, is_hub_name
-from .tables import check_one_split, name_of_data, sources_of
+from .tables import check_one_split, name_of_data, names_of_data, sources_of
 
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<entry>.+)", re.DOTALL)
@@ -68,6 +68,21 @@ def names_of_entries(data: Sequence[DataEntry]) -> list[str]:
             name = f"data set {number}"
         names.append(name)
     return names
+
+
+def describe_data(names: Sequence[str]) -> str:
+    """The names of data, with commas between them, without the folders of files on this machine.
+    Ask when the data are loaded, as `name_without_folder` says."""
+    return ", ".join(map(name_without_folder, names))
+
+
+def describe_sources(sources: Mapping[str, Any]) -> dict[str, str]:
+    """`describe_data` of each source that is given, such as "train" or "test"."""
+    descriptions = {}
+    for name, source in sources.items():
+        if source is not None:
+            descriptions[name] = describe_data(names_of_data(source))
+    return descriptions
 
 
 def name_without_folder(entry: str) -> str:

@@ -16,7 +16,7 @@ from ...option_checks import checked_class
 from ..common.locks import lock_output
 from ..common.printable import printable
 from ..common.printing import warn
-from ..hub.facts import describe_sources
+from ..data.entries import describe_sources
 from ..hub.push import check_push
 from ..hub.save_model_mixin import SaveModelMixin
 from ..loop.arguments import choose_best_metric, trainer_settings

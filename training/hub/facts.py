@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,6 @@ import transformers
 from transformers import TrainingArguments
 
 from ..common.precision import precision_name
-from ..data.entries import name_without_folder
-from ..data.tables import names_of_data
 from ..loop.checkpoints import kept_step
 from .example import Example
 from .origin import REPOSITORY_NAME, OriginFacts
@@ -90,21 +88,6 @@ def add_source(facts: CardFacts, source: OriginFacts) -> None:
     facts.base_model = source.base_model
     facts.base_license = source.license
     facts.base_languages = source.languages
-
-
-def describe_data(names: Sequence[str]) -> str:
-    """The names of data, with commas between them, without the folders of files on this machine.
-    Ask when the data are loaded, as `name_without_folder` says."""
-    return ", ".join(map(name_without_folder, names))
-
-
-def describe_sources(sources: Mapping[str, Any]) -> dict[str, str]:
-    """`describe_data` of each source that is given, such as "train" or "test"."""
-    descriptions = {}
-    for name, source in sources.items():
-        if source is not None:
-            descriptions[name] = describe_data(names_of_data(source))
-    return descriptions
 
 
 def facts_from_trainer(

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainingArguments
 
+from ..data.entries import describe_data
 from ..hub.example import Example
-from ..hub.facts import CardFacts, CardMetric, add_source, describe_data, describe_training
+from ..hub.facts import CardFacts, CardMetric, add_source, describe_training
 from ..hub.origin import read_origin
 from .objectives import OBJECTIVES
 

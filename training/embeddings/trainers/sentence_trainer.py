@@ -7,8 +7,8 @@ from typing import Any
 from accelerate.utils import extract_model_from_parallel
 
 from ...common.locks import lock_output
+from ...data.entries import describe_data
 from ...evaluation.intervals import Interval
-from ...hub.facts import describe_data
 from ...hub.save_model_mixin import SaveModelMixin
 from ...loop.callbacks import add_callbacks, common_callbacks
 from ...loop.checkpoint_mixin import CheckpointMixin
