@@ -1,8 +1,10 @@
 """Notebook 6, all that is none of its ideas: the checks of its exercises (which give the answers
-away), made-up data for its quick mode, the reading of its files, and two pictures.
+away), made-up data for its quick mode, the reading of its files, what is
+asked of them, and a picture.
 """
 
 import copy
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,6 @@ from datasets import Dataset, load_dataset
 from torch import nn
 from transformers import get_linear_schedule_with_warmup
 
-MARKERS = "osd^vPX"
 FEW_LABELS = 100  # of these, all of benchmarks/fine_tuning.py has three seeds
 GRID_TASKS = ("sentiment", "inference", "entities")
 # The words of benchmarks/pooling.py, and those of the notebook.
@@ -199,6 +200,108 @@ def check_mistakes(mistake_rates):
         return f"{texts}, wrong {is_wrong.tolist()}: 3 of 3 with 'no' or 'not', 1 of 4 without"
 
 
+def paired_scores(grid, way, other, groups):
+    """The scores of both ways in the groups that have both, two tables [groups, seeds]."""
+    both = [grid[group] for group in groups if {way, other} <= set(grid[group])]
+    scores = pd.DataFrame(both)
+    return pd.DataFrame(scores[way].tolist()), pd.DataFrame(scores[other].tolist())
+
+
+def lead(grid, way, other, groups):
+    """By seed, how far a way is ahead of another, on average over the groups that have both."""
+    of_way, of_other = paired_scores(grid, way, other, groups)
+    return (of_way - of_other).mean()
+
+
+def example_grid():
+    """A grid like that of the notebook, with scores that differ more by seed than by way."""
+    generator = np.random.default_rng(0)
+    grid = {}
+    for task, vector in itertools.product(("sentiment", "inference"), ("[CLS]", "mean")):
+        of_seeds = 0.1 * generator.normal(size=3)
+        ways = {}
+        for way in ("head", "LoRA", "all"):
+            scores = generator.uniform(0.5, 0.8) + of_seeds + 0.02 * generator.normal(size=3)
+            ways[way] = pd.Series(scores, index=[0, 1, 2])
+        grid[task, 100, "A", vector] = ways
+    del grid["sentiment", 100, "A", "mean"]["all"]
+    return grid
+
+
+def problem_of_lead(mean, grid, way, other, groups):
+    """What is wrong with an average lead, in words, or None."""
+    right = lead(grid, way, other, groups).mean()
+    if np.isclose(mean, right):
+        return None
+    if np.isclose(mean, -right):
+        return "the sign is wrong: `way` less `other`"
+    if np.isclose(mean, lead(grid, way, other, grid).mean()):
+        return "this averages all groups of the grid: only those in `groups` count"
+    by_way = {}
+    for name in (way, other):
+        by_way[name] = np.mean([grid[group][name] for group in groups if name in grid[group]])
+    if np.isclose(mean, by_way[way] - by_way[other]):
+        return (
+            "leave out a group that lacks one of the two ways:"
+            " else one way is measured on a vector that the other did not read"
+        )
+    of_way, _ = paired_scores(grid, way, other, groups)
+    if np.isclose(mean, right * len(of_way)):
+        return "this is the sum over the groups: divide by their number"
+    return f"{way} − {other} is {right:+.4f} on average over {groups}, and not {mean:+.4f}"
+
+
+def problem_of_half(half, grid, way, other, groups, comparisons):
+    """What is wrong with half of an interval, in words, or None."""
+    of_way, of_other = paired_scores(grid, way, other, groups)
+    differences = (of_way - of_other).to_numpy()
+    by_seed = differences.mean(0)
+    _, right = interval(by_seed, comparisons)
+    if np.isclose(half, right):
+        return None
+    if np.isclose(half, interval(by_seed)[1]):
+        return f"this interval stands alone: widen it for {comparisons} comparisons"
+    if np.isclose(half, 2 * right):
+        return "this is the whole interval: return half of it"
+    for number in (1, comparisons):
+        if np.isclose(half, interval(differences.mean(1), number)[1]):
+            return "this interval is that of the groups: average them by seed, and keep the seeds"
+        if np.isclose(half, interval(differences.ravel(), number)[1]):
+            return "this counts each group as more seeds: average the groups first, seed by seed"
+        _, half_of_way = interval(of_way.mean(), number)
+        _, half_of_other = interval(of_other.mean(), number)
+        if np.isclose(half, np.hypot(half_of_way, half_of_other)):
+            return (
+                "this averages each way before the seeds are paired:"
+                " subtract first, the scores of the same seed"
+            )
+    return f"half of the interval is {right:.4f} for {comparisons} comparisons, and not {half:.4f}"
+
+
+@exercise
+def check_lead(lead_and_half):
+    grid = example_grid()
+    groups = [group for group in grid if group != ("inference", 100, "A", "mean")]
+    cases = [
+        ("all", "head", groups, 4),
+        ("LoRA", "head", groups, 2),
+        ("head", "all", groups[:1], 1),
+    ]
+    for way, other, some_groups, comparisons in cases:
+        try:
+            result = lead_and_half(grid, way, other, some_groups, comparisons)
+        except KeyError as error:
+            return f"a group lacks {error}: leave out groups that lack one of the two ways"
+        if np.shape(result) != (2,):
+            return "it returns two numbers: the average lead, and half of its interval"
+        mean, half = result
+        problem = problem_of_lead(mean, grid, way, other, some_groups)
+        if problem is None:
+            problem = problem_of_half(half, grid, way, other, some_groups, comparisons)
+        if problem is not None:
+            return problem
+
+
 def check_without_bias(lora_class):
     """What is wrong with LoRA of a matrix that has no bias, or None."""
     linear = nn.Linear(6, 4, bias=False)
@@ -338,6 +441,16 @@ def make_grid(training_runs, pooling_runs, probes):
     return {group: grid[group] for group in groups}
 
 
+def lead_of_mean(grid, way):
+    """By seed, how far the mean is ahead of [CLS], on average over the groups that have both."""
+    differences = []
+    for (task, labels, script, vector), by_way in grid.items():
+        on_cls = grid.get((task, labels, script, "[CLS]"))
+        if vector == "mean" and on_cls is not None:
+            differences.append(by_way[way] - on_cls[way])
+    return sum(differences) / len(differences)
+
+
 def describe(values):
     """A mean with its interval, of seeds."""
     mean, half = interval(values)
@@ -401,16 +514,61 @@ def print_differences(lines):
         print(f"{name:45}{figures}  {verdict(difference, widened * error)}")
 
 
-def draw_ways(axes, scores, ways):
-    """Columns of seeds: a group of them for each group of `scores`, a column for each way."""
-    for number, by_way in enumerate(scores.values()):
-        for turn, way in enumerate(ways):
-            if way in by_way:
-                position = number + 0.8 * (turn - (len(ways) - 1) / 2) / len(ways)
-                draw_seeds(axes, position, by_way[way], f"C{turn}", MARKERS[turn])
-        if number:
-            axes.axvline(number - 0.5, color="0.8", linewidth=0.8)
-    for turn, way in enumerate(ways):  # the legend, also of a way that this picture lacks
-        axes.plot([], [], MARKERS[turn], color=f"C{turn}", markersize=3.5, label=way)
-    axes.set_xlim(-0.5, len(scores) - 0.5)
-    axes.grid(alpha=0.3, axis="y")
+def grid_questions(grid):
+    """The questions of section 4 with the differences that answer them.
+
+    Returns:
+        {(question, what is compared): differences by seed}
+    """
+    of_100 = [group for group in grid if group[1] == FEW_LABELS]
+    sentiment = [group for group in grid if group[0] == "sentiment" and group[1] > FEW_LABELS]
+    inference = [group for group in grid if group[0] == "inference" and group[1] > FEW_LABELS]
+    on_cls = grid["sentiment", FEW_LABELS, "B", "[CLS]"]
+    on_mean = grid["sentiment", FEW_LABELS, "B", "mean"]
+    last = grid["entities", FEW_LABELS, "A", "last state"]
+    chosen = grid["entities", FEW_LABELS, "A", "chosen state"]
+
+    lines = {}
+    question = "100 labels: do all layers beat the head alone?"
+    lines[question, "all − head, 5 groups"] = lead(grid, "all", "head", of_100)
+    question = "100 labels: do all layers beat the top 2 layers?"
+    lines[question, "all − top 2 layers, 3 groups"] = lead(grid, "all", "top 2 layers", of_100)
+    question = "100 labels: do all layers beat LoRA?"
+    lines[question, "all − LoRA, 3 groups"] = lead(grid, "all", "LoRA", of_100)
+    question = "Sentiment, 1,000 and 8,000 labels: do all layers beat the head alone?"
+    lines[question, "all − head, 4 groups"] = lead(grid, "all", "head", sentiment)
+    question = "Inference, 1,000 and 8,000 labels: do all layers beat the head alone?"
+    lines[question, "all − head, 4 groups"] = lead(grid, "all", "head", inference)
+    question = "Head alone: is the mean better than [CLS]?"
+    lines[question, "mean − [CLS], 5 groups"] = lead_of_mean(grid, "head")
+    question = "All layers: is the mean better than [CLS]?"
+    lines[question, "mean − [CLS], 5 groups"] = lead_of_mean(grid, "all")
+    question = "Sentiment, 100 labels: do all layers on [CLS] beat the head alone on the mean?"
+    lines[question, "all − head"] = on_cls["all"] - on_mean["head"]
+    question = "Entities, last state: does a probe beat the head alone?"
+    lines[question, "probe − head"] = last["probe"] - last["head"]
+    question = "Entities, probe: is the chosen state better than the last?"
+    lines[question, "chosen − last"] = chosen["probe"] - last["probe"]
+    question = "Entities: do all layers on the last state beat a probe of the chosen state?"
+    lines[question, "all − probe"] = last["all"] - chosen["probe"]
+    return lines
+
+
+def draw_answers(axes, lines):
+    """A row for each question: the differences by seed with the 95 % interval of their mean, and
+    behind it the longer one that is widened for all lines. Red: the longer one excludes 0.
+
+    Args:
+        lines: {(question, what is compared): differences by seed}.
+    """
+    for row, differences in enumerate(lines.values()):
+        mean, widened = interval(differences, len(lines))
+        color = "0.5"
+        if abs(mean) > widened:
+            color = "C3"
+        axes.errorbar(mean, row, xerr=widened, color=color, linewidth=0.7)
+        draw_seeds(axes, row, differences, color, horizontal=True)
+    axes.axvline(0, color="0.3", linewidth=0.8)
+    axes.set_yticks(range(len(lines)), [question for question, _ in lines])
+    axes.invert_yaxis()
+    axes.grid(alpha=0.3, axis="x")

@@ -588,6 +588,119 @@ def test_mistakes(module, capsys):
     assert_checked(module("notebook_06").check_mistakes, [right], wrong, capsys)
 
 
+def test_lead(module, capsys):
+    notebook_06 = module("notebook_06")
+    interval = module("course").interval
+
+    def both_ways(grid, way, other, groups):
+        both = [group for group in groups if {way, other} <= set(grid[group])]
+        return np.array([[grid[group][name] for group in both] for name in (way, other)])
+
+    def right(grid, way, other, groups, comparisons):
+        scores = both_ways(grid, way, other, groups)  # [2, groups, seeds]
+        return interval((scores[0] - scores[1]).mean(0), comparisons)
+
+    def alone(grid, way, other, groups, comparisons):
+        return right(grid, way, other, groups, 1)
+
+    def unpaired(grid, way, other, groups, comparisons):
+        ways = both_ways(grid, way, other, groups).mean(1)
+        halves = [interval(by_seed, comparisons)[1] for by_seed in ways]
+        return ways[0].mean() - ways[1].mean(), np.hypot(*halves)
+
+    def welch(grid, way, other, groups, comparisons):
+        ways = both_ways(grid, way, other, groups).mean(1)
+        error = np.sqrt(ways.var(axis=1, ddof=1).sum() / 3)
+        return ways[0].mean() - ways[1].mean(), student.ppf(1 - 0.025 / comparisons, 4) * error
+
+    def of_groups(grid, way, other, groups, comparisons):
+        scores = both_ways(grid, way, other, groups)
+        return interval((scores[0] - scores[1]).mean(1), comparisons)
+
+    def more_seeds(grid, way, other, groups, comparisons):
+        scores = both_ways(grid, way, other, groups)
+        return interval((scores[0] - scores[1]).ravel(), comparisons)
+
+    def mixed(grid, way, other, groups, comparisons):
+        ways = []
+        for name in (way, other):
+            scores = [grid[group][name] for group in groups if name in grid[group]]
+            ways.append(np.mean(scores, axis=0))
+        return interval(ways[0] - ways[1], comparisons)
+
+    def whole(grid, way, other, groups, comparisons):
+        mean, half = right(grid, way, other, groups, comparisons)
+        return mean, 2 * half
+
+    def ends(grid, way, other, groups, comparisons):
+        mean, half = right(grid, way, other, groups, comparisons)
+        return mean - half, mean + half
+
+    def exchanged(grid, way, other, groups, comparisons):
+        return right(grid, other, way, groups, comparisons)
+
+    def whole_grid(grid, way, other, groups, comparisons):
+        return right(grid, way, other, list(grid), comparisons)
+
+    def summed(grid, way, other, groups, comparisons):
+        scores = both_ways(grid, way, other, groups)
+        return interval((scores[0] - scores[1]).sum(0), comparisons)
+
+    def by_seed(grid, way, other, groups, comparisons):
+        scores = both_ways(grid, way, other, groups)
+        return (scores[0] - scores[1]).mean(0)
+
+    def without_leaving_out(grid, way, other, groups, comparisons):
+        return interval(sum(grid[group][way] - grid[group][other] for group in groups), comparisons)
+
+    hints = {
+        without_leaving_out: "leave out",
+        alone: "stands alone",
+        unpaired: "before the seeds are paired",
+        of_groups: "that of the groups",
+        more_seeds: "as more seeds",
+        mixed: "lacks one of the two ways",
+        whole: "the whole interval",
+        exchanged: "the sign",
+        whole_grid: "only those in `groups` count",
+        summed: "the sum over the groups",
+        by_seed: "two numbers",
+    }
+    check = notebook_06.check_lead
+    assert_checked(check, [right], [*hints, welch, ends], capsys)
+    for hint, line in zip(hints.values(), answers_of(check, hints, capsys), strict=True):
+        assert hint in line
+
+
+def test_questions_of_the_grid(module):
+    """Each line compares what reads the same, on average over the groups that its label counts."""
+    notebook_06 = module("notebook_06")
+    numbers = itertools.count()
+
+    def scores(*ways):
+        return {way: pd.Series([100.0 * next(numbers)] * 3) for way in ways}
+
+    trained = ("head", "top 2 layers", "LoRA", "all")
+    grid = {
+        ("sentiment", 100, "A", "[CLS]"): scores(*trained),
+        ("sentiment", 100, "B", "[CLS]"): scores("probe", "head", "all"),
+        ("sentiment", 100, "B", "mean"): scores("probe", "head", "all"),
+        ("sentiment", 1000, "B", "[CLS]"): scores("head", "all"),
+        ("sentiment", 1000, "B", "mean"): scores("head", "all"),
+        ("inference", 100, "A", "[CLS]"): scores(*trained),
+        ("inference", 1000, "B", "[CLS]"): scores("head", "all"),
+        ("inference", 1000, "B", "mean"): scores("head", "all"),
+        ("entities", 100, "A", "chosen state"): scores("probe"),
+        ("entities", 100, "A", "last state"): scores("probe", *trained),
+    }
+    lines = notebook_06.grid_questions(grid)
+    means = [differences.mean() for differences in lines.values()]
+    # hundreds; all − head with 100 labels: the mean of 3, 1, 1, 3, 3; mean − [CLS]: of 3, 2, 2
+    expected = [220, 200, 100, 100, 100, 700 / 3, 700 / 3, -200, -100, -100, 500]
+    assert np.allclose(means, expected)
+    assert all(question.endswith("?") for question, _ in lines)
+
+
 def test_resampled_difference(module):
     """Groups of one row each give the standard error of paired rows; larger groups a larger one."""
     notebook_06 = module("notebook_06")
