@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import minibert
 from minibert import train_tokenizer
-from minibert.training.common.printable import UNPRINTABLE
+from minibert.training.common.printable import UNPRINTABLE, printable
 from minibert.training.finetuning.prediction_files import as_json
 from minibert.training.hub import card, facts, uploaded_files
 from minibert.training.hub import push as hub_push
@@ -578,6 +578,9 @@ def test_a_score_is_computed_by_torch_nn_only(
         ("additional_chat_templates/default.jinja", "convert back"),
         ("1_Pooling/deeper/vocab.txt", "embed"),
         ("generation_config.json", "embed"),
+        ("README.md", "convert back"),
+        ("prophetnet.tokenizer", "fill"),
+        ("1_Pooling/model.safetensors", "embed"),
     ],
 )
 def test_a_link_to_a_file_elsewhere_is_refused(file, command, saved, data, monkeypatch, capsys):
@@ -637,15 +640,34 @@ def test_weights_in_another_folder_are_refused(command, file, saved, data, monke
 
 
 @pytest.mark.parametrize("command", ["embed", "convert back", "export"])
-@pytest.mark.parametrize("path", ["../masked", "/tmp", "..\\masked", "1_Pooling/../../masked"])
-def test_modules_in_another_folder_are_refused(command, path, saved, data, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../masked", "/tmp", "..\\masked", "1_Pooling/../../masked", "", ".", "./", "1_Pooling/.",
+        "2_a/b/c/Dense", "1_Pooling\n", "x\u202ey",
+    ],
+)  # fmt: skip
+def test_modules_without_a_folder_of_their_own_are_refused(
+    path, command, saved, data, monkeypatch, capsys
+):
+    """Their files would stand for those of the model: of the old one, and of the new one."""
     monkeypatch.chdir(data)
     _, arguments = (READING | SAVING)[command]
     model = data / "model"
     shutil.copytree(saved / "embedder", model)
-    (model / "modules.json").write_text(json.dumps([MODULES[0] | {"path": path}, MODULES[1]]))
+    (model / "modules.json").write_text(json.dumps([MODULES[0], MODULES[1] | {"path": path}]))
     error = refusal(capsys, *fill_in(arguments, model, data / "out"))
-    assert "use folders inside of the model's" in error
+    assert f"modules.json has a Pooling in {printable(repr(path))}; save the model again" in error
+    assert not (data / "out").exists()
+
+
+def test_a_second_encoder_is_refused(saved, data, capsys):
+    """Its files would be read at the root of the machine."""
+    model = data / "model"
+    shutil.copytree(saved / "embedder", model)
+    (model / "modules.json").write_text(json.dumps([*MODULES, MODULES[0]]))
+    error = refusal(capsys, "convert", model, data / "out")
+    assert "modules.json has an encoder after other modules" in error
 
 
 @pytest.mark.parametrize("name", SENTENCE_CONFIGS)
@@ -692,17 +714,20 @@ def test_settings_that_lead_elsewhere_are_refused(
 
 @pytest.mark.parametrize("command", ["embed", "convert back", "export"])
 @pytest.mark.parametrize("module", ["Transformer", "MLMTransformer"])
-def test_an_encoder_in_another_folder_is_refused(module, command, saved, data, monkeypatch, capsys):
+@pytest.mark.parametrize("path", ["0_Transformer", "../masked", "/tmp", "."])
+def test_an_encoder_in_another_folder_is_refused(
+    path, module, command, saved, data, monkeypatch, capsys
+):
     """Its settings, adapters and links would need the checks of the model's own folder."""
     monkeypatch.chdir(data)
     _, arguments = (READING | SAVING)[command]
     model = data / "model"
     shutil.copytree(saved / "embedder", model)
     shutil.copytree(saved / "embedder", model / "0_Transformer")
-    encoder = {"path": "0_Transformer", "type": f"sentence_transformers.models.{module}"}
+    encoder = {"path": path, "type": f"sentence_transformers.models.{module}"}
     (model / "modules.json").write_text(json.dumps([MODULES[0] | encoder, MODULES[1]]))
     error = refusal(capsys, *fill_in(arguments, model, data / "out"))
-    assert "modules.json has its encoder in '0_Transformer'" in error
+    assert f"modules.json has its encoder in '{path}'" in error
 
 
 @pytest.mark.parametrize("module", ["Router", "BoW", "WordEmbeddings", "CLIPModel"])

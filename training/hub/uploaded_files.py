@@ -134,8 +134,8 @@ def stage(folder: str | Path, target: str | Path, trust_remote_code: bool = Fals
     if "modules.json" in names:
         _check_modules(folder, target)
     drop_path_keys(target)
-    check_no_paths(target, folder)
     named_files = check_published_code(target, trust_remote_code)
+    check_no_paths(target, folder)
     changed = [name for name in names if name in OUR_FILES and _differs(target / name)]
     if changed and not trust_remote_code:
         raise ValueError(

@@ -11,6 +11,7 @@ from ..common.printable import printable
 from .code_references import (
     ACTIVATION_KEYS,
     FILE_AND_CLASS,
+    LONGEST_NAME,
     PYLATE_PREFIX,
     CodeReference,
     check_sentence_settings,
@@ -27,12 +28,15 @@ MODULE_TYPES = (
     "Normalize", "Pooling", "SparseAutoEncoder", "SpladePooling", "TokenPooling",
     "WeightedLayerPooling",
 )  # fmt: skip
+# Where a module other than the encoder is: 1_Pooling, 2_Normalize.
+MODULE_FOLDER = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def check_modules(modules: Any, settings: dict[str, Any], model: str) -> None:
     """Refuse (a ValueError) the modules of a model of sentence-transformers if they are no list of
-    modules, name a class of another library or of another kind, or have an encoder elsewhere than
-    in the folder of the model, where its files are checked.
+    modules, name a class of another library or of another kind, or are not where
+    sentence-transformers saves them: an encoder beside modules.json, where its files are checked,
+    and each other module in a folder of its own, so that no file of it stands for one of the model.
 
     Args:
         modules: The content of modules.json.
@@ -44,17 +48,6 @@ def check_modules(modules: Any, settings: dict[str, Any], model: str) -> None:
             f"{model}: modules.json is no list of modules, each with a path and a type; save the"
             " model again"
         )
-    for module in modules:
-        path = module["path"]
-        if ".." in re.split(r"[/\\]", path) or path.startswith(("/", "\\", "~")) or ":" in path:
-            raise ValueError(
-                f"{model}: modules.json names {path!r}; use folders inside of the model's"
-            )
-        if is_transformer(module) and path:
-            raise ValueError(
-                f"{model}: modules.json has its encoder in {path!r}; save the model again, which"
-                " puts it beside modules.json"
-            )
     for file, content in {"modules.json": modules, **settings}.items():
         for reference in find_references(content, file):
             if reference.key == "type" and reference.name.startswith(PYLATE_PREFIX):
@@ -73,6 +66,29 @@ def check_modules(modules: Any, settings: dict[str, Any], model: str) -> None:
             raise ValueError(
                 f"{model}: modules.json has a {class_name(module)}; MiniBERT opens"
                 f" {', '.join(MODULE_TYPES)}"
+            )
+    _check_folders(modules, model)
+
+
+def _check_folders(modules: list[dict[str, str]], model: str) -> None:
+    for index, module in enumerate(modules):
+        path = module["path"]
+        shown_path = printable(repr(path[:LONGEST_NAME]))
+        if is_transformer(module):
+            if path:
+                raise ValueError(
+                    f"{model}: modules.json has its encoder in {shown_path}; save the model again,"
+                    " which puts it beside modules.json"
+                )
+            if index > 0:
+                raise ValueError(
+                    f"{model}: modules.json has an encoder after other modules; MiniBERT opens one"
+                    " encoder, which is the first module"
+                )
+        elif not MODULE_FOLDER.fullmatch(path):
+            raise ValueError(
+                f"{model}: modules.json has a {class_name(module)} in {shown_path}; save the"
+                " model again, which gives it a folder such as '1_Pooling'"
             )
 
 

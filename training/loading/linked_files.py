@@ -8,8 +8,11 @@ from pathlib import Path
 from ..common.printable import printable
 from .code_references import LONGEST_NAME, strings_in
 
-# Files whose text a model or tokenizer takes up, and so may save again.
-SETTINGS_SUFFIXES = (".json", ".jinja", ".txt", ".model", ".codes")
+# Of weights. Any other file may become text of a tokenizer, a config or a card that is saved.
+WEIGHT_SUFFIXES = (
+    ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".onnx_data", ".ot", ".pt", ".pth",
+    ".safetensors",
+)  # fmt: skip
 WEIGHT_INDEXES = (
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
@@ -25,7 +28,7 @@ def check_links(folder: Path) -> None:
     paths = [*folder.glob("*/*"), *folder.glob("*/*/*")]
     for path in folder.glob("*"):
         # weights in the folder itself may be links
-        if path.suffix in SETTINGS_SUFFIXES or path.is_dir():
+        if path.suffix not in WEIGHT_SUFFIXES or path.is_dir():
             paths.append(path)
     for path in sorted(path for path in paths if path.is_symlink()):
         real_path = path.resolve()
