@@ -335,10 +335,16 @@ def draw_neighbours(shares_by_title, codes, num_seeds):
     plt.show()
 
 
-def draw_matrix_losses(losses_by_stage, interval_steps):
+def draw_matrix_losses(losses_by_stage, interval_steps, guesses):
     """Draw the losses of the matrix while it learns, a line for each seed, and a dot at the best
-    validation loss. `losses_by_stage` has {stage: [{part: [losses]}]}."""
-    _, panels = plt.subplots(1, len(losses_by_stage), figsize=(9, 2.5), sharey=True)
+    validation loss.
+
+    Args:
+        losses_by_stage: {stage: [{part: [losses]}]}, a dictionary for each seed.
+        interval_steps: the steps between two losses.
+        guesses: {part: the loss of a guess}, each drawn as a grey line.
+    """
+    figure, panels = plt.subplots(1, len(losses_by_stage), figsize=(9, 2.8), sharey=True)
     for (stage, by_seed), panel in zip(losses_by_stage.items(), panels):
         for seed, losses in enumerate(by_seed):
             for part, color in (("training", "C0"), ("validation", "C1")):
@@ -347,9 +353,12 @@ def draw_matrix_losses(losses_by_stage, interval_steps):
                 panel.plot(steps, losses[part], color=color, alpha=0.6, label=label)
             best = int(np.argmin(losses["validation"]))
             panel.plot(steps[best], losses["validation"][best], "o", color="C1", ms=4)
+        for (part, loss), style in zip(guesses.items(), ("--", ":")):
+            panel.axhline(loss, color="0.6", linewidth=1, linestyle=style, label=f"guess, {part}")
         panel.set(title=stage, xlabel="step")
     panels[0].set_ylabel("contrastive loss")
-    panels[0].legend()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
     plt.show()
 
 
@@ -422,6 +431,13 @@ def check_sampler(sampler):
         drawn = list(islice(sampler(copied, probabilities, np.random.default_rng(seed)), count))
         return drawn, copied == texts
 
+    changes = (
+        "your sampler changes the texts that it is given: shuffle a copy of the list, and take the"
+        " texts from the copy"
+    )
+    _, is_unchanged = draw(0, 3)  # so few that it does not yet empty a list
+    if not is_unchanged:
+        return changes
     rows, is_unchanged = draw(0, 6_000)
     if len(rows) < 6_000:
         return f"your sampler ended after {len(rows)} texts: where a language ends, it begins anew"
@@ -439,7 +455,7 @@ def check_sampler(sampler):
     if abs(share - 0.3) > 0.03:
         return f"language a has the share 0.3, and it was {share:.2f} of 6,000 texts"
     if not is_unchanged:
-        return "your sampler changes the texts that it is given: shuffle a copy of the list"
+        return changes
     if draw(0, 60)[0] != rows[:60]:
         return (
             "a generator of the same seed should give the same texts: use no other random numbers"
@@ -591,8 +607,6 @@ def check_matrix_loss(matrix_loss):
     result = matrix_loss(first.clone(), english.clone(), matrix)
     if not isinstance(result, torch.Tensor) or result.dim() > 0:
         return "return one number, a tensor without dimensions: the mean over the passages"
-    if not result.requires_grad:
-        return "no gradient reaches the matrix: compute with torch, without `detach` or `no_grad`"
 
     def cross_entropy(scores):
         return float(F.cross_entropy(scores, torch.arange(6)))
@@ -600,6 +614,10 @@ def check_matrix_loss(matrix_loss):
     def cosines(vectors, others):
         return F.normalize(vectors) @ F.normalize(others).T
 
+    if is_near(result.item(), cross_entropy(20 * cosines(first, english))):
+        return "your function does not use the matrix"
+    if not result.requires_grad:
+        return "no gradient reaches the matrix: compute with torch, without `detach` or `no_grad`"
     matrix = matrix.detach()
     mapped = first @ matrix
     mapped_english = english @ matrix
@@ -623,6 +641,7 @@ def check_matrix_loss(matrix_loss):
             "this looks for the translation of each English passage: it is the other way",
         ),
         (6 * expected, "this is the sum over the passages: take their mean"),
+        (-expected, "the loss is minus the logarithm: yours has the other sign"),
     )
     for value, hint in hints:
         if is_near(result.item(), value):

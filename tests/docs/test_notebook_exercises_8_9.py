@@ -188,6 +188,13 @@ def sampler_that_shuffles_in_place(texts, probabilities, generator):
         position[code] += 1
 
 
+def sampler_that_empties_the_lists(texts, probabilities, generator):
+    codes = list(texts)
+    while True:
+        code = codes[generator.choice(len(codes), p=probabilities)]
+        yield code, texts[code].pop(generator.integers(len(texts[code])))
+
+
 def sampler_that_ends(rows, probabilities, generator):
     for code, of_language in rows.items():
         for row in of_language:
@@ -274,6 +281,10 @@ def matrix_loss(first, english, matrix, scale=20, normalize=True, maps_english=T
         first = F.normalize(first)
         english = F.normalize(english)
     return F.cross_entropy(scale * first @ english.T, torch.arange(len(first)))
+
+
+def loss_without_matrix(first, english, matrix):
+    return matrix_loss(first, english, torch.eye(first.shape[1]))
 
 
 def first_rise(validation, test):
@@ -420,6 +431,7 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (sampler_in_file_order, "shuffle its texts anew"),
             (sampler_by_size, "in proportion to the number of texts"),
             (sampler_that_shuffles_in_place, "shuffle a copy"),
+            (sampler_that_empties_the_lists, "take the texts from the copy"),
             (sampler_of_equal_shares, "all languages equally often"),
             (sampler_that_ends, "it begins anew"),
             (lambda *args: ((row, code) for code, row in sampler(*args)), "(language, text"),
@@ -490,6 +502,8 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (lambda first, english, matrix: 6 * matrix_loss(first, english, matrix), "the sum"),
             (lambda *args: matrix_loss(*args).item(), "one number, a tensor"),
             (lambda *args: matrix_loss(*args).detach(), "no gradient"),
+            (lambda *args: -matrix_loss(*args), "minus the logarithm"),
+            (loss_without_matrix, "does not use the matrix"),
             (lambda *args: matrix_loss(*args, scale=10), "your function says"),
         ],
     ),
