@@ -1,5 +1,5 @@
 """Notebook 8, all that is none of its ideas: the data, the checks of its exercises (which give the
-answers away), its three seeds, the memory of a call, and its pictures.
+answers away), its three seeds, the memory of a call, long printed lines, and its pictures.
 """
 
 import ctypes
@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 import sys
 import time
@@ -22,6 +23,7 @@ from course import exercise, interval
 from datasets import Dataset, load_dataset
 from scipy.stats import norm
 from scipy.stats import t as student
+from sklearn.feature_extraction.text import TfidfVectorizer
 from torch.nn import functional as F
 from transformers.utils import logging as transformers_logging
 
@@ -133,6 +135,69 @@ def save_collection(folder, collection):
     table.to_csv(f"{folder}/qrels_test.csv", index=False)
 
 
+def print_shared_words(vectorizer, question, name, passage):
+    """What the words that a question and a passage share add to their TF-IDF similarity: the three
+    largest.
+
+    Args:
+        name: what the printed line calls the passage.
+    """
+    of_question, of_passage = vectorizer.transform([question, passage]).toarray()
+    added = pd.Series(of_question * of_passage, vectorizer.get_feature_names_out())
+    largest = added[added > 0].nlargest(3).round(3)
+    print(f"   {name} passage, similarity {added.sum():.3f}: {largest.to_dict()}")
+
+
+def print_marked(way, ranking, passages):
+    """For how many questions a passage with a question mark comes first."""
+    marked = [number for number, text in enumerate(passages) if "?" in text]
+    first = np.isin(ranking[:, 0], marked).sum()
+    print(
+        f"{way}: one of the {len(marked)} passages with a question mark is first for {first} of"
+        f" {len(ranking)} questions"
+    )
+
+
+def print_rarity(word, passages):
+    """The logarithm by which BM25 counts a rare word more, and that of scikit-learn's TF-IDF."""
+    pattern = r"\w+"
+    vectorizer = TfidfVectorizer(token_pattern=pattern).fit(passages)
+    by_tfidf = vectorizer.idf_[vectorizer.vocabulary_[word]]
+    num_passages = len(passages)
+    having = sum(word in re.findall(pattern, text.lower()) for text in passages)
+    by_bm25 = math.log(1 + (num_passages - having + 0.5) / (having + 0.5))
+    print(
+        f"{word}: in {having} of {num_passages:,} passages, rarity {by_bm25:.2f} in BM25 and"
+        f" {by_tfidf:.2f} in TF-IDF"
+    )
+
+
+def print_move(order_before, order_after, scores, grades, passages):
+    """The first right passage of a question, and those that stood first, with their ranks.
+
+    Args:
+        order_before: numbers of the passages found, the best first.
+        order_after: the same numbers as the reranker orders them.
+        scores: those of the reranker, in the order of `order_before`.
+    """
+    order_before = list(order_before)
+    order_after = list(order_after)
+    right = next(number for number in order_after if number in grades)
+    printed = []
+    names = {"right": right, "first before": order_before[0], "first after": order_after[0]}
+    for name, number in names.items():
+        if number in printed:
+            continue
+        printed.append(number)
+        rank_before = order_before.index(number) + 1
+        rank_after = order_after.index(number) + 1
+        score = scores[rank_before - 1]
+        print(
+            f"   {name}, from rank {rank_before} to {rank_after}, score {score:.2f}:"
+            f" {passages[number]}"
+        )
+
+
 def compare_seeds(compared):
     """What the saved trainings with several seeds show.
 
@@ -156,6 +221,26 @@ def compare_seeds(compared):
         _, of_seeds = interval(differences.mean(1), COMPARISONS)
         results.append((differences.mean(1), of_questions, of_seeds))
     return results, contents
+
+
+def join_saved(by_words, contents):
+    """Scores of searches by words, with those of the vectors from the saved file.
+
+    Args:
+        by_words: the nDCG of every question, a column for each way to search.
+        contents: of the file, as `compare_seeds` returns them.
+
+    Returns None, and says so, if the questions are not those of the file.
+    """
+    untrained = [run for run in contents["runs"] if run["seed"] is None]
+    saved = {run["search"]: np.array(run["ndcg"]) for run in untrained}
+    for column, way in (("TF-IDF, signs", "TF-IDF"), ("BM25, signs", "BM25")):
+        computed = by_words[column].to_numpy()
+        is_same = len(computed) == len(saved[way]) and np.allclose(computed, saved[way], atol=1e-4)
+        if not is_same:
+            print("your data have other questions than the saved rows: they cannot be compared")
+            return None
+    return by_words.assign(embeddings=saved["embeddings"])
 
 
 def draw_differences(results, title, xlabel):
@@ -363,13 +448,16 @@ def check_bm25(weigh):
             )
 
 
-@exercise
-def check_loss_with_negatives(loss_of):
-    """The contrastive loss over n passages and n hard negatives."""
+def judge_loss(loss_of, num_parts, problem_of):
+    """A hint, or None if a function computes a loss from NUM_PARTS tensors `[n, width]`.
+
+    Args:
+        problem_of: takes the loss and the tensors, and returns a hint or None.
+    """
     for count in (4, 3):
         generator = torch.Generator().manual_seed(0)
         # all near one direction: with cosines far apart, a few scores would be the whole loss
-        vectors = torch.randn(3, count, 8, generator=generator) * 3 + 3
+        vectors = torch.randn(num_parts, count, 8, generator=generator) * 3 + 3
         vectors.requires_grad_()
         loss = loss_of(*(part.clone() for part in vectors))
         if not torch.is_tensor(loss):
@@ -379,12 +467,57 @@ def check_loss_with_negatives(loss_of):
         if not loss.requires_grad:
             return "`loss.backward()` finds no gradient: compute with the tensors themselves"
         loss.backward()
-        problem = problem_of_loss(loss.item(), *vectors.detach())
+        problem = problem_of(loss.item(), *vectors.detach())
         if problem:
             return problem
 
 
-def problem_of_loss(loss, questions, passages, negatives):
+@exercise
+def check_contrastive_loss(loss_of):
+    """The contrastive loss over n questions and their passages."""
+    return judge_loss(loss_of, 2, problem_of_contrastive_loss)
+
+
+def problem_of_contrastive_loss(loss, questions, passages):
+    """A hint, or None if the loss is right."""
+    count = len(questions)
+    labels = torch.arange(count)
+    cosines = F.normalize(questions) @ F.normalize(passages).T
+    shares = (20 * cosines).softmax(dim=1).diagonal()
+    wrong_passages = (20 * cosines).masked_fill(torch.eye(count, dtype=torch.bool), -torch.inf)
+    without_right = wrong_passages.logsumexp(dim=1) - 20 * cosines.diagonal()
+    expected = F.cross_entropy(20 * cosines, labels)
+    hints = {
+        "the cosines are multiplied by 20": F.cross_entropy(cosines, labels),
+        "these are products of vectors that are not normalized: a cosine is that of vectors of"
+        " length 1": F.cross_entropy(20 * questions @ passages.T, labels),
+        "the sum in the denominator goes over the passages j of one question i; yours goes over"
+        " the questions of one passage": F.cross_entropy(20 * cosines.T, labels),
+        "this is the sum of the losses: take the mean over the questions": expected * count,
+        "the minus is missing": -expected,
+        "these are the shares: the loss is minus the logarithm of each": shares.mean(),
+        "take the logarithm of each share first, and then the mean": -shares.mean().log(),
+        "the sum in the denominator has the right passage, too": without_right.mean(),
+    }
+    for hint, value in hints.items():
+        if is_near(loss, value):
+            return hint
+    if not math.isfinite(loss):
+        return f"the loss is {loss}: normalize the vectors first, for e¹⁰⁰ is too large a number"
+    if not is_near(loss, expected):
+        return (
+            f"the loss of {count} random questions became {loss:.3f}; it should be"
+            f" {expected:.3f}. Does the function work for any n?"
+        )
+
+
+@exercise
+def check_loss_with_negatives(loss_of):
+    """The contrastive loss over n passages and n hard negatives."""
+    return judge_loss(loss_of, 3, problem_of_loss_with_negatives)
+
+
+def problem_of_loss_with_negatives(loss, questions, passages, negatives):
     """A hint, or None if the loss is right."""
     count = len(questions)
     questions = F.normalize(questions)
@@ -467,7 +600,7 @@ def check_false_negatives(numbers):
         return "one is missing: it answers its question as well as the labelled passage does"
 
 
-def half_of_seeds(by_seed, count, comparisons=COMPARISONS):
+def half_of_seeds(by_seed, count, comparisons=1):
     """Half of the interval that COUNT seeds would have with the same standard deviation."""
     quantile = student.ppf(1 - 0.025 / comparisons, count - 1)
     return quantile * by_seed.std(ddof=1) / count**0.5
@@ -475,7 +608,7 @@ def half_of_seeds(by_seed, count, comparisons=COMPARISONS):
 
 @exercise
 def check_num_seeds(count):
-    """The smallest number of seeds that would tell *half and half* apart."""
+    """The smallest number of seeds that would tell *half and half* apart, in a comparison alone."""
     results, _ = compare_seeds([("reranked, half and half", "embeddings, trained")])
     by_seed = results[0][0]
     mean = by_seed.mean()
@@ -485,15 +618,17 @@ def check_num_seeds(count):
         return "one seed has no spread, so it has no interval"
     half = half_of_seeds(by_seed, count)
     if half >= mean:
-        alone = half_of_seeds(by_seed, count, comparisons=1)
-        if alone < mean:
-            return (
-                f"{count} seeds would do if this were the only comparison (± {alone:.4f}):"
-                f" widen the interval for {COMPARISONS}"
-            )
         return f"with {count} seeds the interval is ± {half:.4f}, and the difference is {mean:.4f}"
-    if half_of_seeds(by_seed, count - 1) < mean:
-        return f"with {count} seeds the interval is ± {half:.4f}: fewer seeds would do, too"
+    if half_of_seeds(by_seed, count - 1) >= mean:
+        return None
+    widened = half_of_seeds(by_seed, count, COMPARISONS)
+    fewer_widened = half_of_seeds(by_seed, count - 1, COMPARISONS)
+    if widened < mean <= fewer_widened:
+        return (
+            f"{count} seeds would be needed if this were one of {COMPARISONS} comparisons; a"
+            " planned one stands alone"
+        )
+    return f"with {count} seeds the interval is ± {half:.4f}: fewer seeds would do, too"
 
 
 @exercise

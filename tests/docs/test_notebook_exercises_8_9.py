@@ -6,9 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import t as student
+from sklearn.feature_extraction.text import TfidfVectorizer
 from torch.nn import functional as F
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
@@ -30,6 +32,32 @@ def reciprocal_rank(ranking, grades, depth=10, first_rank=1, is_right=lambda gra
 def rank_of_first_named(ranking, grades):
     first_named = next(iter(grades))
     return 1 / (list(ranking).index(first_named) + 1)
+
+
+def contrastive_loss(questions, passages, scale=20, normalize=True):
+    if normalize:
+        questions = F.normalize(questions)
+        passages = F.normalize(passages)
+    return F.cross_entropy(scale * questions @ passages.T, torch.arange(len(questions)))
+
+
+def shares_of_right(questions, passages, without_right=False):
+    """The fraction of the formula, for each question."""
+    powers = (20 * F.normalize(questions) @ F.normalize(passages).T).exp()
+    denominator = powers.sum(1)
+    if without_right:
+        denominator = denominator - powers.diagonal()
+    return powers.diagonal() / denominator
+
+
+def loss_without_right(questions, passages):
+    return -shares_of_right(questions, passages, without_right=True).log().mean()
+
+
+def loss_of_products(questions, passages):
+    """By the formula, without a logarithm of a sum: the powers of e are too large."""
+    powers = (20 * questions @ passages.T).exp()
+    return -(powers.diagonal() / powers.sum(1)).log().mean()
 
 
 def loss_with_negatives(questions, passages, negatives, scale=20, normalize=True, flip=False):
@@ -353,6 +381,25 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
             (bm25_in_place, "work on a copy"),
         ],
     ),
+    notebook_08.check_contrastive_loss: (
+        [contrastive_loss, lambda *args: -shares_of_right(*args).log().mean()],
+        [
+            (lambda *args: contrastive_loss(*args, scale=1), "multiplied by 20"),
+            (lambda *args: contrastive_loss(*args, normalize=False), "not normalized"),
+            (loss_of_products, "normalize the vectors first"),
+            (lambda first, second: contrastive_loss(second, first), "the questions of one"),
+            (lambda *args: len(args[0]) * contrastive_loss(*args), "take the mean"),
+            (lambda *args: -contrastive_loss(*args), "the minus is missing"),
+            (lambda *args: shares_of_right(*args).mean(), "these are the shares"),
+            (lambda *args: -shares_of_right(*args).mean().log(), "and then the mean"),
+            (loss_without_right, "has the right passage, too"),
+            (lambda *args: contrastive_loss(*args, scale=10), "it should be"),
+            (lambda *args: len(args[0]) / 4 * contrastive_loss(*args), "for any n"),
+            (lambda *args: -shares_of_right(*args).log(), "the shape"),
+            (lambda *args: contrastive_loss(*args).item(), "from a tensor"),
+            (lambda *args: contrastive_loss(*args).detach(), "no gradient"),
+        ],
+    ),
     notebook_08.check_loss_with_negatives: (
         [loss_with_negatives],
         [
@@ -391,12 +438,12 @@ CASES = {  # the check: right answers, then wrong ones with a part of the hint
         ],
     ),
     notebook_08.check_num_seeds: (
-        [5, 5.0],
+        [3, 3.0],
         [
             (1, "no spread"),
             (2, "with 2 seeds the interval is"),
-            (3, "the only comparison"),
-            (4, "the only comparison"),
+            (4, "fewer seeds"),
+            (5, "a planned one stands alone"),
             (4.5, "a whole number"),
             (6, "fewer seeds"),
         ],
@@ -529,6 +576,59 @@ def test_a_wrong_answer_is_refused_with_a_hint(check, answer, hint, capsys):
 def test_no_answer_is_not_yet_one(check, capsys):
     check(None)
     assert capsys.readouterr().out == "not yet\n"
+
+
+# Helpers of notebook 8
+
+
+def test_rarity_of_a_word_by_both_formulas(capsys):
+    notebook_08.print_rarity("the", ["the cat and the dog", "The end", "another one"])
+    # log(1 + (3 - 2 + 0.5) / (2 + 0.5)) = 0.47, and log((3 + 1) / (2 + 1)) + 1 = 1.29
+    expected = "the: in 2 of 3 passages, rarity 0.47 in BM25 and 1.29 in TF-IDF\n"
+    assert capsys.readouterr().out == expected
+
+
+def test_shared_words_are_printed_with_what_they_add(capsys):
+    vectorizer = TfidfVectorizer().fit(["red fish", "blue fish", "green tree"])
+    notebook_08.print_shared_words(vectorizer, "red fish", "right", "red tree")
+    printed = capsys.readouterr().out
+    similarity = vectorizer.transform(["red fish"]) @ vectorizer.transform(["red tree"]).T
+    assert f"right passage, similarity {similarity.toarray()[0, 0]:.3f}: {{'red'" in printed
+    assert "fish" not in printed and "tree" not in printed
+
+
+def test_marked_passages_in_the_first_place_are_counted(capsys):
+    ranking = np.array([[1, 0, 2], [0, 1, 2], [2, 1, 0]])
+    notebook_08.print_marked("words", ranking, ["no", "is it?", "why?"])
+    assert "of the 2 passages with a question mark is first for 2 of 3" in capsys.readouterr().out
+
+
+def test_a_move_names_the_ranks_and_scores_of_the_passages(capsys):
+    found = np.array([3, 1, 0])
+    reranked = np.array([1, 0, 3])
+    scores = np.array([-1.0, 2.0, 0.5])
+    notebook_08.print_move(found, reranked, scores, {0: 1}, ["zero", "one", "two", "three"])
+    assert capsys.readouterr().out.splitlines() == [
+        "   right, from rank 3 to 2, score 0.50: zero",
+        "   first before, from rank 1 to 3, score -1.00: three",
+        "   first after, from rank 2 to 1, score 2.00: one",
+    ]
+
+
+def test_a_right_passage_that_is_first_is_printed_once(capsys):
+    notebook_08.print_move([3, 1], [1, 3], [0.0, 1.0], {1: 1}, ["zero", "one", "two", "three"])
+    assert capsys.readouterr().out.count("one") == 1
+
+
+def test_saved_scores_join_only_those_of_the_same_questions(capsys):
+    _, contents = notebook_08.compare_seeds([])
+    saved = {run["search"]: run["ndcg"] for run in contents["runs"] if run["seed"] is None}
+    by_words = pd.DataFrame({"TF-IDF, signs": saved["TF-IDF"], "BM25, signs": saved["BM25"]})
+    joined = notebook_08.join_saved(by_words, contents)
+    assert joined["embeddings"].tolist() == saved["embeddings"]
+    assert notebook_08.join_saved(by_words[:-1], contents) is None
+    assert notebook_08.join_saved(by_words + 0.1, contents) is None
+    assert capsys.readouterr().out.count("other questions than the saved rows") == 2
 
 
 # Helpers of notebook 9
