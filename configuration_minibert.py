@@ -374,8 +374,8 @@ class MiniBertConfig(PreTrainedConfig):
     @classmethod
     def minibert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
         """The preset that learns fastest at the beginning of a training: ModernBERT with local
-        layers that see three tokens on each side. The sizes are those of `modernbert`; the weights fit
-        Transformers' ModernBERT classes."""
+        layers that see three tokens on each side. The sizes are those of `modernbert`; the weights
+        fit Transformers' ModernBERT classes."""
         switches = {"local_attention": 6}
         return cls._preset("minibert", MODERNBERT_SIZES, size, switches | cls._rename(overrides))
 

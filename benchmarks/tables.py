@@ -633,6 +633,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "race-paragraph": race_paragraph,
     "recipe": race_table("recipe"),
     "other-text": race_table("other_text"),
+    "small": race_table("small"),
     "long": long_table,
     "windows": windows_table,
     "tuning-modernbert": tuning_table("tuning_modernbert"),
