@@ -439,6 +439,18 @@ def tuning_table(folder: str) -> Callable[[Path], str]:
     return table
 
 
+def warmup_table(results: Path) -> str:
+    """The held-out loss of AdamW with a warm-up: learning rates are rows, models columns. The runs
+    are named by model and rate."""
+    runs = load_runs(results / "tuning_warmup")
+    rows = []
+    for rate in ("5e-4", "1e-3", "2e-3"):
+        losses = [f"{runs[f'{model}, {rate}']['loss']:.3f}" for model in ("ModernBERT", "BERT")]
+        rows.append([f"{float(rate):g}", *losses])
+    facts = next(iter(runs.values()))
+    return f"{caption(facts, 1)}\n{markdown(['learning rate', 'ModernBERT', 'BERT'], rows)}"
+
+
 def plot_curves(
     path: Path,
     title: str,
@@ -638,6 +650,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "windows": windows_table,
     "tuning-modernbert": tuning_table("tuning_modernbert"),
     "tuning-bert": tuning_table("tuning_bert"),
+    "tuning-warmup": warmup_table,
+    "race-warmup": race_table("race_warmup"),
     "class": class_table,
     "fine-tuning": fine_tuning_table("fine_tuning.json"),
     "fine-tuning-random": fine_tuning_table("fine_tuning_random.json"),
