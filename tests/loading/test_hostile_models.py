@@ -5,21 +5,28 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from helpers import refusal, run, save_model, sentences, write_rows
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import minibert
 from minibert import train_tokenizer
 from minibert.training.common.printable import UNPRINTABLE, printable
+from minibert.training.embeddings.trainers.sentence_trainer import SentenceTrainerMixin
 from minibert.training.finetuning.prediction_files import as_json
 from minibert.training.hub import card, facts, uploaded_files
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.example import run_example
-from minibert.training.loading import code_references, models
-from minibert.training.loading.models import load_pretrained, saved_config
+from minibert.training.loading import code_references, models, saved_files
+from minibert.training.loading.models import (
+    load_pretrained,
+    load_sentence_transformer,
+    saved_config,
+)
 from minibert.training.loading.saved_files import SENTENCE_CONFIGS
 from minibert.training.loading.tokenizers import saved_tokenizer
 
@@ -741,8 +748,20 @@ def test_modules_that_read_other_files_are_refused(module, saved, data, capsys):
 
 
 @pytest.mark.parametrize("command", ["fill", "convert back", "tokenizer"])
-@pytest.mark.parametrize("key", ["vocab", "merges"])
-def test_a_tokenizer_that_names_a_file_is_refused(key, command, saved, data, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("tokenizer_config.json", "vocab"),
+        ("tokenizer_config.json", "merges"),
+        ("tokenizer_config.json", "init_inputs"),
+        ("special_tokens_map.json", "vocab"),
+        ("special_tokens_map.json", "vocab_file"),
+        ("special_tokens_map.json", "tokenizer_file"),
+    ],
+)
+def test_a_tokenizer_that_names_a_file_is_refused(
+    file, key, command, saved, data, monkeypatch, capsys
+):
     """Its lines would become tokens, and be published."""
     monkeypatch.chdir(data)
     _, arguments = (READING | SAVING)[command]
@@ -751,10 +770,33 @@ def test_a_tokenizer_that_names_a_file_is_refused(key, command, saved, data, mon
     (model / "tokenizer.json").unlink()
     secret = data / "private.txt"
     secret.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "secret"]))
-    settings = {"tokenizer_class": "BertTokenizer", key: str(secret)}
-    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    (model / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    edit(model / file, **{key: [str(secret)] if key == "init_inputs" else str(secret)})
     error = refusal(capsys, *fill_in(arguments, model, data / "out"))
-    assert f"tokenizer_config.json names a file under '{key}'" in error
+    assert f"{file} has '{key}', by which a tokenizer can read any file" in error
+
+
+@pytest.mark.parametrize("name", ["embedder", "reranker"])
+def test_a_checkpoint_cannot_ask_for_its_pickle(name, saved, trap, data):
+    """A resumed training opens it as a model."""
+    model_class = SentenceTransformer if name == "embedder" else CrossEncoder
+    trainer = SimpleNamespace(model=load_sentence_transformer(model_class, str(saved / name)))
+    checkpoint = copy_of(saved, name, data, trap)
+    options = put_pickle(checkpoint, trap)
+    edit(checkpoint / "sentence_bert_config.json", model_kwargs=options)
+    modules = MODULES if name == "embedder" else MODULES[:1]
+    (checkpoint / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match="opens the model with 'weights_only'"):
+        SentenceTrainerMixin._load_from_checkpoint(trainer, checkpoint)
+
+
+def test_an_adapter_of_the_hub_is_refused(saved, tmp_path, monkeypatch):
+    """Its base model, which may be any folder or repository, would be loaded instead."""
+    adapter = tmp_path / "adapter_config.json"
+    adapter.write_text(json.dumps({"base_model_name_or_path": str(saved / "masked")}))
+    monkeypatch.setattr(saved_files, "hf_hub_download", lambda repository, name: str(adapter))
+    with pytest.raises(ValueError, match="'attacker/model' holds an adapter"):
+        saved_config("attacker/model")
 
 
 @pytest.mark.parametrize("command", ["fill", "embed", "convert back", "pretrain"])

@@ -78,7 +78,11 @@ def check_exists(path: str | Path) -> None:
 
 
 def check_no_adapter(folder: str | Path) -> None:
-    if Path(folder, "adapter_config.json").exists():  # it would bring a model from elsewhere
+    """Refuse (a ValueError) a folder or Hub repository with an adapter, which would bring a model
+    from elsewhere."""
+    with wrap_load_errors(folder):
+        file = find_file(folder, "adapter_config.json")
+    if file is not None:
         raise ValueError(
             f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save"
             " the result: peft.AutoPeftModel.from_pretrained(folder).merge_and_unload()"

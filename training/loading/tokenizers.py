@@ -17,6 +17,8 @@ VOCABULARY_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model",
     "tokenizer.model", "bpe.codes",
 )  # fmt: skip
+# What special_tokens_map.json has beside single tokens (`cls_token`).
+SPECIAL_TOKEN_LISTS = ("additional_special_tokens", "extra_special_tokens")
 # A tokenizer of characters or bytes needs no such file. Others have only special tokens without it,
 # fewer than this.
 FEWEST_CHARACTERS = 20
@@ -28,7 +30,7 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     a warning."""
     check_exists(path)
     check_no_adapter(path)
-    check_no_vocabulary_file(path)
+    check_tokenizer_settings(path)
     with wrap_load_errors(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     has_files = not Path(path).is_dir() or any(
@@ -44,18 +46,31 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     return match_tokenizer_file(path, tokenizer)
 
 
-def check_no_vocabulary_file(path: str | Path) -> None:
-    """Refuse (a ValueError) a tokenizer_config.json that names a file for the vocabulary: any file
+def check_tokenizer_settings(path: str | Path) -> None:
+    """Refuse (a ValueError) a tokenizer whose JSON files name a file for its vocabulary: any file
     of this machine would become part of the tokenizer, and be published with it."""
     settings = read_json(path, "tokenizer_config.json")
-    if not isinstance(settings, dict):
-        return
+    special_tokens = read_json(path, "special_tokens_map.json")
+    if not isinstance(settings, dict) or not isinstance(special_tokens, dict):
+        raise ValueError(
+            f"{printable(path)}: tokenizer_config.json or special_tokens_map.json is no JSON"
+            " object; save the tokenizer again"
+        )
+    refused = []
     for key in ("vocab", "merges"):
         if isinstance(settings.get(key), str):
-            raise ValueError(
-                f"{printable(path)}: tokenizer_config.json names a file under {key!r}; remove it,"
-                " and put the vocabulary beside it, as tokenizer.save_pretrained(folder) does"
-            )
+            refused.append(("tokenizer_config.json", key))
+    if settings.get("init_inputs"):  # handed to the tokenizer by position, a vocabulary among them
+        refused.append(("tokenizer_config.json", "init_inputs"))
+    for key in special_tokens:
+        if not key.endswith("_token") and key not in SPECIAL_TOKEN_LISTS:
+            refused.append(("special_tokens_map.json", key))
+    for file, key in refused:
+        raise ValueError(
+            f"{printable(path)}: {file} has {printable(repr(key))}, by which a tokenizer can read"
+            " any file; remove it, and put the vocabulary beside it, as"
+            " tokenizer.save_pretrained(folder) does"
+        )
 
 
 def match_tokenizer_file(

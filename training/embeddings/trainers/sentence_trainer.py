@@ -10,6 +10,7 @@ from ...common.locks import lock_output
 from ...data.entries import describe_data
 from ...evaluation.intervals import Interval
 from ...hub.save_model_mixin import SaveModelMixin
+from ...loading.models import load_sentence_transformer
 from ...loop.callbacks import add_callbacks, common_callbacks
 from ...loop.checkpoint_mixin import CheckpointMixin
 from ...loop.early_stopping import EarlyStopping
@@ -124,6 +125,13 @@ class SentenceTrainerMixin(SaveModelMixin, CheckpointMixin, TimeBudgetMixin):
         # else autocast stays on it, and it is not measured as it is saved and as it began
         extract_model_from_parallel(model, keep_fp32_wrapper=False)
         return result
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        """Take the weights of a checkpoint. It may be a stranger's, so it is opened as any saved
+        model is: without its code, and without a pickle."""
+        model = getattr(self.model, "_orig_mod", self.model)
+        checkpoint = load_sentence_transformer(type(model), str(checkpoint_path))
+        model.load_state_dict(checkpoint.state_dict())
 
     def warn_of_cut_texts(self) -> None:
         """Warn if many of the rows are longer than what the model reads in training."""
