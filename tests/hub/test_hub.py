@@ -377,7 +377,7 @@ def test_a_path_in_a_config_is_refused(hub, copy, path):
     ],
 )
 def test_a_path_in_other_files_is_refused(file, copy, tmp_path):
-    edit_json(copy / file, **{"vocab": "/home/alice/\x1b[2Jprivate.txt"})
+    edit_json(copy / file, **{"transformer_task": "/home/alice/\x1b[2Jprivate.txt"})
     with pytest.raises(
         ValueError, match=rf"{file} has a path.* '/home/alice/\\x1b\[2Jprivate.txt'"
     ):
