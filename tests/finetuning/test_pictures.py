@@ -36,6 +36,15 @@ def test_of_a_great_many_classes_the_frequent_ones_are_drawn(axes, tmp_path):
     )
 
 
+def test_a_picture_is_drawn_through_no_link(tmp_path):
+    victim = tmp_path / "bashrc"
+    victim.write_text("mine")
+    (tmp_path / "scores.png").symlink_to(victim)
+    plots.plot_scores({"a": 0.5}, "F1", tmp_path / "scores.png")
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_classes_and_scores_have_their_names(axes, tmp_path):
     plots.plot_confusion([0, 1, 1], [0, 1, 0], ["$a_$", "b\n"], tmp_path / "confusion.png")
     assert [text.get_text() for text in axes[0].get_yticklabels()] == ["$a_$", "b"]

@@ -176,6 +176,20 @@ def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path):
     assert not any("hf_secret" in file.read_text() for file in (tmp_path / "plan").iterdir())
 
 
+def test_a_plan_is_written_through_no_link(few, encoder, tmp_path):
+    """A stranger's folder may have links to the files of the user."""
+    victim = tmp_path / "bashrc"
+    victim.write_text("mine")
+    output = tmp_path / "plan"
+    output.mkdir()
+    for name in ("recipe.yaml", "plan.md"):
+        (output / name).symlink_to(victim)
+    assert run(few, encoder, output, "--plan") == 0
+    assert victim.read_text() == "mine"
+    assert "model:" in (output / "recipe.yaml").read_text()
+    assert "# Plan: classify" in (output / "plan.md").read_text()
+
+
 @pytest.mark.parametrize("task", ["tag", "classify"])
 def test_shares_of_labels_are_of_words_and_of_rows(task, encoder, tmp_path):
     """Not of the tokens that a word is cut into, nor of all labels that rows have."""

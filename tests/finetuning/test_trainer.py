@@ -117,7 +117,11 @@ def test_it_trains_and_measures_as_the_command_does(start, data, tmp_path):
         name: report["baseline"][name] for name in ("validation", "test")
     }
 
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "trainer_state.json").symlink_to(tmp_path / "mine")
     trainer.save_model(str(tmp_path / "saved"))
+    assert (tmp_path / "mine").read_text() == "mine"  # no link is written through
     saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_text())
     assert saved["truncation"] is None and saved["padding"] is None
     trained = FinetuningTrainer(

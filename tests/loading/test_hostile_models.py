@@ -182,6 +182,25 @@ def test_what_is_saved_names_no_code_of_others(command, saved, trap, data, monke
     assert list((data / "out").rglob("evil*")) == []
 
 
+@pytest.mark.parametrize("command", ["pretrain", "classify", "finetune embed"])
+@pytest.mark.parametrize("file", ["loss.png", "trainer_state.json"])
+def test_a_link_in_the_output_folder_is_refused_before_the_training(
+    file, command, saved, data, monkeypatch, capsys
+):
+    """Afterwards, the model could not be loaded for its card."""
+    monkeypatch.chdir(data)
+    name, arguments = SAVING[command]
+    out = data / "out"
+    out.mkdir()
+    victim = data / "bashrc"
+    victim.write_text("mine")
+    (out / file).symlink_to(victim)
+    error = refusal(capsys, *fill_in(arguments, saved / name, out))
+    assert f"{file} is a link to {victim}; remove it" in error
+    assert list(out.iterdir()) == [out / file]
+    assert victim.read_text() == "mine"
+
+
 @pytest.mark.parametrize("which", PLACES)
 @pytest.mark.parametrize("command", READING)
 def test_what_is_read_runs_no_code_of_others(command, which, saved, trap, data, monkeypatch):

@@ -97,7 +97,12 @@ def test_ten_lines_train_evaluate_and_save(text, tmp_path):
         train_dataset=text,
     )
     trainer.train()
+    (tmp_path / "other").write_text("theirs")
+    for name in ("trainer_state.json", "loss.png"):
+        (tmp_path / "mine" / name).symlink_to(tmp_path / "other")
     trainer.save_model()
+    assert (tmp_path / "other").read_text() == "theirs"  # no link is written through
+    assert not (tmp_path / "mine" / "loss.png").is_symlink()
     folder = tmp_path / "mine"
     report = json.loads((folder / "report.json").read_text())
     assert {"validation_loss", "perplexity", "accuracy", "unigram_loss"} <= {*report} and report[

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.files import atomic_write
 from ..common.printable import printable
 
 # Classes or labels: a picture of more cannot be read.
@@ -45,7 +46,8 @@ def picture(
             has_labels = bool(axes.get_legend_handles_labels()[0])
             if has_labels and not figure.legends:
                 axes.legend()
-        figure.savefig(path, dpi=120)
+        with atomic_write(Path(path)) as unfinished:
+            figure.savefig(unfinished, dpi=120)
 
 
 def plot_training(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 
+from ..common.files import atomic_write
 from ..common.printable import printable
 from ..common.training_result import TrainingResult
 from .checks import check_before_reading
@@ -93,14 +94,16 @@ def write_plan(
     recipe_lines = [f"# minibert finetune {task.name} --recipe {RECIPE_FILE}"]
     for name, entry in recipe.items():
         recipe_lines.append(_recipe_line(name, entry))
-    (output / RECIPE_FILE).write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
+    with atomic_write(output / RECIPE_FILE) as unfinished:
+        unfinished.write_text("\n".join(recipe_lines) + "\n", encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
         *describe_splits(task, splits, surveys),
         *_describe_recipe(task, recipe, output / RECIPE_FILE),
     ]
     text = "\n".join(page)
-    (output / PAGE_FILE).write_text(text, encoding="utf-8")
+    with atomic_write(output / PAGE_FILE) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
     for line in text.split("\n"):
         print(printable(line))
     return {name: entry.value for name, entry in recipe.items()}

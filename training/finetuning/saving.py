@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..common.files import atomic_write
 from ..common.precision import precision_name
 from ..common.printing import warn
 from ..hub.card import save_card
@@ -32,7 +33,8 @@ def save_results(trainer: "FinetuningTrainer", folder: Path) -> dict[str, Any]:
     if short_training is not None and short_training != results.warning:
         trainer.card.notes.append(short_training)
 
-    trainer.state.save_to_json(str(folder / TRAINER_STATE_FILE))
+    with atomic_write(folder / TRAINER_STATE_FILE) as unfinished:
+        trainer.state.save_to_json(str(unfinished))
     save_card(folder, trainer.card, trainer.args.hub_model_id)
     print_training(report)
     print(f"\n{results.describe()}\n")

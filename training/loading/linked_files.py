@@ -36,7 +36,7 @@ def check_links(folder: Path) -> None:
             name = path.relative_to(folder).as_posix()
             raise ValueError(
                 f"{printable(folder)}: {printable(name)} is a link to {printable(real_path)};"
-                " put a copy in its place if the model needs it"
+                " remove it, or put a copy in its place"
             )
     for name in WEIGHT_INDEXES:
         index = None

@@ -15,6 +15,7 @@ from ..common.files import write_json
 from ..common.paths import check_folder
 from ..common.printable import printable
 from ..common.processes import of_first_rank
+from ..loading.linked_files import check_links
 
 RESUME_ADVICE = "resume with --resume_from_checkpoint true"
 MANIFEST = "checkpoint_manifest.json"
@@ -33,7 +34,8 @@ def checkpoint_to_resume(
         is_quiet: Whether to print nothing, as before a trainer that calls this again.
 
     Raises:
-        ValueError: the output folder holds another run, or none of its checkpoints is whole.
+        ValueError: the output folder holds another run, or links that lead out of it, with which
+            its model could not be loaded; or none of its checkpoints is whole.
     """
     if checkpoint is None:
         checkpoint = args.resume_from_checkpoint
@@ -55,6 +57,7 @@ def checkpoint_to_resume(
 def _find_checkpoint(folder: Path, choice: str) -> tuple[str | None, list[str]]:
     """The checkpoint of a choice, and what to print of it. A choice is "false", "true" (the newest
     one) or a path."""
+    check_links(folder)
     is_newest = choice.lower() == "true"
     is_inside = Path(choice).resolve().parent == folder.resolve()
     if choice.lower() == "false" or not (is_newest or is_inside):

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import vocabulary_size
-from ..common.files import write_json
+from ..common.files import atomic_write, write_json
 from ..common.precision import precision_name
 from ..common.printing import warn
 from ..evaluation.plots import plot_training
@@ -26,7 +27,8 @@ def save_results(trainer: "PretrainingTrainer", folder: Path) -> dict[str, Any]:
     report = make_report(trainer)
     if not trainer.is_world_process_zero():
         return report
-    trainer.save_state()
+    with atomic_write(Path(trainer.args.output_dir, TRAINER_STATE_NAME)) as unfinished:
+        trainer.state.save_to_json(str(unfinished))
     save_loss_curve(trainer, report, folder / "loss.png")
     write_json(folder / "report.json", report)
     trainer.card = card_facts(trainer, report)
