@@ -354,6 +354,10 @@ LOCAL_PATHS = [
     "de=/home/alice/de.txt",
     "--data ~/notes.txt",
     "from C:\\Users\\alice",
+    "data=/mnt/alice/patients.csv",
+    "see:/mnt/alice",
+    "trained on /scratch/alice/x",
+    "{'train': '/mnt/alice/x'}",
 ]
 
 
@@ -363,6 +367,27 @@ def test_a_path_in_a_config_is_refused(hub, copy, path):
     with pytest.raises(ValueError, match="config.json has a path of this machine under 'my_data'"):
         minibert.push(copy, "me/model")
     assert not hub.commits
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"my_tokens": ["/mnt/alice/a"]},
+        {"my_token": "/mnt/alice/a"},
+        {"/home/alice/a": 1},
+        {"training": {"/mnt/alice/a": 1}},
+        {"id2label": {"0": "/home/alice/a"}},
+        {"label2id": {"~/a": 0}},
+        {"prompts": {"query": "of /home/alice/a"}},
+        {"unk_token": {"content": "/Users/alice"}},
+        {"additional_special_tokens": ["/home/alice"]},
+        {"chat_template": "{{ 'file:///mnt/a' }}"},
+    ],
+)
+def test_a_path_under_any_key_is_refused(settings, copy, tmp_path):
+    edit_json(copy / "config.json", **settings)
+    with pytest.raises(ValueError, match="config.json has a path of this machine under"):
+        uploaded_files.stage(copy, tmp_path / "staged")
 
 
 @pytest.mark.parametrize(
@@ -389,23 +414,23 @@ def test_what_only_looks_like_a_path_goes_up(copy, tmp_path):
     paths."""
     edit_json(
         copy / "config.json",
-        id2label={"0": "/person/artist", "1": "/home/alice"},
-        label2id={"/person/artist": 0, "/home/alice": 1},
+        id2label={"0": "/person/artist", "1": "/home"},
+        label2id={"/person/artist": 0, "/home": 1},
         source="https://example.org/home/alice and http://localhost:8000/root/x",
         base="owner/home",
         pattern=r"\s+|[/~]\w+|a:\n",
         separator="/",
         tilde="~",
         ratio="1/2",
-        note="file: profile:/x",
+        note="file: profile:/x, and/or, s3://bucket/x, sftp://host/x, http://localhost:8000/a/b",
     )
     edit_json(
         copy / "tokenizer_config.json",
         unk_token="/unk",
-        pad_token={"content": "/home/pad"},
-        additional_special_tokens=["/home/alice", "~/x"],
-        added_tokens_decoder={"5": {"content": "/home/alice"}},
-        chat_template="{% for m in messages %}{{ 'A:\\n' ~ '/home/x' }}{% endfor %}",
+        pad_token={"content": "/pad/pad"},
+        additional_special_tokens=["/data/x", "~"],
+        added_tokens_decoder={"5": {"content": "/data/x"}},
+        chat_template="{% for m in messages %}{{ 'A:\\n' ~ '/think/x' }}{% endfor %}",
     )
     edit_json(copy / "config_sentence_transformers.json", prompts={"query": "/think "})
     write(copy, "vocab.json", "added_tokens.json", text='{"/home/alice": 5}')

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from ..common.printable import printable
 from ..loading.code_references import FILES_WITHOUT_CODE, read_settings
 
@@ -18,14 +20,20 @@ PATH_KEYS = (
 )  # fmt: skip
 FILES_WITH_PATH_KEYS = ("config.json", "tokenizer_config.json")
 # Under these stand labels, tokens and texts, which may look like paths: "/person/artist", "/home".
-TEXT_KEYS = ("id2label", "label2id", "added_tokens_decoder", "prompts", "chat_template")
-TOKEN_KEY_ENDINGS = ("_token", "_tokens")
+# Those of a home folder are refused there, too.
+TEXT_KEYS = (
+    "id2label", "label2id", "prompts", "chat_template", "added_tokens_decoder",
+    "additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens",
+    *PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES,
+)  # fmt: skip
 # A path that begins at a root, in a home folder, or beside the folder that is open.
 PATH_AT_START = re.compile(r"/+[\w.-]|~\w*[/\\]|\.{1,2}[/\\]|[A-Za-z]:[\\/]\w|\\\\\w|file:/")
 # A home folder anywhere in a text, but not in the address of a web page.
 HOME_FOLDER = re.compile(
     r"(?<![\w.~/-])(/home/|/Users/|/root/|~/)[\w.-]|\bfile:/|\b[A-Za-z]:\\Users\\\w"
 )
+# A path of two folders or more within a text: "data=/mnt/alice", "['/mnt/alice']".
+PATH_IN_TEXT = re.compile(r"(?<=[\s=:,;(\[\"'])/[\w.-]+/[\w.-]")
 MAX_SHOWN_LENGTH = 80  # of a key or a value, in an error
 
 
@@ -67,34 +75,40 @@ def check_no_paths(staging_folder: Path, folder: Path) -> None:
         if path.name in FILES_WITHOUT_CODE:
             continue
         name = path.relative_to(staging_folder).as_posix()
-        for key, value in _texts_by_key(read_settings(path, name)):
-            if is_local_path(value):
-                shown_key = printable(repr(key[:MAX_SHOWN_LENGTH]))
-                shown_value = printable(repr(value[:MAX_SHOWN_LENGTH]))
-                raise ValueError(
-                    f"{folder}: {printable(name)} has a path of this machine under {shown_key}:"
-                    f" {shown_value}; remove it from that file, or give a name of the Hub in its"
-                    " place"
-                )
+        for key, text in _local_paths(read_settings(path, name)):
+            shown_key = printable(repr(key[:MAX_SHOWN_LENGTH]))
+            shown_text = printable(repr(text[:MAX_SHOWN_LENGTH]))
+            raise ValueError(
+                f"{folder}: {printable(name)} has a path of this machine under {shown_key}:"
+                f" {shown_text}; remove it from that file, or give a name of the Hub in its place"
+            )
 
 
-def _texts_by_key(settings: Any) -> Iterator[tuple[str, str]]:
-    """All texts in the content of a JSON file, each with the key that it stands under, but for
-    those that may look like paths."""
-    waiting = [("", settings)]
+def _local_paths(settings: Any) -> Iterator[tuple[str, str]]:
+    """The texts in the content of a JSON file that have a path of this machine, each with the key
+    that it stands under. A key is a text, too."""
+    waiting = [("", settings, False)]
     while waiting:
-        key, value = waiting.pop()
-        if key in TEXT_KEYS or key.endswith(TOKEN_KEY_ENDINGS):
-            continue
+        key, value, is_inside_text_key = waiting.pop()
+        may_look_like_path = is_inside_text_key or key in TEXT_KEYS
         if isinstance(value, str):
-            yield key, value
+            if may_look_like_path:
+                has_path = HOME_FOLDER.search(value) is not None
+            else:
+                has_path = is_local_path(value)
+            if has_path:
+                yield key, value
         elif isinstance(value, list):
-            waiting += [(key, item) for item in value]
+            waiting += [(key, item, may_look_like_path) for item in value]
         elif isinstance(value, dict):
-            waiting += value.items()
+            for name, item in value.items():
+                waiting.append((key, name, may_look_like_path))
+                waiting.append((name, item, may_look_like_path))
 
 
 def is_local_path(text: str) -> bool:
-    """Whether a text is a path of a machine, or has one of a home folder in it. A relative path
-    (`runs/model`) is none: names of the Hub look alike."""
-    return PATH_AT_START.match(text) is not None or HOME_FOLDER.search(text) is not None
+    """Whether a text is a path of a machine, or has one in it. A relative path (`runs/model`) is
+    none: names of the Hub look alike."""
+    if PATH_AT_START.match(text):
+        return True
+    return HOME_FOLDER.search(text) is not None or PATH_IN_TEXT.search(text) is not None
