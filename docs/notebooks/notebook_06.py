@@ -158,9 +158,12 @@ def check_loop(fine_tune):
         if getattr(loss, "requires_grad", False):
             return "it yields a tensor, which keeps the graph of its gradients: yield loss.item()"
         losses.append(float(loss))
+        at_last_yield = model.head.weight.detach().clone()
         model.eval()  # as a caller does that measures between two steps
     if len(losses) != len(batches):
         return f"{len(batches)} batches gave {len(losses)} losses"
+    if not torch.equal(at_last_yield, model.head.weight):
+        return "the last step comes after the last yield: yield the loss after the step"
     if not all(model.modes):
         return "call model.train() before each batch: the caller may have left it in eval mode"
     if not torch.equal(model.frozen.weight, start.frozen.weight):
