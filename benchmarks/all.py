@@ -95,8 +95,8 @@ MEASUREMENTS = {
     "tuning_warmup": race("tuning_warmup", "--steps 250 --evaluations 5 --turn 0", 20),
     "race_0": race("race", "--steps 750 --evaluations 15 --seed 0", 30),
     "race_1": race("race", "--steps 750 --evaluations 15 --seed 1", 30),
-    "race_warmup": race("race_warmup", "--steps 750 --evaluations 15 --seed 0", 11),
     "race_2": race("race", "--steps 750 --evaluations 15 --seed 2", 30),
+    "race_warmup": race("race_warmup", "--steps 750 --evaluations 15 --seed 0", 11),
 }
 
 

@@ -231,7 +231,8 @@ class DocumentMaskTrainer(Trainer):
 
 def run_mlm_trainer(name: str, run: Run, race: Race, callback: TrainerCallback) -> Trainer:
     """A plain `Trainer` with run_mlm.py's settings: AdamW with a linear decay and, unless
-    `run.arguments` has it, no warm-up. The logits are computed at the masked tokens alone, which costs less and changes no loss."""
+    `run.arguments` has it, no warm-up. The logits are computed at the masked tokens alone, which
+    costs less and changes no loss."""
     tokenizer = load_tokenizer(race)
     rows, collator = make_rows(run, race, tokenizer)
     args = TrainingArguments(

@@ -517,8 +517,8 @@ def race_paragraph(results: Path) -> str:
         f" {minutes['MiniBERT']} minutes, ModernBERT"
         f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py` and"
         f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe; BERT"
-        f" learned little in {minutes['BERT by run_mlm.py']} ({machine_words(facts)}, {facts['date']},"
-        f" {len(RACES)} seeds; ± is a 95 % interval)."
+        f" learned little in {minutes['BERT by run_mlm.py']} ({machine_words(facts)},"
+        f" {facts['date']}, {len(RACES)} seeds; ± is a 95 % interval)."
         f" {long_sentence(results)}"
     )
 

@@ -512,6 +512,8 @@ def loop_with(fault):
             loss.backward()
             if fault != "cut":
                 nn.utils.clip_grad_norm_(trained, 1.0)
+            if fault == "yield before the step":
+                yield loss.item()
             optimizer.step()
             if fault != "step of the schedule":
                 schedule.step()
@@ -519,7 +521,7 @@ def loop_with(fault):
                 optimizer.zero_grad()
             if fault == "graph":
                 yield loss
-            else:
+            elif fault != "yield before the step":
                 yield 0.5 if fault == "loss" else loss.item()
 
     return fine_tune
@@ -542,23 +544,6 @@ def zeros_first(model, batches, learning_rate):
         yield loss.detach()
 
 
-def yields_before_the_step(model, batches, learning_rate):
-    """Wrong: whoever looks at the model between two steps sees it one step early."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=learning_rate)
-    schedule = get_linear_schedule_with_warmup(optimizer, 3, len(batches))
-    for inputs, labels in batches:
-        model.train()
-        logits = model(**inputs)
-        loss = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
-        loss.backward()
-        nn.utils.clip_grad_norm_(trained, 1.0)
-        yield loss.item()
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-
-
 def test_loop(module, capsys):
     faults = (
         "thaws",
@@ -572,11 +557,11 @@ def test_loop(module, capsys):
         "zeros",
         "loss",
         "graph",
+        "yield before the step",
     )
     wrong = [loop_with(fault) for fault in faults]
     wrong.append(lambda *arguments: list(loop_with(None)(*arguments)))
     wrong.append(lambda model, batches, rate: loop_with(None)(model, batches[:-1], rate))
-    wrong.append(yields_before_the_step)
     right = [loop_with(None), zeros_first]
     assert_checked(module("notebook_06").check_loop, right, wrong, capsys)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,17 +129,20 @@ def _model_of_index(folder: Path, index: Index) -> str:
     """The model that an index names: a folder, or a model of the Hub that is in the cache. A
     ValueError for others: whoever made the index may have named any repository."""
     model = index.model
-    cached_config = None
-    if not Path(model).is_dir():
-        with suppress(HFValidationError):
-            cached_config = try_to_load_from_cache(model, "config.json")
-        if not isinstance(cached_config, str):
-            raise ValueError(
-                f"model: the index {printable(folder)} was made by {printable(repr(model))}, which"
-                " is not on this machine; give --model with a folder, or with this name if you"
-                " trust it"
-            )
+    if not Path(model).is_dir() and not _is_in_cache(model):
+        raise ValueError(
+            f"model: the index {printable(folder)} was made by {printable(repr(model))}, which is"
+            " not on this machine; give --model with a folder, or with this name if you trust it"
+        )
     return model
+
+
+def _is_in_cache(model: str) -> bool:
+    """Whether the cache of the Hub has a model."""
+    try:
+        return isinstance(try_to_load_from_cache(model, "config.json"), str)
+    except HFValidationError:  # it can be no name of the Hub
+        return False
 
 
 def _reorder_hits(

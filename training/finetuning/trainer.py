@@ -148,7 +148,6 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
             data=data, train=train_dataset, validation=eval_dataset, test=test_dataset
         )
         self._prepare_examples(start, args, columns, validation_size, do_train)
-        self.source_names = describe_sources(self.sources)
         self._warn_of_examples()
 
         # Settings
@@ -185,6 +184,7 @@ class FinetuningTrainer(SaveModelMixin, CheckpointMixin, TimeBudgetMixin, TaskPr
         """Read the examples of `sources`, which the task then knows the labels of, say how many
         there are, and make model inputs of them."""
         self.longest_input = longest_input(self.task.tokenizer, start.config)
+        self.source_names = describe_sources(self.sources)
         self.splits = read_and_learn(
             self.task, start, args, self.sources, columns, validation_size, do_train
         )

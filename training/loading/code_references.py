@@ -152,20 +152,26 @@ def _check_kernel(value: Any, file: str) -> None:
 def check_sentence_settings(settings: Any, file: str) -> None:
     """Refuse (a ValueError) what a sentence_bert_config.json may not set. Its options of loading
     are handed to Transformers as they are."""
+    for name in _refused_settings(settings):
+        raise ValueError(
+            f"{printable(file)} opens the model with {printable(repr(name[:LONGEST_NAME]))}, which"
+            " a saved model may not set; remove it from that file"
+        )
+
+
+def _refused_settings(settings: Any) -> Iterator[str]:
+    """The names of settings and options that a sentence_bert_config.json may not have."""
     if not isinstance(settings, dict):
         return
     for key, value in settings.items():
-        names = [key]
-        if key in OPTIONS_BY_KEY and isinstance(value, dict):
-            names = [name for name in value if name not in OPTIONS_BY_KEY[key]]
-        elif key in SENTENCE_SETTINGS:
-            names = []
-        for name in names:
-            raise ValueError(
-                f"{printable(file)} opens the model with"
-                f" {printable(repr(name[:LONGEST_NAME]))}, which a saved model may not set; remove"
-                " it from that file"
-            )
+        if key in SENTENCE_SETTINGS:
+            continue
+        if key not in OPTIONS_BY_KEY or not isinstance(value, dict):
+            yield key
+            continue
+        for name in value:
+            if name not in OPTIONS_BY_KEY[key]:
+                yield name
 
 
 def check_kernels(settings: Any, file: str) -> None:

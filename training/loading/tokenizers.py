@@ -1,6 +1,8 @@
 """Opens saved tokenizers, without running their code."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -56,21 +58,26 @@ def check_tokenizer_settings(path: str | Path) -> None:
             f"{printable(path)}: tokenizer_config.json or special_tokens_map.json is no JSON"
             " object; save the tokenizer again"
         )
-    refused = []
-    for key in ("vocab", "merges"):
-        if isinstance(settings.get(key), str):
-            refused.append(("tokenizer_config.json", key))
-    if settings.get("init_inputs"):  # handed to the tokenizer by position, a vocabulary among them
-        refused.append(("tokenizer_config.json", "init_inputs"))
-    for key in special_tokens:
-        if not key.endswith("_token") and key not in SPECIAL_TOKEN_LISTS:
-            refused.append(("special_tokens_map.json", key))
-    for file, key in refused:
+    for file, key in _keys_of_files(settings, special_tokens):
         raise ValueError(
             f"{printable(path)}: {file} has {printable(repr(key))}, by which a tokenizer can read"
             " any file; remove it, and put the vocabulary beside it, as"
             " tokenizer.save_pretrained(folder) does"
         )
+
+
+def _keys_of_files(
+    settings: dict[str, Any], special_tokens: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """The files, and their keys, under which a tokenizer would find the name of a file."""
+    for key in ("vocab", "merges"):
+        if isinstance(settings.get(key), str):
+            yield "tokenizer_config.json", key
+    if settings.get("init_inputs"):  # handed to the tokenizer by position, a vocabulary among them
+        yield "tokenizer_config.json", "init_inputs"
+    for key in special_tokens:
+        if not key.endswith("_token") and key not in SPECIAL_TOKEN_LISTS:
+            yield "special_tokens_map.json", key
 
 
 def match_tokenizer_file(
