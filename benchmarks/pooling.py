@@ -1,4 +1,4 @@
-"""Which vector a classifier should read, the first token's or the mean: a table of RESULTS.md.
+"""Which vector a classifier should read, the first token's or the mean: a table of docs/results.
 
     python benchmarks/pooling.py --model minilm --data data --output benchmarks/results/pooling.json
 

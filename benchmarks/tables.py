@@ -1,4 +1,4 @@
-"""The tables of RESULTS.md and README.md, from the files in benchmarks/results.
+"""The tables of docs/results and README.md, from the files in benchmarks/results.
 
     python benchmarks/tables.py
     python benchmarks/tables.py --check true
@@ -26,7 +26,12 @@ from minibert.training.evaluation.plots import picture
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENTS = ("README.md", "RESULTS.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/results/speed.md",
+    "docs/results/learning.md",
+    "docs/results/fine-tuning.md",
+)
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CONFIDENCE = 0.95
 # Of README's sentences, which are read in editors too.
@@ -323,7 +328,7 @@ def embedding_sentence(results: Path) -> str:
         f" {ours_bf16['cosine']:.4f}). `minibert embed` embeds {rates['MiniBERT fp32']:.0f} texts a"
         f" second in fp32 and {rates['MiniBERT bf16']:.0f} in bf16, `encode` of the original"
         f" {rates['sentence-transformers']:.0f} and {rates['sentence-transformers bf16']:.0f}"
-        " ([how](RESULTS.md#embedding-texts))."
+        " ([how](docs/results/speed.md#embedding-texts))."
     )
 
 
