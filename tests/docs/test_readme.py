@@ -123,6 +123,7 @@ PAGES = [
     *ROOT.glob("dev/*.md"),
     *ROOT.glob("docs/*.md"),
     *ROOT.glob("docs/notebooks/*.md"),
+    *ROOT.glob("docs/results/*.md"),
 ]
 # It is a template: its links are filled in when a model is saved.
 PAGES.remove(ROOT / "hub_card.md")
