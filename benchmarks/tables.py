@@ -445,15 +445,38 @@ def tuning_table(folder: str) -> Callable[[Path], str]:
 
 
 def warmup_table(results: Path) -> str:
-    """The held-out loss of AdamW with a warm-up: learning rates are rows, models columns. The runs
-    are named by model and rate."""
-    runs = load_runs(results / "tuning_warmup")
+    """The held-out loss of AdamW with and without a warm-up: learning rates are rows."""
+    with_warmup = load_runs(results / "tuning_warmup")
+    modernbert = load_runs(results / "tuning_modernbert")
+    bert = load_runs(results / "tuning_bert")
     rows = []
     for rate in ("5e-4", "1e-3", "2e-3"):
-        losses = [f"{runs[f'{model}, {rate}']['loss']:.3f}" for model in ("ModernBERT", "BERT")]
-        rows.append([f"{float(rate):g}", *losses])
-    facts = next(iter(runs.values()))
-    return f"{caption(facts, 1)}\n{markdown(['learning rate', 'ModernBERT', 'BERT'], rows)}"
+        setting = f"{rate}, 30% masks, packed"
+        runs = (
+            with_warmup[f"ModernBERT, {rate}"],
+            modernbert[setting],
+            with_warmup[f"BERT, {rate}"],
+            bert[setting],
+        )
+        rows.append([f"{float(rate):g}", *(f"{run['loss']:.3f}" for run in runs)])
+    header = ["learning rate", "ModernBERT, warm-up", "without", "BERT, warm-up", "without"]
+    facts = next(iter(with_warmup.values()))
+    return f"{caption(facts, 1)}\n{markdown(header, rows)}"
+
+
+def warmup_race_table(results: Path) -> str:
+    """The held-out loss of ModernBERT by AdamW with a warm-up, and of each seed of the race, which
+    has none."""
+    [with_warmup] = load_runs(results / "race_warmup").values()
+    runs = [("warm-up", 0, with_warmup)]
+    for seed, folder in enumerate(RACES):
+        run = load_runs(results / folder)["ModernBERT by run_mlm.py"]
+        runs.append(("none, as in the race", seed, run))
+    rows = []
+    for name, seed, run in runs:
+        rows.append([name, f"{run['run']['learning_rate']:g}", str(seed), f"{run['loss']:.3f}"])
+    header = ["AdamW with", "learning rate", "seed", "held-out loss"]
+    return f"{caption(with_warmup, 1)}\n{markdown(header, rows)}"
 
 
 def plot_curves(
@@ -656,7 +679,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "tuning-modernbert": tuning_table("tuning_modernbert"),
     "tuning-bert": tuning_table("tuning_bert"),
     "tuning-warmup": warmup_table,
-    "race-warmup": race_table("race_warmup"),
+    "race-warmup": warmup_race_table,
     "class": class_table,
     "fine-tuning": fine_tuning_table("fine_tuning.json"),
     "fine-tuning-random": fine_tuning_table("fine_tuning_random.json"),
