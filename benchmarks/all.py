@@ -75,6 +75,15 @@ MEASUREMENTS = {
     "pooling.json": Measurement(
         "pooling.py --model {model} --data {data} --output {results}", 90, resumes=True
     ),
+    "class_weights.json": Measurement(
+        "class_weights.py --model {model} --data {data} --output {results}", 20
+    ),
+    "similarity.json": Measurement(
+        "similarity.py --model {model} --data {data} --output {results}", 15
+    ),
+    "students.json": Measurement(
+        "students.py --model {model} --data {data} --output {results}", 15
+    ),
     "class": race("class", "--steps 250 --evaluations 10", 15),
     "recipe": race("recipe", "--steps 250 --evaluations 10", 15),
     "windows": race(
@@ -89,7 +98,7 @@ MEASUREMENTS = {
         resumes=True,
     ),
     "small": race("race", "--size small --steps 250 --evaluations 5", 35),
-    "long": race("long", "--steps 7500 --evaluations 30 --turn 0", 180),
+    "long": race("long", "--steps 7500 --evaluations 30 --turn 0", 270),
     "tuning_modernbert": race("tuning_modernbert", "--steps 250 --evaluations 5 --turn 0", 40),
     "tuning_bert": race("tuning_bert", "--steps 250 --evaluations 5 --turn 0", 40),
     "tuning_warmup": race("tuning_warmup", "--steps 250 --evaluations 5 --turn 0", 20),

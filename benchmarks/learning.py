@@ -1,4 +1,4 @@
-"""What the same steps teach MiniBERT and Transformers' own models.
+"""What the same number of steps teaches MiniBERT and Transformers' own models, each by a recipe.
 
     python benchmarks/learning.py --data my-text/ --runs benchmarks/races/race.yaml --output runs/learning
 

@@ -10,6 +10,7 @@ are drawn anew as well.
 """
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -48,7 +49,13 @@ PEER_NAMES = {
 MIN_COSINE = 0.999
 # The folders of README's race, one for each seed.
 RACES = ("race_0", "race_1", "race_2")
-# The long run is shown at these steps; it has ten times those of the race.
+# The long runs by their names in races/long.yaml, and how the table calls them.
+LONG_RUNS = {
+    "window of 6, which is MiniBERT": "window of 6",
+    "window of 128, which is ModernBERT's": "window of 128",
+    "window of 6, random first vectors": "random first vectors",
+}
+# They are shown at these steps, and have ten times those of the race.
 LONG_STEPS = (250, 750, 1500, 2250, 3000, 4500, 6000, 7500)
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 MODERNBERT_BY_OUR_RECIPE = "ModernBERT by MiniBERT's recipe"
@@ -66,6 +73,17 @@ BENCHMARK_WORDS = {
     "infer-8192": "inference, one text of 8,192 tokens",
     "infer-2048-deberta": "inference, one text of 2,048 tokens",
     "infer-length-128": "inference, one text of 128 tokens",
+}
+# What similarity.py measures, in words.
+SIMILARITY_WORDS = {
+    ("sts/test.jsonl", "spearman"): "STS-B test, Spearman's correlation",
+    ("retrieval_cranfield", "ndcg@10"): "Cranfield, nDCG@10",
+    ("retrieval", "hit@1"): "ReQA-SQuAD test, hit@1",
+}
+# The test sets of students.py, in words.
+STUDENT_WORDS = {
+    "STS-B": "STS-B, Spearman's correlation",
+    "Cranfield": "Cranfield, nDCG@10, texts cut at 64 tokens",
 }
 
 
@@ -246,7 +264,7 @@ def memory_table(results: Path) -> str:
                 row.append(f"{result['measured'][model]['median'] / 2**20:,.0f}")
             rows.append(row)
     header = ["precision", "MiniBERT, MiB", "ModernBERT, MiB"]
-    return markdown(header, rows)
+    return f"{caption(report, None)}\n{markdown(header, rows)}"
 
 
 def speed_up(report: Mapping[str, Any], benchmark: str, peer: str) -> str:
@@ -272,7 +290,7 @@ def readme_speed_table(results: Path) -> str:
         if "MiniBERT" not in name and engine["cosine"] >= MIN_COSINE:
             others[name] = rates[name]
     fastest = max(others, key=others.get)
-    ours = f"{rates['MiniBERT bf16']:.0f}"
+    ours = f"{rates['MiniBERT, SentenceTransformer.encode, bf16']:.0f}"
     header = ["measured", "MiniBERT", "other", "on"]
     rows = [
         [
@@ -291,7 +309,7 @@ def readme_speed_table(results: Path) -> str:
             "texts embedded in a second",
             ours,
             f"{rates[fastest]:.0f} ({fastest})",
-            f"all-MiniLM-L6-v2, in bf16 ({fastest}: its default)",
+            f"all-MiniLM-L6-v2 by `SentenceTransformer.encode`, in bf16 ({fastest}: its default)",
         ],
     ]
     dates = {report["date"] for report in (training, inference, embedding)}
@@ -369,7 +387,9 @@ def race_table(*folders: str) -> Callable[[Path], str]:
         text = caption(facts, len(folders))
         if len(folders) > 1:
             seeds = " and ".join(f"`--seed {number}`" for number in range(1, len(folders)))
-            text += f"The other seeds: {seeds}, and other folders.\n"
+            text += (
+                f"The other seeds: {seeds}, and other folders. The tokens are those of seed 0.\n"
+            )
         return f"{text}\n{markdown(header, rows)}"
 
     return table
@@ -393,30 +413,32 @@ def windows_table(results: Path) -> str:
     return f"{caption(facts, 1)}\n{markdown(header, rows)}"
 
 
-def load_long_runs(results: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The long runs with a window of 6 and with one of 128."""
-    runs_by_name = load_runs(results / "long")
-    ours = runs_by_name["window of 6, which is MiniBERT"]
-    peer = runs_by_name["window of 128, which is ModernBERT's"]
-    return ours, peer
-
-
 def long_table(results: Path) -> str:
-    """The held-out loss of each run along the way, and the difference of both."""
-    ours, peer = load_long_runs(results)
+    """The held-out loss of each run along the way, and the differences to MiniBERT's."""
+    runs = load_long_runs(results)
+    first = next(iter(runs.values()))
     rows = []
-    for our_point, peer_point in zip(ours["curve"], peer["curve"], strict=True):
-        if our_point["step"] in LONG_STEPS:
-            row = [
-                f"{our_point['step']:,}",
-                f"{our_point['tokens'] / 1e6:.1f}",
-                f"{our_point['loss']:.3f}",
-                f"{peer_point['loss']:.3f}",
-                f"{peer_point['loss'] - our_point['loss']:+.3f}",
-            ]
+    for points in zip(*(run["curve"] for run in runs.values()), strict=True):
+        ours = points[0]
+        if ours["step"] in LONG_STEPS:
+            row = [f"{ours['step']:,}", f"{ours['tokens'] / 1e6:.1f}"]
+            row += [f"{point['loss']:.3f}" for point in points]
+            row += [f"{point['loss'] - ours['loss']:+.3f}" for point in points[1:]]
             rows.append(row)
-    header = ["steps", "million tokens", "window of 6", "window of 128", "128 minus 6"]
-    return f"{caption(ours, 1)}\n{markdown(header, rows)}"
+    first_name, *other_names = runs
+    header = ["steps", "million tokens", first_name, *other_names]
+    header += [f"{name}, difference" for name in other_names]
+    text = caption(first, 1)
+    for name, run in runs.items():
+        if run["machine"] != first["machine"]:
+            text += f"{name.capitalize()}: {machine_words(run)}, {run['date']}.\n"
+    return f"{text}\n{markdown(header, rows)}"
+
+
+def load_long_runs(results: Path) -> dict[str, dict[str, Any]]:
+    """The long runs that are measured, MiniBERT's first, by the names that they have in the table."""
+    runs_by_name = load_runs(results / "long")
+    return {LONG_RUNS[name]: runs_by_name[name] for name in LONG_RUNS if name in runs_by_name}
 
 
 def tuning_table(folder: str) -> Callable[[Path], str]:
@@ -476,7 +498,10 @@ def warmup_race_table(results: Path) -> str:
     for name, seed, run in runs:
         rows.append([name, f"{run['run']['learning_rate']:g}", str(seed), f"{run['loss']:.3f}"])
     header = ["AdamW with", "learning rate", "seed", "held-out loss"]
-    return f"{caption(with_warmup, 1)}\n{markdown(header, rows)}"
+    text = (
+        f"{caption(with_warmup, 1)}The first row is of this command, the others are of the race.\n"
+    )
+    return f"{text}\n{markdown(header, rows)}"
 
 
 def plot_curves(
@@ -524,10 +549,10 @@ def race_reason(results: Path) -> str:
         losses[name] = mean_and_interval([run["loss"] for run in runs], 2)
     steps = runs_by_name["MiniBERT"][0]["curve"][-1]["step"]
     return (
-        f"- **Its recipe learns faster at the beginning.** After {steps} steps its held-out loss is"
-        f" {losses['MiniBERT']}. ModernBERT's is {losses['ModernBERT by run_mlm.py']} by"
-        f" `run_mlm.py` (best of 12 settings), and {losses[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's"
-        " recipe with a window of 128."
+        f"- **Its recipe learns faster at the beginning.** The held-out loss after {steps} steps is"
+        f" {losses['MiniBERT']}. ModernBERT has {losses['ModernBERT by run_mlm.py']} by"
+        " `run_mlm.py` (best of 12 settings at 250 steps), and"
+        f" {losses[MODERNBERT_BY_OUR_RECIPE]} by this recipe with a window of 128."
     )
 
 
@@ -541,19 +566,22 @@ def race_paragraph(results: Path) -> str:
     facts = runs_by_name["MiniBERT"][0]
     return in_lines(
         f"The beginning of a training: size mini (width 256), {facts['curve'][-1]['step']} steps on"
-        f" {facts['curve'][-1]['tokens'] / 1e6:.1f} million tokens of books. MiniBERT took"
+        f" {facts['curve'][-1]['tokens'] / 1e6:.1f} million tokens of books (before them, MiniBERT's"
+        " recipe counts words in 4.0 million). MiniBERT took"
         f" {minutes['MiniBERT']} minutes, ModernBERT"
         f" {minutes['ModernBERT by run_mlm.py']} by `run_mlm.py` and"
-        f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe; BERT"
+        f" {minutes[MODERNBERT_BY_OUR_RECIPE]} by MiniBERT's recipe; BERT by `run_mlm.py`"
         f" learned little in {minutes['BERT by run_mlm.py']} ({machine_words(facts)},"
         f" {facts['date']}, {len(RACES)} seeds; ± is a 95 % interval)."
-        f" {long_sentence(results)}"
+        f" {long_sentence(results)} {class_sentence(results)}"
     )
 
 
 def long_sentence(results: Path) -> str:
     """README's sentence on the long race."""
-    ours, peer = load_long_runs(results)
+    runs = load_long_runs(results)
+    ours = runs["window of 6"]
+    peer = runs["window of 128"]
     return (
         f"After {ours['curve'][-1]['step']:,} steps, MiniBERT's held-out loss is"
         f" {ours['loss']:.2f} with its local-attention window of 6, and {peer['loss']:.2f} with"
@@ -561,28 +589,71 @@ def long_sentence(results: Path) -> str:
     )
 
 
-def class_table(results: Path) -> str:
-    """How far the losses of both classes are from each other at any step, and their seconds."""
+def class_sentence(results: Path) -> str:
+    """README's sentence on both classes by the same recipe."""
+    comparisons = compare_classes(results)
+    distance = max(comparison.distance for comparison in comparisons.values())
+    shares = sorted(1 / comparison.speed_up for comparison in comparisons.values())
+    ours = comparisons["ModernBERT"].ours
+    return (
+        f"By the same recipe both classes had the same loss to {math.ceil(100 * distance) / 100:.2f},"
+        f" MiniBERT's in {shares[0]:.1f} to {shares[-1]:.1f} of the time"
+        f" ({ours['curve'][-1]['step']} steps, one seed; [the"
+        " recipe](docs/pretraining.md#why-does-it-learn-faster))."
+    )
+
+
+@dataclass(frozen=True)
+class ClassComparison:
+    """The runs of both classes by the same recipe.
+
+    Args:
+        distance: the largest one of their losses, over all measurements.
+        speed_up: of MiniBERT's class, in seconds a step.
+    """
+
+    ours: Mapping[str, Any]
+    native: Mapping[str, Any]
+    distance: float
+    speed_up: float
+
+
+def compare_classes(results: Path) -> dict[str, ClassComparison]:
+    """The comparison by architecture."""
     runs = load_runs(results / "class")
-    rows = []
+    comparisons = {}
     for family in ("ModernBERT", "BERT"):
-        ours = runs[f"MiniBERT's code, {family}"]["curve"]
-        native = runs[f"Transformers' code, {family}"]["curve"]
-        distance = max(abs(a["loss"] - b["loss"]) for a, b in zip(ours, native, strict=True))
-        our_step = ours[-1]["seconds"] / ours[-1]["step"]
-        native_step = native[-1]["seconds"] / native[-1]["step"]
-        losses = f"{ours[-1]['loss']:.4f}"
-        native_losses = f"{native[-1]['loss']:.4f}"
-        speed_up = f"{native_step / our_step:.2f}"
-        rows.append([family, losses, native_losses, f"{distance:.4f}", speed_up])
+        ours = runs[f"MiniBERT's code, {family}"]
+        native = runs[f"Transformers' code, {family}"]
+        distances = []
+        for our_point, native_point in zip(ours["curve"], native["curve"], strict=True):
+            distances.append(abs(our_point["loss"] - native_point["loss"]))
+        speed_up = native["curve"][-1]["seconds"] / ours["curve"][-1]["seconds"]
+        comparisons[family] = ClassComparison(ours, native, max(distances), speed_up)
+    return comparisons
+
+
+def class_table(results: Path) -> str:
+    """How far the losses of both classes are from each other, and their seconds."""
+    comparisons = compare_classes(results)
+    rows = []
+    for family, comparison in comparisons.items():
+        row = [
+            family,
+            f"{comparison.ours['loss']:.4f}",
+            f"{comparison.native['loss']:.4f}",
+            f"{comparison.distance:.4f}",
+            f"{comparison.speed_up:.2f}",
+        ]
+        rows.append(row)
+    facts = comparisons["ModernBERT"].ours
     header = [
         "architecture",
         "last loss, MiniBERT's code",
         "last loss, Transformers' code",
-        "largest distance at any step",
+        f"largest distance in {len(facts['curve'])} measurements",
         "speed-up of a step",
     ]
-    facts = runs["MiniBERT's code, ModernBERT"]
     return f"{caption(facts, 1)}\n{markdown(header, rows)}"
 
 
@@ -611,8 +682,7 @@ def fine_tuning_table(file: str) -> Callable[[Path], str]:
             rows.append(row)
         header = ["data and metric", "MiniBERT's class", "Transformers' class", "seeds"]
         header += ["MiniBERT, CPU seconds", "speed-up"]
-        seeds = len({run["seed"] for run in report["runs"]})
-        return f"{caption(report, seeds)}\n{markdown(header, rows)}"
+        return f"{caption(report, None)}\n{markdown(header, rows)}"
 
     return table
 
@@ -659,6 +729,63 @@ def pooling_cells(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def class_weights_table(results: Path) -> str:
+    """Macro F1 and the recall of the rare class, by the options of the training."""
+    report = load(results / "class_weights.json")
+    rows = []
+    for options in dict.fromkeys(run["options"] for run in report["runs"]):
+        runs = runs_of(report, options=options)
+        row = [
+            f"`{options}`" if options.startswith("--") else options,
+            mean_and_interval([run["f1_macro"] for run in runs], 3),
+            mean_and_interval([run["recall"] for run in runs], 3),
+        ]
+        rows.append(row)
+    header = ["options", "macro F1, test", "recall of the rare class, test"]
+    seeds = len({run["seed"] for run in report["runs"]})
+    return f"{caption(report, seeds)}\n{markdown(header, rows)}"
+
+
+# --- embeddings ---
+
+
+def similarity_table(results: Path) -> str:
+    """The scores of an embedding model, their intervals, and those of shared words."""
+    report = load(results / "similarity.json")
+    rows = []
+    for score in report["scores"]:
+        name = SIMILARITY_WORDS[score["data"], score["metric"]]
+        if score["trained_on"]:
+            name += f", after `minibert finetune embed {score['trained_on']}`"
+        low, high = score["interval"]
+        interval = f"{low:.3f} to {high:.3f}"
+        rows.append([name, f"{score['score']:.4f}", interval, f"{score['baseline']:.4f}"])
+    header = ["measured", "score", "95 % interval", "shared words (TF-IDF)"]
+    return f"{caption(report, 1)}\n{markdown(header, rows)}"
+
+
+def students_table(results: Path) -> str:
+    """The scores of a student embedder before and after, and of its teacher, by test set."""
+    report = load(results / "students.json")
+    embedders = report["embedders"]
+    rows = []
+    for data, words in STUDENT_WORDS.items():
+        rows.append([words, *(f"{scores[data]:.4f}" for scores in embedders.values())])
+    header = ["test set", "student before", "student after", "teacher"]
+    return f"{caption(report, 1)}\n{markdown(header, rows)}"
+
+
+def student_rerankers_table(results: Path) -> str:
+    """Spearman's correlation of rerankers: of a teacher, and of a student with and without it."""
+    rerankers = load(results / "students.json")["rerankers"]
+    rows = [
+        ["teacher", "2,400 scores", f"{rerankers['teacher']:.3f}"],
+        ["student", "the same 2,400 scores", f"{rerankers['student alone']:.3f}"],
+        ["student", "the teacher's scores of 5,669 pairs", f"{rerankers['student taught']:.3f}"],
+    ]
+    return markdown(["reranker", "learned from", "STS-B test, Spearman's correlation"], rows)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "speed": speed_table("speed.json", "train-natural"),
     "speed-packed": speed_table("speed.json", "train-packed"),
@@ -684,6 +811,10 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "fine-tuning": fine_tuning_table("fine_tuning.json"),
     "fine-tuning-random": fine_tuning_table("fine_tuning_random.json"),
     "pooling": pooling_table,
+    "class-weights": class_weights_table,
+    "similarity": similarity_table,
+    "students": students_table,
+    "student-rerankers": student_rerankers_table,
 }
 
 
