@@ -38,6 +38,17 @@ def test_audit(capsys):
     assert "no target" in capsys.readouterr().out
 
 
+def test_a_rare_class_is_one_row_in_twenty():
+    from class_weights import draw_rows
+
+    phrases = [{"text": str(number), "label": number % 2} for number in range(4000)]
+    rows = draw_rows(phrases, seed=0)
+    assert sum(row["label"] == 0 for row in rows) == 100
+    assert sum(row["label"] == 1 for row in rows) == 1900
+    assert len({row["text"] for row in rows}) == 2000
+    assert draw_rows(phrases, seed=0) == rows != draw_rows(phrases, seed=1)
+
+
 @torch.no_grad()
 def test_vectors_of_words():
     """Means over a word's tokens of Transformers' own hidden states."""
