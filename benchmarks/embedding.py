@@ -13,7 +13,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -49,11 +49,10 @@ from minibert.training.embeddings.encoders import open_encoder
 from minibert.training.embeddings.inference import encode
 from minibert.training.loading.load_errors import suppress_logging
 
-MEAN_WORDS, SPREAD, LONGEST = (
-    60,
-    0.8,
-    400,
-)  # lengths of texts are log-normal: many short ones, a few long ones
+# The words of a text are log-normal: many short texts, a few long ones.
+MEAN_WORDS = 60
+SPREAD = 0.8
+LONGEST = 400
 ORIGINAL = "sentence-transformers"
 
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -222,73 +221,21 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
         "engines": by name, texts per second of each round ("rates"), "startup" in seconds up to the first vector, peak
         "memory" of the process in bytes (0 where the system does not say) and the smallest "cosine" to the vectors of
         the original; "skipped": why, by name; "settings".
+
+    Raises:
+        RuntimeError: no engine embedded the texts.
     """
-    chosen = names_beginning_with(arguments.engines, ENGINES)
-    with suppress_logging():
-        native = SentenceTransformer(arguments.model, device="cpu")
-    if native.transformers_model is None or isinstance(
-        native.transformers_model.config, MiniBertConfig
-    ):
-        raise ValueError(
-            f"{arguments.model!r} is no BERT or ModernBERT as sentence-transformers saves it"
-        )
-    native.max_seq_length = arguments.max_length
+    native = open_native(arguments.model, arguments.max_length)
     texts = pieces(corpus.documents()["text"], arguments.texts)
-    slow, why = slow_in_bf16([] if arguments.engines else chosen, "cpu")
-    skipped = dict.fromkeys(slow, f"{why}; --engines takes its name")
-    for name in chosen:
-        if lacking := [
-            package for package in ENGINES[name][1] if importlib.util.find_spec(package) is None
-        ]:
-            skipped[name] = f"{', '.join(lacking)} not installed"
-    chosen = [name for name in chosen if name not in skipped]
-    packages = (
-        "torch",
-        "transformers",
-        ORIGINAL,
-        *{p for name in chosen for p in ENGINES[name][1]},
-    )
-    settings = {name: importlib.metadata.version(name) for name in packages}
-    settings |= {"device": device_name(torch.device("cpu")), "threads": torch.get_num_threads()}
-    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+    chosen, skipped = choose_engines(arguments.engines)
+    settings = versions(chosen)
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with suppress_logging():
             native.save(str(folder / "native"))
         convert(folder / "native", folder / "minibert")
         export_graphs(folder, chosen)
-        pools = {
-            name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), silence))
-            for name in chosen
-        }
-
-        def of_each(function: Callable[..., Any], *given: Any) -> dict[str, tuple[Any, float]]:
-            """What a function gives in the process of every engine, and its seconds. One that fails is left out."""
-            found = {}
-            for name in [*pools]:
-                begin = time.perf_counter()
-                try:
-                    found[name] = (
-                        pools[name].submit(function, name, *given).result(),
-                        time.perf_counter() - begin,
-                    )
-                except Exception as error:  # the others go on
-                    skipped[name] = first_line(error)
-                    pools.pop(name).shutdown()
-            return found
-
-        started = of_each(open_engine, folder, arguments.max_length, texts)
-        steps = trange(arguments.rounds + 1, desc="Rounds", unit="", disable=None)
-        rounds = [of_each(embed_texts) for _ in steps][1:]  # the first one warms up
-        closed = of_each(results)
-    measured, vectors = {}, {}
-    for name, ((memory, found), _) in closed.items():
-        vectors[name] = found.astype(float)  # rounding alone moves a cosine of fp32 vectors by 1e-7
-        rates = [len(texts) / each[name][0] for each in rounds]
-        measured[name] = {"startup": started[name][1], "rates": rates, "memory": memory}
-    for name in measured if ORIGINAL in measured else ():
-        measured[name]["cosine"] = pairwise_cos_sim(vectors[name], vectors[ORIGINAL]).min().item()
-    result = run_facts() | {"texts": len(texts), "settings": settings}
-    result |= {"engines": measured, "skipped": skipped}
+        measured = measure(chosen, skipped, folder, texts, arguments)
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
     print(show(measured))
     if any(ENGINES[name][1] for name in measured):
@@ -299,8 +246,105 @@ def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
         print(f"{name}: left out ({why})")
     if not measured:
         raise RuntimeError("no engine embedded the texts; see above")
+    result = run_facts() | {"texts": len(texts), "settings": settings}
+    result |= {"engines": measured, "skipped": skipped}
     write_json(Path(arguments.output), result)
     return result
+
+
+def open_native(model: str, max_length: int) -> SentenceTransformer:
+    """The model that all engines compute, in its original class; a ValueError for a MiniBERT, and
+    for what is no Transformer."""
+    with suppress_logging():
+        native = SentenceTransformer(model, device="cpu")
+    encoder = native.transformers_model
+    if encoder is None or isinstance(encoder.config, MiniBertConfig):
+        raise ValueError(f"{model!r} is no BERT or ModernBERT as sentence-transformers saves it")
+    native.max_seq_length = max_length
+    return native
+
+
+def choose_engines(beginnings: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The engines to measure, and why others are skipped, by name."""
+    chosen = names_beginning_with(beginnings, ENGINES)
+    skipped = {}
+    if not beginnings:
+        slow, why = slow_in_bf16(chosen, "cpu")
+        skipped = dict.fromkeys(slow, f"{why}; --engines takes its name")
+    for name in chosen:
+        lacking = []
+        for package in ENGINES[name][1]:
+            if importlib.util.find_spec(package) is None:
+                lacking.append(package)
+        if lacking:
+            skipped[name] = f"{', '.join(lacking)} not installed"
+    return [name for name in chosen if name not in skipped], skipped
+
+
+def versions(engines: Sequence[str]) -> dict[str, Any]:
+    """The packages of the engines, the device, and the number of threads."""
+    packages = {"torch", "transformers", ORIGINAL}
+    for name in engines:
+        packages.update(ENGINES[name][1])
+    settings: dict[str, Any] = {}
+    for package in sorted(packages):
+        settings[package] = importlib.metadata.version(package)
+    settings["device"] = device_name(torch.device("cpu"))
+    settings["threads"] = torch.get_num_threads()
+    return settings
+
+
+def measure(
+    engines: Sequence[str],
+    skipped: dict[str, str],
+    folder: Path,
+    texts: Sequence[str],
+    arguments: Arguments,
+) -> dict[str, dict[str, Any]]:
+    """What the engines give, by name. One that fails is added to `skipped`."""
+    with ExitStack() as stack:
+        pools = {}
+        for name in engines:
+            pool = ProcessPoolExecutor(1, get_context("spawn"), silence)
+            pools[name] = stack.enter_context(pool)
+        seconds_of_start = {}
+        for name in engines:
+            begin = time.perf_counter()
+            of_each({name: pools[name]}, skipped, open_engine, folder, arguments.max_length, texts)
+            seconds_of_start[name] = time.perf_counter() - begin
+        of_each(pools, skipped, embed_texts)  # warms up
+        rounds = []
+        for _ in trange(arguments.rounds, desc="Rounds", unit="", disable=None):
+            rounds.append(of_each(pools, skipped, embed_texts))
+        closed = of_each(pools, skipped, results)
+    measured = {}
+    vectors = {}
+    for name, (memory, found) in closed.items():
+        vectors[name] = found.astype(float)  # rounding alone moves a cosine of fp32 vectors by 1e-7
+        rates = [len(texts) / seconds[name] for seconds in rounds]
+        measured[name] = {"startup": seconds_of_start[name], "rates": rates, "memory": memory}
+    if ORIGINAL in measured:
+        for name, entry in measured.items():
+            entry["cosine"] = pairwise_cos_sim(vectors[name], vectors[ORIGINAL]).min().item()
+    return measured
+
+
+def of_each(
+    pools: Mapping[str, ProcessPoolExecutor],
+    skipped: dict[str, str],
+    function: Callable[..., Any],
+    *given: Any,
+) -> dict[str, Any]:
+    """What a function gives in the process of each engine that is not skipped, one after the other.
+    An engine that fails is added to `skipped`."""
+    found = {}
+    for name, pool in pools.items():
+        if name not in skipped:
+            try:
+                found[name] = pool.submit(function, name, *given).result()
+            except Exception as error:  # the others go on
+                skipped[name] = first_line(error)
+    return found
 
 
 def pieces(documents: Sequence[str], number: int) -> list[str]:
@@ -313,17 +357,12 @@ def pieces(documents: Sequence[str], number: int) -> list[str]:
     if len(words) < LONGEST:
         raise ValueError(f"{len(words)} words are too few for texts of {LONGEST}; give more text")
     rng = np.random.default_rng(SEED)
-    lengths = (
-        rng.lognormal(np.log(MEAN_WORDS) - SPREAD**2 / 2, SPREAD, number)
-        .round()
-        .clip(3, LONGEST)
-        .astype(int)
-    )
-    return [
-        " ".join(words[start : start + n])
-        for n in lengths
-        for start in [rng.integers(len(words) - n + 1)]
-    ]
+    lengths = rng.lognormal(np.log(MEAN_WORDS) - SPREAD**2 / 2, SPREAD, number)
+    texts = []
+    for length in lengths.round().clip(3, LONGEST).astype(int):
+        start = rng.integers(len(words) - length + 1)
+        texts.append(" ".join(words[start : start + length]))
+    return texts
 
 
 def show(measured: dict[str, dict[str, Any]]) -> str:
