@@ -24,6 +24,7 @@ from common import option, parse
 from scipy.stats import t as student_t
 
 from minibert.training.evaluation.plots import picture
+from minibert.training.pretraining.cooccurrence import MAX_TOKENS_READ
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,6 +33,7 @@ DOCUMENTS = (
     "docs/results/speed.md",
     "docs/results/learning.md",
     "docs/results/fine-tuning.md",
+    "docs/results/embeddings.md",
 )
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 CONFIDENCE = 0.95
@@ -426,9 +428,8 @@ def long_table(results: Path) -> str:
             row += [f"{point['loss']:.3f}" for point in points]
             row += [f"{point['loss'] - ours['loss']:+.3f}" for point in points[1:]]
             rows.append(row)
-    first_name, *other_names = runs
-    header = ["steps", "million tokens", first_name, *other_names]
-    header += [f"{name}, difference" for name in other_names]
+    header = ["steps", "million tokens", *runs]
+    header += [f"{name}, difference" for name in list(runs)[1:]]
     text = caption(first, 1)
     for name, run in runs.items():
         if run["machine"] != first["machine"]:
@@ -564,7 +565,8 @@ def race_paragraph(results: Path) -> str:
     return in_lines(
         f"The beginning of a training: size mini (width 256), {last['step']} steps on"
         f" {last['tokens'] / 1e6:.1f} million tokens of books. Before them, MiniBERT's recipe counts which"
-        " tokens stand near each other in 4.0 million. Its defaults were chosen over more runs than 12,"
+        f" tokens stand near each other in {MAX_TOKENS_READ / 1e6:.1f} million. Its defaults were"
+        " chosen over more runs than 12,"
         f" partly on this text. BERT by `run_mlm.py` learned little ({machine_words(facts)},"
         f" {facts['date']}, {len(RACES)} seeds; ± is a 95 % interval)."
         f" {long_sentence(results)} {class_sentence(results)}"
