@@ -67,7 +67,7 @@ def main(arguments: Arguments) -> None:
             }
             runs.append(run)
             print(run, flush=True)
-            save_figures(arguments.output, runs=runs)
+    save_figures(arguments.output, runs=runs)
 
 
 def draw_rows(phrases: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def main(arguments: Arguments) -> None:
                 "baseline": report["baseline"][metric],
             }
             scores.append(score)
-            save_figures(arguments.output, scores=scores)
+    save_figures(arguments.output, scores=scores)
 
 
 if __name__ == "__main__":

@@ -42,9 +42,8 @@ def main(arguments: Arguments) -> None:
         model = str(minibert.convert(arguments.model, f"{work}/minilm"))
         student = minibert.convert(arguments.model, f"{work}/student", set={"num_hidden_layers": 3})
         embedders = measure_embedders(model, str(student), arguments.data, work)
-        save_figures(arguments.output, embedders=embedders)
         rerankers = measure_rerankers(model, str(student), arguments.data, work)
-        save_figures(arguments.output, embedders=embedders, rerankers=rerankers)
+    save_figures(arguments.output, embedders=embedders, rerankers=rerankers)
 
 
 def measure_embedders(

@@ -164,14 +164,12 @@ def _refused_settings(settings: Any) -> Iterator[str]:
     if not isinstance(settings, dict):
         return
     for key, value in settings.items():
-        if key in SENTENCE_SETTINGS:
-            continue
-        if key not in OPTIONS_BY_KEY or not isinstance(value, dict):
+        if key in OPTIONS_BY_KEY and isinstance(value, dict):
+            for name in value:
+                if name not in OPTIONS_BY_KEY[key]:
+                    yield name
+        elif key not in SENTENCE_SETTINGS:
             yield key
-            continue
-        for name in value:
-            if name not in OPTIONS_BY_KEY[key]:
-                yield name
 
 
 def check_kernels(settings: Any, file: str) -> None:
